@@ -1,0 +1,191 @@
+"""The keys of a run: every section of a config file, with its defaults and its meaning.
+
+Sections whose keys depend on a `kind` (method, each task, an objective) are checked by the class that the kind names;
+here they are plain mappings. `config.py` reads and checks; this page only says what there is.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from encodery.options import Options
+
+
+class NewModel(Options):
+    """An encoder with fresh weights."""
+
+    kind: Literal[
+        "bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "deberta-v2", "modernbert", "mpnet"
+    ] = "bert"
+    """Architecture."""
+    size: Literal["tiny", "mini", "small", "base", "large"] = "tiny"
+    """tiny 2 layers of width 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
+    config: dict[str, Any] = {}
+    """Further fields of the transformers config class, such as {num_hidden_layers: 3}."""
+
+
+class Lora(Options):
+    """Low-rank adapters through peft (extra `lora`)."""
+
+    rank: int = Field(default=8, ge=1)
+    """Rank of the update."""
+    alpha: float = 16.0
+    """Scale numerator: the update is multiplied by alpha / rank."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout before the adapter."""
+    target: str | list[str] = "all-linear"
+    """Modules to adapt, as peft names them."""
+
+
+class ModelOptions(Options):
+    """Which encoder, and how much of it is trained."""
+
+    name: str | None = None
+    """Hub name, folder, or run directory. One of name and new is needed."""
+    new: NewModel | None = None
+    """Fresh weights instead of a checkpoint."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    tokenizer: str | None = None
+    """Tokenizer folder, hub name, a vocab.txt, or `toy`; default: the model's own (new models on toy tasks: toy)."""
+    head: Literal["stock", "linear", "mlp_tanh", "mlp_gelu"] = "stock"
+    """stock: the architecture's own class in transformers; linear: ELECTRA's; mlp_tanh: AMOS's."""
+    head_dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout of the head; default: what the architecture's config says."""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Hidden dropout of the encoder; default: the checkpoint's."""
+    attention_dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout of attention probabilities; default: the checkpoint's."""
+    tune: str = Field(default="full", pattern=r"^(full|head|lora|top:[0-9]+)$")
+    """full, head (encoder frozen), top:N (the N upper layers and the head), lora."""
+    lora: Lora = Lora()
+    """Options of tune: lora."""
+    init_from: str | None = None
+    """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
+
+
+class OptimOptions(Options):
+    """The optimiser and its rate over time."""
+
+    kind: Literal["adamw", "adamax"] = "adamw"
+    """Update rule."""
+    lr: float = Field(default=2e-5, gt=0)
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the first and second moment."""
+    eps: float = Field(default=1e-6, gt=0)
+    """Added to the root of the second moment."""
+    bias_correction: bool = True
+    """False: Adam as in BERT's and ELECTRA's code."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Decoupled weight decay."""
+    decay: Literal["matrices", "all"] = "matrices"
+    """matrices: biases and layer norms are exempt; all: every parameter decays (fairseq)."""
+    clip: float = Field(default=1.0, ge=0)
+    """Global gradient norm; 0: no clipping."""
+    schedule: Literal["linear", "cosine", "constant", "wsd"] = "linear"
+    """After warm-up: to zero linearly, by a cosine, constant, or stable and then decaying (wsd)."""
+    warmup: float = Field(default=0.1, ge=0)
+    """Below 1: a share of all steps; 1 or more: steps."""
+    warmup_style: Literal["sequential", "simultaneous"] = "sequential"
+    """simultaneous: warm-up multiplies a decay that already runs (ELECTRA): the peak is then 0.9 lr at 10 %."""
+    decay_share: float = Field(default=0.1, gt=0, le=1)
+    """wsd: the share of all steps in which the rate falls to zero."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """Each layer below gets this times the rate of the one above; 1: off."""
+    layer_decay_compat: bool = True
+    """True: ELECTRA's published quirk, the top block gets d² instead of d."""
+
+
+class TrainOptions(Options):
+    """How long, how big, how often."""
+
+    epochs: float = Field(default=3, gt=0)
+    """Passes over the training set; parts are allowed."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Steps instead of epochs."""
+    batch_size: int = Field(default=32, ge=1)
+    """Examples in an optimiser step, whatever the device holds at once."""
+    max_length: int = Field(default=128, ge=4)
+    """Longest sequence in tokens; longer texts are cut."""
+    token_budget: int = Field(default=16384, ge=16)
+    """Most tokens of a micro-batch, padding included; steps are cut into micro-batches below it."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Most sequences in a micro-batch; default: only the token budget counts."""
+    layout: Literal["auto", "packed", "rows", "padded"] = "auto"
+    """packed: no padding at all; rows: sorted, little padding; padded: the plain way, for comparison."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 on GPUs that have it, else fp32."""
+    gradient_checkpointing: bool = False
+    """Less memory for about a third more time."""
+    compile: bool = False
+    """torch.compile; pays on GPUs only."""
+    loss_reduction: Literal["mean", "sum"] = "mean"
+    """sum: as in Google's ELECTRA; with clipping nearly every step has norm 1."""
+    evaluate: str = "1 epoch"
+    """How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`."""
+    save: str = "10 min"
+    """How often a checkpoint is written: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
+    log: int = Field(default=10, ge=1)
+    """Steps between two records in metrics.jsonl."""
+    select: Literal["last", "best"] = "last"
+    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so)."""
+    select_metric: str | None = None
+    """Metric for select and patience; default: the task's main one."""
+    holdout: float = Field(default=0.0, ge=0, lt=1)
+    """Part of train that is held out and used for the choice instead of dev."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many evaluations without improvement."""
+    keep_checkpoints: bool = False
+    """Keep the checkpoints after the run is done (default: only model/ stays)."""
+
+
+class Seed(Options):
+    """Separate seeds; `seed: 3` sets both."""
+
+    init: int = Field(default=1, ge=0)
+    """Weights of new layers and dropout."""
+    data: int = Field(default=1, ge=0)
+    """Order of the data, splits and draws."""
+
+
+class Entry(Options):
+    """What every entry of `tasks` may carry besides its task's own options."""
+
+    weight: float = Field(default=1.0, gt=0)
+    """Weight of the task's loss."""
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """Random part of the training set, the same for equal data seeds; nested over fractions."""
+    count: int | None = Field(default=None, ge=1)
+    """So many training rows instead of a fraction."""
+    max_length: int | None = Field(default=None, ge=4)
+    """Instead of train.max_length."""
+    double_unordered: bool = False
+    """Train on every pair in both orders (ELECTRA on MRPC and STS-B)."""
+    evaluate_on: list[str] | None = None
+    """Splits scored at the end; default: all dev splits that exist."""
+    objective: dict[str, Any] = {}
+    """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
+
+
+class Config(Options):
+    """A run, whole."""
+
+    model: ModelOptions
+    """The encoder."""
+    tasks: list[dict[str, Any]]
+    """Entries: a task's own options (checked by its class) and those of Entry."""
+    method: dict[str, Any] = {"kind": "plain"}
+    """How a batch becomes a gradient; the keys depend on the kind."""
+    optim: OptimOptions = OptimOptions()
+    """The optimiser."""
+    train: TrainOptions = TrainOptions()
+    """The loop."""
+    seed: Seed = Seed()
+    """Randomness."""
+    data: str | None = None
+    """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps. Not part of the run's identity."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads; default: torch's choice. Not part of the run's identity, but recorded."""

@@ -1,0 +1,105 @@
+"""A task is the question in text and the mark for an answer. Nothing here knows of tensors."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from encodery.options import Options
+
+Label = str | float | tuple[str, ...] | None
+Answer = Mapping[str, Any]  # {"prediction": …, "probabilities": {label: p}} (classification), {"prediction": 3.2} (regression)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One row: an id that is unique in its split, one or two texts, and the label (None where it is hidden)."""
+
+    id: str
+    texts: tuple[str, ...]
+    label: Label = None
+    group: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """One sequence that the encoder reads. An example may have several (windows)."""
+
+    example: int  # row number of its example in the split
+    ids: Sequence[int]
+    types: Sequence[int]
+    targets: Mapping[str, Any]  # name -> int, float or list of floats; the same names and shapes for all rows of a split
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of a split came from; goes into run.json and into every table."""
+
+    source: str  # "folder", "hub", "toy"
+    digest: str  # of the content: enters the run's identity and the token table's name
+    rows: int
+    of: int | None = None  # the official number of rows, where only a part of them is here
+    files: Mapping[str, str] = field(default_factory=dict)  # file name -> sha256
+    revision: str | None = None
+
+    @property
+    def part(self) -> str | None:
+        """`part: 35,736 of 392,702`, or None when everything is here."""
+        return f"part: {self.rows:,} of {self.of:,}" if self.of and self.of != self.rows else None
+
+
+class Pieces(Protocol):
+    """What a task may ask of a tokenizer (data/pieces.py is the real one)."""
+
+    def many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens."""
+
+    def join(self, a: Sequence[int], b: Sequence[int] | None, max_length: int) -> tuple[list[int], list[int]]:
+        """One sequence with special tokens, cut to `max_length`: (ids, types)."""
+
+
+class Task(Options):
+    """Base of all tasks. A subclass gives `name`, `splits`, `examples`, `origin` and, unless it classifies, the rest."""
+
+    main_metric: ClassVar[str] = "accuracy"
+
+    data: str | None = None
+    """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
+
+    @property
+    def name(self) -> str:
+        """`glue/rte`: what people type."""
+        raise NotImplementedError
+
+    def splits(self) -> tuple[str, ...]:
+        """The splits this task can have, in the order train, dev…, test…."""
+        raise NotImplementedError
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """All rows of a split, in file order. A bad row is an error that names file, line and column."""
+        raise NotImplementedError
+
+    def origin(self, split: str) -> Origin:
+        """Where the rows of the split come from."""
+        raise NotImplementedError
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in id order; empty for regression."""
+        raise NotImplementedError
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """Sequences for the encoder. Rows without a label get the target -100 (NaN for regression)."""
+        raise NotImplementedError
+
+    def objective(self) -> dict[str, Any]:
+        """Kind and options of the objective, as plain data, so that tasks stay free of torch."""
+        raise NotImplementedError
+
+    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+        """Outputs by example ({"id": …, "logits": [...]}) to answers by example id."""
+        raise NotImplementedError
+
+    def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
+        """Named scores; the one called `main_metric` is the headline."""
+        raise NotImplementedError
