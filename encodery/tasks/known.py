@@ -36,8 +36,6 @@ class Known:
     aliases: Mapping[str, str] = field(default_factory=dict)  # other spellings of label names
     skip_short: bool = False  # the official file has malformed rows, which everybody skips
     skip_unlabelled: bool = False  # rows on which annotators did not agree
-    stand_in: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # split -> (Parquet stem, what to tell about it)
+    stand_in: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # split -> (Parquet stem, its note)
     undivided: str | None = None  # Parquet stem of a file without splits
     divide_by: str | None = None  # column whose equal values stay on one side of our own split

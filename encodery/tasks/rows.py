@@ -44,7 +44,7 @@ def to_examples(sheet: Sheet, columns: Columns, label_of: Callable[[Any], Label]
         try:
             example = _example(place, row, columns, label_of)
             if example.id in seen:
-                raise Bad(f'the id "{example.id}" stands already in line {seen[example.id]}', columns.id)
+                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", columns.id)
             seen[example.id] = row.line
             examples.append(example)
         except Bad as bad:
