@@ -1,7 +1,7 @@
 """Batches: which rows a step sees is a function of (seed, step); how they lie in memory is the layout's business."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -154,6 +154,14 @@ class Batches:
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
         return self.rows[draws.Order(self.seed, epoch, len(self.rows)).at(np.arange(begin, end))]
+
+    def with_budget(self, budget: int) -> "Batches":
+        """The same stream in smaller micro-batches."""
+        return self if budget == self.cutter.budget else replace(self, cutter=replace(self.cutter, budget=budget))
+
+    def example_ids(self, micro: Sequence[Batch]) -> list[str]:
+        """Ids of the examples in these micro-batches, for messages."""
+        return [self.table.example_ids[int(self.table.example[row])] for batch in micro for row in batch.ids]
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""

@@ -34,8 +34,6 @@ class Classification(Objective):
     """Smallest legal number (regression); answers are clamped when decoded."""
     high: float | None = None
     """Largest legal number."""
-    target_scale: float = 1.0
-    """Targets are divided by it (STS-B with 5: Google's ELECTRA)."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target given to all labels alike."""
     class_weights: Literal["balanced"] | list[float] | None = None
@@ -109,7 +107,7 @@ class Classifier(Question):
         known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
         target = torch.nan_to_num(label)
         if options.form == "regression":
-            return (logits[:, 0] - target / options.target_scale).square() * known
+            return (logits[:, 0] - target).square() * known
         smooth = options.label_smoothing
         target = target * (1 - smooth) + smooth / 2
         return F.binary_cross_entropy_with_logits(logits, target, reduction="none").mean(1) * known
@@ -134,6 +132,5 @@ class Classifier(Question):
         return ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Logits, in the scale of the labels for regression."""
-        scale = self.options.target_scale if self.options.form == "regression" else 1.0
-        return {"logits": outputs["logits"].float() * scale}
+        """Logits."""
+        return {"logits": outputs["logits"].float()}
