@@ -5,13 +5,12 @@ Defaults < extends < file < command line; later wins. See layers.py for merging 
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery import layers, yaml_reader
+from encodery import files, layers, yaml_reader
 from encodery.check import Code, check
 from encodery.errors import UserError
 from encodery.find import find, names
@@ -35,6 +34,7 @@ _NOT_IDENTITY = [
     ("train", "save"),
     ("train", "keep_checkpoints"),
 ]
+_FOLDERS = ("data", "root")
 _CODE = "code"
 
 
@@ -135,7 +135,7 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     `digests` gives, by dotted key (`model.name`, `tasks.0.data`), the digest that stands for what the path holds.
     """
     tree = resolved.config.plain()
-    for key in [*_NOT_IDENTITY, *(("tasks", i, "data") for i in range(len(tree["tasks"])))]:
+    for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
         _put(tree, key, None)
     for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
         file, _, name = section.get("kind", "").rpartition(":")
@@ -166,9 +166,9 @@ def keep_code(resolved: Resolved, run: Path) -> None:
     kept = {}
     for number, (typed, (path, digest)) in enumerate(resolved.code.items(), 1):
         copy = f"{number}-{as_name(path.name)}"
-        shutil.copyfile(path, folder / copy)
+        files.write_atomic(folder / copy, path.read_bytes())
         kept[typed] = [copy, digest]
-    (folder / "files.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    files.write_atomic(folder / "files.json", json.dumps(kept, indent=1))
 
 
 def _kept(run: Path) -> dict[str, tuple[Path, str]]:

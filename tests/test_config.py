@@ -1,15 +1,14 @@
+import importlib
 import json
 import math
 import sys
 from pathlib import Path
 
 import pytest
-from config_rooms import METHODS, TASKS
+from config_rooms import ROOMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import encodery.methods
-import encodery.tasks
 from encodery import config
 from encodery.config import differences, dump, find, identity, keep_code, load, loads
 from encodery.errors import UserError
@@ -19,19 +18,19 @@ BASE = {"model": "bert", "tasks": "fake/rte"}
 
 @pytest.fixture(autouse=True, scope="module")
 def _rooms(tmp_path_factory):
-    """Methods plain, freelb, smart_reg and tasks fake, whole, in front of the real rooms."""
-    before, packages = dict(sys.modules), (encodery.methods, encodery.tasks)
-    for package, files in zip(packages, (METHODS, TASKS), strict=True):
-        folder = tmp_path_factory.mktemp("room")
+    """Small components in front of the real rooms."""
+    before = dict(sys.modules)
+    for room, files in ROOMS.items():
+        folder = tmp_path_factory.mktemp(room)
         for name, text in files.items():
             (folder / f"{name}.py").write_text(text)
-            sys.modules.pop(f"{package.__name__}.{name}", None)
-        package.__path__.insert(0, str(folder))
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
     yield
-    for package, files in zip(packages, (METHODS, TASKS), strict=True):
-        package.__path__.pop(0)
+    for room, files in ROOMS.items():
+        sys.modules[f"encodery.{room}"].__path__.pop(0)
         for name in files:
-            sys.modules.pop(f"{package.__name__}.{name}", None)
+            sys.modules.pop(f"encodery.{room}.{name}", None)
     sys.modules.update(before)
 
 
@@ -277,8 +276,22 @@ def test_keys_below_tasks_go_to_the_one_entry():
     assert (task.hard, entry.fraction, entry.objective) == (True, 0.1, {"label_smoothing": 0.1})
     assert got.origins["tasks.0.fraction"] == "command line"
     assert got.origins["tasks.0.name"] == "given"
+    wrong = refusal(BASE, ["tasks.objective={label_smothing: 0.1, label_smoothing: x}"])
+    assert (
+        "tasks.0.objective.label_smothing: unknown key of objective of fake/rte; did you mean label_smoothing" in wrong
+    )
+    assert "tasks.0.objective.label_smoothing: expected a number" in wrong
     both = {"model": "m", "tasks": ["fake/rte", "fake/mnli"]}
     assert "tasks.fraction needs exactly one task" in refusal(both, ["tasks.fraction=0.1"])
+
+
+def test_tasks_get_the_data_folder_and_the_folder_of_their_config(write, tmp_path):
+    write("low/low.yaml", "model: m\ntasks: {kind: whole}\ndata: here")
+    got = load(write("top.yaml", "extends: low/low.yaml"))
+    assert (got.tasks[0][0].data, got.config.tasks[0]["data"]) == ("here", None)
+    assert got.tasks[0][0].root == str((tmp_path / "low").resolve())
+    assert loads(dump(got)) == got
+    assert load(write("top.yaml", "extends: low/low.yaml"), ["tasks.data=there"]).tasks[0][0].data == "there"
 
 
 def test_changed_kind_drops_the_old_keys_with_a_note(write):
@@ -423,7 +436,7 @@ def test_S6_secrets_are_refused_and_not_shown(key):
 def test_S6_token_as_a_value_is_refused():
     for word in ["data=hf_AbCdEfGhIjKlMnOp", "optim.lr=hf_AbCdEfGhIjKlMnOp", "model=https://x:ghp_1234567890ab@host"]:
         message = refusal(BASE, [word])
-        assert "looks like an access token" in message
+        assert "looks like a secret" in message
         assert "AbCdEfGh" not in message
         assert "1234567890ab" not in message
     assert load(BASE, ["model.tokenizer=toy", "train.token_budget=64"]).config.train.token_budget == 64
