@@ -1,0 +1,34 @@
+"""The list of verbs. A verb's file is imported only when the verb is used.
+
+The file offers `arguments(parser)`, which declares its options, and `run(args, rest) -> int`, which does it and
+returns the exit code. `rest` holds the overrides (`optim.lr=1e-5`) of a verb that takes a config, in order.
+What it needs from the rest of the house is imported inside `run`, because `--help` must answer at once.
+"""
+
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    """A word after `encodery`."""
+
+    name: str
+    group: str
+    help: str
+    module: str
+    overrides: bool = False  # takes a config, so words such as optim.lr=1e-5 change its settings
+
+
+GROUPS = {
+    "train": "make a model",
+    "use": "ask a model",
+    "look": "see what happened",
+    "choose": "choose data and tasks",
+    "many": "many runs",
+    "exchange": "data, settings, models of others",
+}
+
+VERBS = (
+    Verb("recipes", "exchange", "list, show and copy settings with a source", "encodery.cli.recipes"),
+    Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
+    Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
+)
