@@ -32,9 +32,9 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Print it."""
     if args.schema or args.reference:
-        from encodery import reference
+        from encodery.reference import reference, schema
 
-        print(json.dumps(reference.schema(), indent=1) if args.schema else reference.reference())
+        print(json.dumps(schema(), indent=1) if args.schema else reference(), end="" if args.reference else "\n")
         return 0
     from encodery.config import load
 
