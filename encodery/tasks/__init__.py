@@ -1,0 +1,70 @@
+"""The question in text, and the mark for an answer. Nothing in this room imports torch."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
+
+SPLITS = {
+    "train": "train",
+    "dev": "dev",
+    "validation": "dev",
+    "dev_matched": "dev",
+    "validation_matched": "dev",
+    "dev_mismatched": "dev_mismatched",
+    "validation_mismatched": "dev_mismatched",
+    "test": "test",
+    "test_matched": "test",
+    "test_mismatched": "test_mismatched",
+}
+
+
+class Entry(NamedTuple):
+    """A line of the list of tasks."""
+
+    name: str
+    description: str
+    kind: str  # what is asked: single, multilabel, regression, span…
+    splits: tuple[str, ...]
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """`glue/mnli:validation_matched` -> (`glue/mnli`, `dev`); a last word that is no split belongs to the name."""
+    task, colon, word = text.rpartition(":")
+    return (task, SPLITS[word]) if colon and word in SPLITS else (text, None)
+
+
+def task_classes() -> dict[str, "type[Task]"]:
+    """File name -> its public task, for every file of this room that has one."""
+    from encodery.tasks.base import Task
+
+    found: dict[str, type[Task]] = {}
+    for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+        for value in vars(import_module(f"{__name__}.{file.stem}")).values():
+            if isinstance(value, type) and issubclass(value, Task) and _is_of(value, file.stem):
+                found[file.stem] = value
+    return found
+
+
+def _is_of(task: type, stem: str) -> bool:
+    return task.__module__ == f"{__name__}.{stem}" and "parts" in vars(task)
+
+
+def _form(task: "Task") -> str:
+    objective = task.objective()
+    return str(objective.get("form", objective["kind"]))
+
+
+def catalogue() -> list[Entry]:
+    """All tasks by name, for people."""
+    entries: list[Entry] = []
+    for stem, task in task_classes().items():
+        doc = (task.__doc__ or "").strip().splitlines()[0]
+        for part, description in task.parts.items():
+            chosen = task.model_validate({"part": part})
+            entries.append(Entry(f"{stem}/{part}", description, _form(chosen), chosen.splits()))
+        if not task.parts:
+            entries.append(Entry(stem, doc, "", ()))
+    return entries

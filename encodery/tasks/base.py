@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Protocol
 from encodery.options import Options
 
 Label = str | float | tuple[str, ...] | None
-Answer = Mapping[str, Any]  # {"prediction": …, "probabilities": {label: p}} (classification), {"prediction": 3.2} (regression)
+Answer = Mapping[
+    str, Any
+]  # {"prediction": …, "probabilities": {label: p}} (classification), {"prediction": 3.2} (regression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ class Features:
     example: int  # row number of its example in the split
     ids: Sequence[int]
     types: Sequence[int]
-    targets: Mapping[str, Any]  # name -> int, float or list of floats; the same names and shapes for all rows of a split
+    targets: Mapping[
+        str, Any
+    ]  # name -> int, float or list of floats; the same names and shapes for all rows of a split
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class Origin:
     rows: int
     of: int | None = None  # the official number of rows, where only a part of them is here
     files: Mapping[str, str] = field(default_factory=dict)  # file name -> sha256
-    revision: str | None = None
+    revision: str | None = None  # commit on the hub
+    note: str | None = None  # what a reader of the figures must know: "NOT the official dev set", "3 rows skipped"
 
     @property
     def part(self) -> str | None:
@@ -59,9 +64,10 @@ class Pieces(Protocol):
 
 
 class Task(Options):
-    """Base of all tasks. A subclass gives `name`, `splits`, `examples`, `origin` and, unless it classifies, the rest."""
+    """Base of all tasks. Those that classify derive from `classify.Classification`, which brings the lower half."""
 
-    main_metric: ClassVar[str] = "accuracy"
+    parts: ClassVar[Mapping[str, str]]
+    """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
 
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
@@ -75,6 +81,10 @@ class Task(Options):
         """The splits this task can have, in the order train, dev…, test…."""
         raise NotImplementedError
 
+    def has(self, split: str) -> bool:
+        """Whether the rows of the split can be had here (without reading them)."""
+        return split in self.splits()
+
     def examples(self, split: str) -> Sequence[Example]:
         """All rows of a split, in file order. A bad row is an error that names file, line and column."""
         raise NotImplementedError
@@ -82,6 +92,11 @@ class Task(Options):
     def origin(self, split: str) -> Origin:
         """Where the rows of the split come from."""
         raise NotImplementedError
+
+    @property
+    def main_metric(self) -> str:
+        """The headline among the scores."""
+        return "accuracy"
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -1,0 +1,176 @@
+"""What all tasks share that ask for a label, several labels or a number of one or two texts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from encodery.errors import RunFailed, UserError
+from encodery.tasks import metrics
+from encodery.tasks.base import Answer, Example, Features, Label, Pieces, Task
+
+Form = Literal["single", "multilabel", "regression"]
+HIDDEN = -100  # the target of a row whose label nobody may see
+CHUNK = 1000  # texts handed to the tokenizer at once
+
+
+class Classification(Task):
+    """Base: a subclass gives name, splits, examples, origin and labels, and says so where it is not `single`."""
+
+    @property
+    def answer_form(self) -> Form:
+        """One label, several labels, or a number."""
+        return "single"
+
+    @property
+    def positive(self) -> str | None:
+        """The label whose F1 is scored; None: the mean over all labels."""
+        return None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Regression: answers are cut to this range."""
+        return None
+
+    @property
+    def scale(self) -> float:
+        """Regression: the model learns label / scale."""
+        return 1.0
+
+    @property
+    def main_metric(self) -> str:
+        """The headline among the scores."""
+        return {"single": "accuracy", "multilabel": "micro_f1", "regression": "spearman"}[self.answer_form]
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """One sequence per example, in order."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        for start in range(0, len(examples), CHUNK):
+            chunk = examples[start : start + CHUNK]
+            pair = len(chunk[0].texts) > 1
+            first = pieces.many([e.texts[0] for e in chunk])
+            second = pieces.many([e.texts[1] for e in chunk]) if pair else [None] * len(chunk)
+            for row, (example, a, b) in enumerate(zip(chunk, first, second, strict=True), start):
+                ids, types = pieces.join(a, b, max_length)
+                yield Features(row, ids, types, {"label": self.target(example.label, number)})
+
+    def target(self, label: Label, number: Mapping[str, int]) -> int | float | list[float]:
+        """The label as the objective wants it: id, scaled number, or a list of 0 and 1."""
+        if self.answer_form == "single":
+            return HIDDEN if label is None else number[str(label)]
+        if self.answer_form == "regression":
+            return float("nan") if label is None else float(label) / self.scale  # type: ignore[arg-type]
+        if label is None:
+            return [float("nan")] * len(number)
+        return [float(name in label) for name in number]  # type: ignore[operator]
+
+    def objective(self) -> dict[str, Any]:
+        """Kind and options of the objective."""
+        plain: dict[str, Any] = {"kind": "classification", "form": self.answer_form, "labels": list(self.labels)}
+        if self.bounds:
+            plain |= {"low": self.bounds[0], "high": self.bounds[1]}
+        return plain
+
+    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+        """Logits to answers by example id."""
+        rows = list(rows)
+        if not rows:
+            return {}
+        logits = np.asarray([row["logits"] for row in rows], dtype=np.float64)
+        broken = np.flatnonzero(~np.isfinite(logits).reshape(len(rows), -1).all(axis=1))
+        if len(broken):
+            raise RunFailed(
+                f"{self.name}: the model's output for example {rows[broken[0]]['id']} is not a finite number"
+            )
+        answers = {"single": self._one, "multilabel": self._several, "regression": self._numbers}[self.answer_form](
+            logits
+        )
+        return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
+
+    def _one(self, logits: metrics.Floats) -> Iterator[Answer]:
+        for row in softmax(logits):
+            yield {
+                "prediction": self.labels[int(row.argmax())],
+                "probabilities": dict(zip(self.labels, row.tolist(), strict=True)),
+            }
+
+    def _several(self, logits: metrics.Floats) -> Iterator[Answer]:
+        for row in sigmoid(logits).tolist():
+            chosen = [label for label, p in zip(self.labels, row, strict=True) if p > 0.5]
+            yield {"prediction": chosen, "probabilities": dict(zip(self.labels, row, strict=True))}
+
+    def _numbers(self, logits: metrics.Floats) -> Iterator[Answer]:
+        values = logits.reshape(len(logits)) * self.scale
+        if self.bounds:
+            values = np.clip(values, *self.bounds)
+        return ({"prediction": value} for value in values.tolist())
+
+    def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
+        """Named scores over all examples; each needs an answer and a label."""
+        gold, found = paired(self.name, answers, examples)
+        guess = [answer["prediction"] for answer in found]
+        if self.answer_form == "regression":
+            return {name: getattr(metrics, name)(gold, guess) for name in ("pearson", "spearman", "rmse")}
+        if self.answer_form == "multilabel":
+            return metrics.multilabel(self._table(gold), self._table(guess))
+        return self._single_scores(gold, guess) | self._calibration(gold, found)
+
+    def _single_scores(self, gold: list[Any], guess: list[Any]) -> dict[str, float]:
+        scores = {"accuracy": metrics.accuracy(gold, guess)}
+        if self.positive is None:
+            return scores | {"macro_f1": metrics.macro_f1(gold, guess)}
+        return scores | {"f1": metrics.f1(gold, guess, self.positive)}
+
+    def _calibration(self, gold: list[Any], answers: Sequence[Answer]) -> dict[str, float]:
+        """Only where every answer has the probability of every label: other people's files often have none."""
+        names = set(self.labels)
+        if not all(names == set(answer.get("probabilities") or ()) for answer in answers):
+            return {}
+        number = {label: i for i, label in enumerate(self.labels)}
+        table = np.asarray(
+            [[answer["probabilities"][label] for label in self.labels] for answer in answers], dtype=np.float64
+        )
+        return metrics.calibration(np.asarray([number[g] for g in gold]), table)
+
+    def _table(self, rows: Iterable[Any]) -> metrics.Floats:
+        return np.asarray([[float(label in row) for label in self.labels] for row in rows], dtype=np.float64)
+
+
+def softmax(logits: metrics.Floats) -> metrics.Floats:
+    """Probabilities of each row; no overflow for any finite logits."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def sigmoid(logits: metrics.Floats) -> metrics.Floats:
+    """Probability of each cell; no overflow for any finite logits."""
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1.0, small) / (1.0 + small)
+
+
+def paired(name: str, answers: Mapping[str, Answer], examples: Sequence[Example]) -> tuple[list[Any], list[Answer]]:
+    """Gold labels and answers in the order of the examples; missing answers and hidden labels are errors."""
+    missing = [e.id for e in examples if e.id not in answers]
+    if missing:
+        raise UserError(f"{name}: {len(missing)} of {len(examples)} examples have no answer: {first_few(missing)}")
+    hidden = [e.id for e in examples if e.label is None]
+    if hidden:
+        raise UserError(
+            f"{name}: the labels of this split are hidden (first: example {hidden[0]}), so it cannot be scored here"
+        )
+    if not examples:
+        raise UserError(f"{name}: there is nothing to score, the split has no rows")
+    return [e.label for e in examples], [answers[e.id] for e in examples]
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """`3, 7, 12, …` for error messages."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def double_unordered(examples: Sequence[Example]) -> list[Example]:
+    """Every pair once more with its texts swapped, after all the others: for tasks where the order says nothing."""
+    if any(len(e.texts) != 2 for e in examples):
+        raise UserError("double_unordered needs pairs of texts; this task has single ones")
+    return [*examples, *(replace(e, id=f"{e.id}~swapped", texts=e.texts[::-1]) for e in examples)]

@@ -1,0 +1,112 @@
+"""Scores of answers, in numpy alone. Fractions from 0 to 1, correlations from -1 to 1; none crashes or is NaN."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def accuracy(gold: Sequence[str], guess: Sequence[str]) -> float:
+    """Share of equal pairs."""
+    return float(np.mean([a == b for a, b in zip(gold, guess, strict=True)]))
+
+
+def confusion(gold: Sequence[str], guess: Sequence[str], labels: Sequence[str]) -> Ints:
+    """Counts [gold, guess] over the given labels."""
+    number = {label: i for i, label in enumerate(labels)}
+    table = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    np.add.at(table, ([number[g] for g in gold], [number[g] for g in guess]), 1)
+    return table
+
+
+def _ratio(above: float, below: float) -> float:
+    return float(above / below) if below else 0.0
+
+
+def f1(gold: Sequence[str], guess: Sequence[str], positive: str) -> float:
+    """F1 of one label; 0 where it neither occurs nor is guessed."""
+    hits = sum(a == b == positive for a, b in zip(gold, guess, strict=True))
+    return _ratio(2 * hits, sum(g == positive for g in gold) + sum(g == positive for g in guess))
+
+
+def macro_f1(gold: Sequence[str], guess: Sequence[str]) -> float:
+    """Mean of the labels' F1, over those that occur or are guessed."""
+    return float(np.mean([f1(gold, guess, label) for label in sorted({*gold, *guess})]))
+
+
+def matthews(gold: Sequence[str], guess: Sequence[str]) -> float:
+    """Matthews' correlation for any number of classes; 0 when only one class is guessed or occurs."""
+    table = confusion(gold, guess, sorted({*gold, *guess})).astype(np.float64)
+    n, right, rows, columns = table.sum(), np.trace(table), table.sum(axis=1), table.sum(axis=0)
+    spread = (n * n - rows @ rows) * (n * n - columns @ columns)
+    return _ratio(right * n - rows @ columns, np.sqrt(spread))
+
+
+def _centred(values: Sequence[float] | Floats) -> Floats:
+    """Differences from the mean on a scale where squares neither overflow nor vanish; zeros for a constant."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0 or not np.isfinite(array).all() or (array == array[0]).all():
+        return np.zeros_like(array)
+    array = array / np.abs(array).max()
+    centred = array - array.mean()
+    size = np.abs(centred).max()
+    return np.asarray(centred / size) if size > 0 else np.zeros_like(array)
+
+
+def pearson(gold: Sequence[float] | Floats, guess: Sequence[float] | Floats) -> float:
+    """Linear correlation; 0 for constant or non-finite values."""
+    a, b = _centred(gold), _centred(guess)
+    return float(np.clip(_ratio(float(a @ b), float(np.sqrt((a @ a) * (b @ b)))), -1.0, 1.0))
+
+
+def ranks(values: Sequence[float] | Floats) -> Floats:
+    """Ranks from 1; equal values share the mean of theirs."""
+    array = np.asarray(values, dtype=np.float64)
+    _, place, count = np.unique(array, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return np.asarray((last - (count - 1) / 2)[place], dtype=np.float64)
+
+
+def spearman(gold: Sequence[float] | Floats, guess: Sequence[float] | Floats) -> float:
+    """Correlation of the ranks; 0 for constant or non-finite values."""
+    if not (np.isfinite(gold).all() and np.isfinite(guess).all()):
+        return 0.0
+    return pearson(ranks(gold), ranks(guess))
+
+
+def rmse(gold: Sequence[float] | Floats, guess: Sequence[float] | Floats) -> float:
+    """Root of the mean squared error."""
+    return float(np.sqrt(np.mean((np.asarray(gold) - np.asarray(guess)) ** 2)))
+
+
+def multilabel(gold: Floats, guess: Floats) -> dict[str, float]:
+    """Scores of 0/1 tables [example, label]."""
+    hits, all_gold, all_guess = (gold * guess).sum(axis=0), gold.sum(axis=0), guess.sum(axis=0)
+    each = [_ratio(2 * h, a + b) for h, a, b in zip(hits, all_gold, all_guess, strict=True)]
+    return {
+        "micro_f1": _ratio(2 * hits.sum(), all_gold.sum() + all_guess.sum()),
+        "macro_f1": float(np.mean(each)),
+        "subset_accuracy": float(np.mean((gold == guess).all(axis=1))),
+    }
+
+
+def calibration(gold: Ints, probabilities: Floats, bins: int = 15) -> dict[str, float]:
+    """How far probabilities [example, label] can be trusted: ECE, Brier score and negative log-likelihood."""
+    rows = np.arange(len(gold))
+    truth = np.zeros_like(probabilities)
+    truth[rows, gold] = 1
+    return {
+        "ece": expected_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == gold, bins),
+        "brier": float(np.mean(((probabilities - truth) ** 2).sum(axis=1))),
+        "nll": float(-np.mean(np.log(np.maximum(probabilities[rows, gold], 1e-12)))),
+    }
+
+
+def expected_error(confidence: Floats, right: NDArray[np.bool_], bins: int = 15) -> float:
+    """Expected calibration error: mean gap of confidence and accuracy over equal bins (lower, upper]."""
+    which = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(which, weights=confidence - right, minlength=bins)
+    return float(np.abs(gaps).sum() / len(confidence))

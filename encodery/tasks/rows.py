@@ -1,0 +1,153 @@
+"""From the rows of a sheet to examples: texts must be text, ids must be unique, labels must be legal."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from encodery.tasks.base import Example, Label, Origin
+from encodery.tasks.readers import Bad, BadRow, Row, Sheet, shown
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns make an example."""
+
+    texts: tuple[str, ...]
+    label: str | None = None
+    id: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A split in memory."""
+
+    examples: list[Example]
+    origin: Origin
+    bad: list[BadRow] = field(default_factory=list)
+
+
+def to_examples(sheet: Sheet, columns: Columns, label_of: Callable[[Any], Label]) -> list[Example]:
+    """Examples of all good rows; the others are noted in `sheet.bad`, which ends up in the order of the file."""
+    examples: list[Example] = []
+    seen: dict[str, int] = {}
+    for place, row in enumerate(sheet.rows):
+        try:
+            example = _example(place, row, columns, label_of)
+            if example.id in seen:
+                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", columns.id)
+            seen[example.id] = row.line
+            examples.append(example)
+        except Bad as bad:
+            sheet.refuse(row.line, bad, json.dumps(row.values, ensure_ascii=False, default=repr))
+    sheet.bad.sort(key=lambda bad: bad.line)
+    return examples
+
+
+def _example(place: int, row: Row, columns: Columns, label_of: Callable[[Any], Label]) -> Example:
+    values = row.values
+    texts = tuple(text_of(values, name) for name in columns.texts)
+    try:
+        label = label_of(values.get(columns.label)) if columns.label else None
+    except Bad as bad:
+        raise Bad(bad.why, columns.label) from None
+    group = name_of(values, columns.group) if columns.group else None
+    return Example(_id(place, values, columns.id), texts, label, group)
+
+
+def _id(place: int, values: dict[str, Any], column: str | None) -> str:
+    """The id column, else the place of the row."""
+    if column is None:
+        return str(place)
+    return name_of(values, column)
+
+
+def text_of(values: dict[str, Any], column: str) -> str:
+    """A text, which must be there and be text."""
+    value = values.get(column)
+    if isinstance(value, str):
+        _must_encode(value, column)
+        return value
+    if column not in values:
+        raise Bad("is missing", column)
+    if isinstance(value, bytes):
+        raise Bad("is no valid UTF-8", column)
+    raise Bad(f"{'null' if value is None else shown(value)} is no text", column)
+
+
+def _must_encode(text: str, column: str) -> None:
+    """JSON can spell half a character (\\ud800), which no tokenizer can read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Bad(f"half a character (\\u{ord(text[error.start]):04x}) at place {error.start + 1}", column) from None
+
+
+def name_of(values: dict[str, Any], column: str) -> str:
+    """An id or group: text or a whole number."""
+    value = values.get(column)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value == "":
+        raise Bad("is empty", column)
+    return text_of(values, column)
+
+
+def label_name(value: Any) -> str | None:
+    """A label as text; None where there is none."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int):
+        return str(value)
+    raise Bad(f"{shown(value)} is no label; labels are text or whole numbers")
+
+
+def label_number(value: Any) -> float | None:
+    """A label of a regression task."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Bad(f"{shown(value)} is no finite number")
+    return float(value)
+
+
+def must_be_in(label: str, legal: Sequence[str]) -> str:
+    """The label, if it is a legal one."""
+    if label in legal:
+        return label
+    near = get_close_matches(label, legal, n=1)
+    hint = f' (did you mean "{near[0]}"?)' if near else ""
+    raise Bad(f"{shown(label)} is no label of this task{hint}; there are {', '.join(map(shown, legal[:20]))}")
+
+
+def content_digest(examples: Iterable[Example]) -> str:
+    """sha256 of what the model will see and be asked, so that it holds for every source and layout."""
+    hasher = hashlib.sha256()
+    for example in examples:
+        hasher.update(repr((example.id, example.texts, example.label, example.group)).encode(errors="surrogatepass"))
+    return hasher.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file; computed once per process as long as size and time of change stay."""
+    stat = path.stat()
+    return _file_digest(str(path.resolve()), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: str, size: int, changed: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
