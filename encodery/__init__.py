@@ -1,9 +1,9 @@
 """encodery: a place where text encoders are made.
 
-    import encodery as en
-    run = en.train("rte.yaml", optim={"lr": 3e-5})
-    model = en.load(run)
-    model(("a premise", "a hypothesis"))
+import encodery as en
+run = en.train("rte.yaml", optim={"lr": 3e-5})
+model = en.load(run)
+model(("a premise", "a hypothesis"))
 """
 
 from importlib.metadata import PackageNotFoundError, version

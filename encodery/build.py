@@ -173,7 +173,10 @@ def make_model(
     freeze(encoder, config.model.tune)
     if config.model.tune == "lora":
         lora.adapt(encoder, config.model.lora, draws.key(config.seed.init, "lora"))
-    return Model(encoder, {task.name: question}, {task.name: entry.weight}), {"kind": wanted["kind"], **objective.plain()}
+    return Model(encoder, {task.name: question}, {task.name: entry.weight}), {
+        "kind": wanted["kind"],
+        **objective.plain(),
+    }
 
 
 def make_objective(plain: Mapping[str, Any]) -> Any:
@@ -182,7 +185,9 @@ def make_objective(plain: Mapping[str, Any]) -> Any:
     cls = find("objectives", plain["kind"])
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
-        raise UserError(f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}")
+        raise UserError(
+            f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
+        )
     return cls.model_validate_json(json.dumps(options))
 
 
@@ -279,4 +284,3 @@ def pick_precision(config: Config, device: torch.device) -> str:
 def seed_weights(seed: int, *purpose: str) -> None:
     """New weights follow from (seed, purpose) alone, not from what was made before them."""
     torch.manual_seed(draws.key(seed, "weights " + " ".join(purpose)) >> 1)
-

@@ -39,7 +39,12 @@ class Progress:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}")]
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[now]}"),
+        ]
         self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
         self.bar.start()
         self.task = self.bar.add_task(name, total=total, completed=step, now="")
@@ -54,7 +59,9 @@ class Progress:
         elif time.monotonic() - self.said >= self.every or report.step == self.total:
             self.said = time.monotonic()
             share = f"step {report.step}/{self.total}"
-            self.say(f"{share}  loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s  {self.left(report)}")
+            self.say(
+                f"{share}  loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s  {self.left(report)}"
+            )
 
     def left(self, report: StepReport) -> str:
         """Time left, from the pace so far."""

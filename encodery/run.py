@@ -109,7 +109,9 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
     run.write_config(config.dump(resolved))
     config.keep_code(resolved, run.path)
     task, _ = resolved.tasks[0]
-    revisions = {k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision}
+    revisions = {
+        k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision
+    }
     run.update_info(
         identity=identity,
         name=resolved.name,

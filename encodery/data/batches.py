@@ -178,4 +178,8 @@ def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64)
 def describe(batches: Sequence[Batch]) -> Mapping[str, int]:
     """Sequences, real tokens and cells of the micro-batches of a step, for the throughput line."""
     cells = sum(int(b.inputs["input_ids"].numel()) for b in batches)
-    return {"sequences": sum(map(len, batches)), "tokens": sum(int(b.layout.lengths.sum()) for b in batches), "cells": cells}
+    return {
+        "sequences": sum(map(len, batches)),
+        "tokens": sum(int(b.layout.lengths.sum()) for b in batches),
+        "cells": cells,
+    }

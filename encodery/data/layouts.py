@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Group = tuple[Tensor, Tensor | None, Tensor | None]  # index [n, L], mask [n, 1, 1, L], places of real cells; None: no padding
+Group = tuple[
+    Tensor, Tensor | None, Tensor | None
+]  # index [n, L], mask [n, 1, 1, L], places of real cells; None: no padding
 Reduce = Literal["sum", "mean", "max"]
 
 

@@ -23,7 +23,9 @@ CARD = "encodery.json"
 class Model(nn.Module):
     """The encoder that travels and the questions of this run, by task name."""
 
-    def __init__(self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None):
+    def __init__(
+        self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None
+    ):
         super().__init__()
         self.encoder = encoder
         self.names = {task: safe(task) for task in questions}

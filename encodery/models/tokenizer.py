@@ -5,7 +5,6 @@ from typing import Any
 
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import UserError
 from encodery.models import hub
 from encodery.schema import ModelOptions
@@ -15,6 +14,8 @@ def load_tokenizer(options: ModelOptions, model: hub.Folder | None, near: Path, 
     """The tokenizer that the config asks for; new models on toy tasks take the toy one by themselves."""
     wanted = options.tokenizer or ("toy" if toy and model is None else None)
     if wanted == "toy":
+        from encodery.data.toy_tokenizer import toy_tokenizer
+
         return toy_tokenizer()
     if wanted is None and model is None:
         raise UserError("model.tokenizer: a new model needs one: a tokenizer folder, a hub name or a vocab.txt")

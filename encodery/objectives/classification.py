@@ -57,7 +57,9 @@ class Classification(Objective):
         labels = np.asarray(targets["label"])
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         if (counts == 0).any():
-            raise UserError(f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}")
+            raise UserError(
+                f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}"
+            )
         return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
@@ -102,7 +104,12 @@ class Classifier(Question):
         options = self.options
         if options.form == "single":
             return F.cross_entropy(
-                logits, label, self.weights, ignore_index=HIDDEN, reduction="none", label_smoothing=options.label_smoothing
+                logits,
+                label,
+                self.weights,
+                ignore_index=HIDDEN,
+                reduction="none",
+                label_smoothing=options.label_smoothing,
             )
         known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
         target = torch.nan_to_num(label)
