@@ -121,8 +121,9 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
     """The encoder with its starting weights; `init_from` brings a run's encoder, never its head."""
     seed_weights(config.seed.init, "encoder")
     folder = inputs.init_from or inputs.model
+    notes: list[str] = []
     if folder is None:
-        encoder, notes = new_encoder(config.model, tokenizer, config.train.layout), []
+        encoder = new_encoder(config.model, tokenizer, config.train.layout)
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
     if encoder.layout == "packed":
@@ -173,10 +174,8 @@ def make_model(
     freeze(encoder, config.model.tune)
     if config.model.tune == "lora":
         lora.adapt(encoder, config.model.lora, draws.key(config.seed.init, "lora"))
-    return Model(encoder, {task.name: question}, {task.name: entry.weight}), {
-        "kind": wanted["kind"],
-        **objective.plain(),
-    }
+    model = Model(encoder, {task.name: question}, {task.name: entry.weight})
+    return model, {"kind": wanted["kind"], **objective.plain()}
 
 
 def make_objective(plain: Mapping[str, Any]) -> Any:

@@ -108,6 +108,7 @@ def prune(folder: Path, keep: Collection[int]) -> None:
 
 
 def steps(folder: Path) -> set[int]:
+    """The steps of which there is a checkpoint, intact or not."""
     if not folder.is_dir():
         return set()
     return {int(match[1]) for path in folder.iterdir() if (match := _STEP.match(path.name))}

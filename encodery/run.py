@@ -34,8 +34,8 @@ def train_run(
     """Train as the config says. Run again = go on; a finished run is left as it is."""
     progress = progress or Progress(quiet=True)
     with prepared(resolved, out, restart, allow_change, progress) as session, StopRequest() as stop:
-        if session is None or isinstance(session, RunDir):
-            return session  # type: ignore[return-value]
+        if isinstance(session, RunDir):
+            return session
         try:
             session.loop(stop, watch)
             result = session.finish()

@@ -1,7 +1,7 @@
 """One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from encodery import build, checkpoint, every, files, optim, predict
@@ -74,19 +74,15 @@ class Session:
                 again = "the same command goes on"
                 raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
-    def steps(self) -> Any:
+    def steps(self) -> Iterator[StepReport]:
         """The loop itself: a generator of step reports. Early stopping ends it."""
         optim_options, options = self.config.optim, self.config.train
         steps = train(
             self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
             optim_options.clip, options.loss_reduction,
         )  # fmt: skip
-        if self.state.stopped_early:
-            return
-        for report in steps:
-            yield report
-            if self.state.stopped_early:
-                return
+        while not self.finished:
+            yield next(steps)
 
     @property
     def finished(self) -> bool:

@@ -23,14 +23,12 @@ def adapt(encoder: Encoder, options: Lora, seed: int) -> None:
         exclude_modules=r".*pooler.*",
     )
     pooler = getattr(encoder.net, "pooler", None)
-    encoder.tuner = [LoraModel(encoder.net, config, "default")]  # in a list: the net must not be registered twice
+    encoder.adapters = [LoraModel(encoder.net, config, "default")]
     if pooler is not None:
         pooler.requires_grad_(True)
 
 
 def merge(encoder: Encoder) -> None:
     """Fold the adapters into the weights; nothing happens where there are none."""
-    tuner = getattr(encoder, "tuner", None)
-    if tuner:
-        tuner[0].merge_and_unload()
-        del encoder.tuner
+    while encoder.adapters:
+        encoder.adapters.pop().merge_and_unload()

@@ -82,18 +82,19 @@ class Model(nn.Module):
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
         for name, question in self.questions.items():
-            stock = getattr(getattr(question, "head", None), "stock", None)
+            head: Any = getattr(question, "head", None)
+            stock = getattr(head, "stock", None)
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
                 question.load_state_dict(load_file(file))
             elif stock is not None:
-                _load_stock_head(question.head, stock.base_model_prefix, folder)
+                _load_stock_head(head, stock.base_model_prefix, folder)
             else:
                 raise UserError(f"{folder}: no head for {name}")
 
 
 def _load_stock_head(head: nn.Module, prefix: str, folder: Path) -> None:
-    state = {}
+    state: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         state |= {k: v for k, v in load_file(file).items() if not k.startswith(prefix + ".")}
     try:

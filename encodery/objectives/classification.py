@@ -17,8 +17,9 @@ from torch import Tensor
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, build_head
-from encodery.objectives.base import Objective, Outputs, Question
+from encodery.objectives.base import Objective, Question
 
 HIDDEN = -100  # label of a row whose label is not known
 
