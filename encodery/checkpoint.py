@@ -77,7 +77,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest intact checkpoint, and a sentence for each newer one that was skipped."""
     skipped: list[str] = []
-    for step in sorted(_steps(folder), reverse=True):
+    for step in sorted(steps(folder), reverse=True):
         try:
             return load(folder / f"step-{step:08d}"), skipped
         except Damaged as damage:
@@ -99,7 +99,7 @@ def load(path: Path) -> Checkpoint:
 
 def prune(folder: Path, keep: Collection[int]) -> None:
     """Remove all checkpoints but these. Keep two at least: the newest may turn out damaged."""
-    for step in sorted(_steps(folder) - set(keep)):
+    for step in sorted(steps(folder) - set(keep)):
         path = folder / f"step-{step:08d}"
         gone = files.hidden_sibling(path, "old")
         os.rename(path, gone)  # so that no half-removed checkpoint has a name
@@ -107,7 +107,8 @@ def prune(folder: Path, keep: Collection[int]) -> None:
     files.remove_leftovers(folder)
 
 
-def _steps(folder: Path) -> set[int]:
+def steps(folder: Path) -> set[int]:
+    """The steps of which there is a checkpoint, intact or not."""
     if not folder.is_dir():
         return set()
     return {int(match[1]) for path in folder.iterdir() if (match := _STEP.match(path.name))}

@@ -8,6 +8,7 @@ Everything is written atomically or by whole lines, and with secrets hidden.
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -181,6 +182,16 @@ class RunDir:
         files.write_json(self.scores, scrub_data(scores))
         if self.is_done:
             self.finish()
+
+    def write_card(self, text: str) -> None:
+        """README.md, beside the run and inside its model."""
+        for folder in (self.path, self.model):
+            if folder.is_dir():
+                files.write_atomic(folder / self.card.name, scrub(text))
+
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run: model/ holds its weights."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def finish(self) -> None:
         """Write DONE, last of all, with the digest of the scores."""

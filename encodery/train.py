@@ -96,17 +96,18 @@ def train(
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, totals, terms = gradient(model, method, batches, state, reduction)
+        micro, counts, terms = gradient(model, method, batches, state, reduction)
+        scale = state.scaler.scale if state.scaler else 1.0
         norm = clip(parameters, 0.0)
         skipped = overflowed(norm, state)
         if not skipped:
             require_finite(terms, norm, state.step + 1, micro, batches)
-            norm = rescale(parameters, norm, clip_norm, totals.scale)
+            norm = rescale(parameters, norm, clip_norm, scale)
             optimizer.step(schedule(state.step))
         rate = optimizer.options.lr * schedule(state.step)
         optimizer.zero_grad()
         state.step += 1
-        means = {"/".join(key): float(value) / totals.counts[key] for key, value in terms.items()}
+        means = {"/".join(key): float(value) / counts[key] for key, value in terms.items()}
         loss = sum(means.values())
         if not skipped:
             state.remember(loss)
@@ -116,13 +117,15 @@ def train(
 
 def gradient(
     model: Model, method: Method, batches: Batches, state: TrainState, reduction: str
-) -> tuple[Sequence[Batch], Totals, Terms]:
+) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     while True:
         micro = batches.with_budget(state.budget).at(state.step)
-        totals = Totals(count(model, micro, reduction), state.scaler.scale if state.scaler else 1.0)
+        counts = count(model, micro)
+        divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
+        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0)
         try:
-            return micro, totals, method(model, micro, totals)
+            return micro, counts, method(model, micro, totals)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
@@ -138,13 +141,13 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def count(model: Model, micro: Sequence[Batch], reduction: str) -> dict[tuple[str, str], float]:
+def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
     """What each term counts over the step: the divisor, known before the first backward."""
     counts: dict[tuple[str, str], float] = {}
     for batch in micro:
         for name, value in model.question(batch.task).counts(batch).items():
             counts[batch.task, name] = counts.get((batch.task, name), 0.0) + value
-    return {key: 1.0 if reduction == "sum" else max(value, 1e-12) for key, value in counts.items()}
+    return {key: max(value, 1e-12) for key, value in counts.items()}
 
 
 def overflowed(norm: float, state: TrainState) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from encodery.data.layouts import (
 from encodery.data.tokens import TokenTable
 
 LayoutName = Literal["packed", "rows", "padded"]
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Cutter:
     form: InputForm
     budget: int
     most: int | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     def cut(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
         """Micro-batches of the given table rows. The gradient does not depend on how they are cut."""
@@ -84,8 +86,7 @@ class Cutter:
         sizes = self.sizes(lengths)
         places = np.cumsum([0, *sizes])
         return [
-            self.batch(table, rows[a:b], task, draws.key(seed, "micro", i))
-            for i, (a, b) in enumerate(zip(places[:-1], places[1:], strict=True))
+            self.batch(table, rows[a:b], task, draws.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
         ]
 
     def sizes(self, lengths: np.ndarray) -> list[int]:
@@ -178,4 +179,8 @@ def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64)
 def describe(batches: Sequence[Batch]) -> Mapping[str, int]:
     """Sequences, real tokens and cells of the micro-batches of a step, for the throughput line."""
     cells = sum(int(b.inputs["input_ids"].numel()) for b in batches)
-    return {"sequences": sum(map(len, batches)), "tokens": sum(int(b.layout.lengths.sum()) for b in batches), "cells": cells}
+    return {
+        "sequences": sum(map(len, batches)),
+        "tokens": sum(int(b.layout.lengths.sum()) for b in batches),
+        "cells": cells,
+    }

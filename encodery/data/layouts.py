@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Group = tuple[Tensor, Tensor | None, Tensor | None]  # index [n, L], mask [n, 1, 1, L], places of real cells; None: no padding
+# index [n, L], mask [n, 1, 1, L], places of the real cells; the last two are None where nothing is padded
+Group = tuple[Tensor, Tensor | None, Tensor | None]
 Reduce = Literal["sum", "mean", "max"]
 
 
@@ -186,4 +187,4 @@ def fill_cuts(lengths: np.ndarray, budget: int, most: int | None, padded: bool) 
             sizes.append(count)
             count, total, longest = 0, 0, 0
         count, total, longest = count + 1, total + length, max(longest, length)
-    return sizes + [count] if count else sizes
+    return [*sizes, count] if count else sizes

@@ -76,7 +76,8 @@ class TokenTable:
 
     def _array(self, name: str) -> np.ndarray:
         path = self.folder / f"{name}.npy"
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
 
 
 def cache_root() -> Path:

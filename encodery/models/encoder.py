@@ -33,6 +33,7 @@ class Encoder(nn.Module):
     def __init__(self, net: PreTrainedModel, layout: str = "auto"):
         super().__init__()
         self.net = net
+        self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
         self.width: int = net.config.hidden_size

@@ -65,7 +65,9 @@ def _from_hub(name: str, revision: str | None) -> Folder:
         raise UserError(f"model {name}: the hub says {str(error).splitlines()[0]}; check the name") from None
     folder = Path(path)
     if not list(folder.glob("*.safetensors")):
-        raise UserError(f"model {name}: no safetensors weights there; pickled weights are never opened, convert them first")
+        raise UserError(
+            f"model {name}: no safetensors weights there; pickled weights are never opened, convert them first"
+        )
     return Folder(folder, name, folder.name)
 
 

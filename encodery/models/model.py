@@ -23,7 +23,9 @@ CARD = "encodery.json"
 class Model(nn.Module):
     """The encoder that travels and the questions of this run, by task name."""
 
-    def __init__(self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None):
+    def __init__(
+        self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None
+    ):
         super().__init__()
         self.encoder = encoder
         self.names = {task: safe(task) for task in questions}
@@ -80,18 +82,19 @@ class Model(nn.Module):
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
         for name, question in self.questions.items():
-            stock = getattr(getattr(question, "head", None), "stock", None)
+            head: Any = getattr(question, "head", None)
+            stock = getattr(head, "stock", None)
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
                 question.load_state_dict(load_file(file))
             elif stock is not None:
-                _load_stock_head(question.head, stock.base_model_prefix, folder)
+                _load_stock_head(head, stock.base_model_prefix, folder)
             else:
                 raise UserError(f"{folder}: no head for {name}")
 
 
 def _load_stock_head(head: nn.Module, prefix: str, folder: Path) -> None:
-    state = {}
+    state: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         state |= {k: v for k, v in load_file(file).items() if not k.startswith(prefix + ".")}
     try:

@@ -17,9 +17,7 @@ from encodery.data.layouts import Group
 NAME = "packed"
 
 # Proven equal to the padded model by tests/models/test_packed.py.
-PROVEN = frozenset(
-    {"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert"}
-)
+PROVEN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert"})
 
 # Keywords that architectures pass along and that change nothing here. Any other one is refused: a position bias, say,
 # would be dropped in silence.

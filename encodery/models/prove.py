@@ -49,7 +49,7 @@ def largest_difference(encoder: Encoder) -> float:
     try:
         for layout in ("packed", "rows"):
             encoder.net.set_attn_implementation(packed.NAME if layout == "packed" else "sdpa")
-            cutter = Cutter(layout, encoder.form, 1 << 30, device=device)  # type: ignore[arg-type]
+            cutter = Cutter(layout, encoder.form, 1 << 30, device=device)
             batch: Batch = cutter.batch(table, rows, "probe", 0)
             with torch.no_grad():
                 found.append(batch.tokens(encoder(batch)))
@@ -64,5 +64,5 @@ def require_equal(encoder: Encoder) -> None:
     difference = largest_difference(encoder)
     if not difference < TOLERANCE:
         raise RunFailed(
-            f"packed layout: this {encoder.kind} differs from its padded self by {difference:.1e}; use train.layout rows"
+            f"packed layout: this {encoder.kind} differs from its padded self by {difference:.1e}; use layout rows"
         )

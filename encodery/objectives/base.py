@@ -16,8 +16,6 @@ from encodery.models.model import Outputs
 from encodery.options import Options
 
 
-
-
 class Question(nn.Module):
     """What `Objective.build` returns."""
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, build_head
-from encodery.objectives.base import Objective, Outputs, Question
+from encodery.objectives.base import Objective, Question
 
 HIDDEN = -100  # label of a row whose label is not known
 
@@ -57,7 +58,9 @@ class Classification(Objective):
         labels = np.asarray(targets["label"])
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         if (counts == 0).any():
-            raise UserError(f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}")
+            raise UserError(
+                f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}"
+            )
         return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
@@ -102,7 +105,12 @@ class Classifier(Question):
         options = self.options
         if options.form == "single":
             return F.cross_entropy(
-                logits, label, self.weights, ignore_index=HIDDEN, reduction="none", label_smoothing=options.label_smoothing
+                logits,
+                label,
+                self.weights,
+                ignore_index=HIDDEN,
+                reduction="none",
+                label_smoothing=options.label_smoothing,
             )
         known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
         target = torch.nan_to_num(label)
