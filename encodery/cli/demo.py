@@ -54,6 +54,5 @@ def _ask(run: object) -> None:
     model = en.load(run)
     for example in Toy(part=STORY[0].partition("/")[2]).examples("dev")[:2]:
         answer = model(example.texts[0])
-        print(
-            f"  {example.texts[0]!r}\n    -> {answer.label} ({answer.probabilities[answer.label]:.2f}), truly {example.label}"
-        )
+        sure = answer.probabilities[answer.label]
+        print(f"  {example.texts[0]!r}\n    -> {answer.label} ({sure:.2f}), truly {example.label}")

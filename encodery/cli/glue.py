@@ -5,13 +5,9 @@ model that no recipe names is trained with the settings of bert-base (or of --li
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
-
-if TYPE_CHECKING:
-    from encodery.rundir import RunDir
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
