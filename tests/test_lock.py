@@ -150,6 +150,33 @@ def test_R8_one_of_many_wins(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("won-*"))) == 1
 
 
+def test_R8_two_never_hold_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE", 20.0)
+
+    def count() -> None:
+        for _ in range(10):
+            with RunLock(tmp_path):
+                os.close(os.open(tmp_path / "inside", os.O_CREAT | os.O_EXCL))
+                (tmp_path / "inside").unlink()
+
+    children = [start_child(count) for _ in range(3)]
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+
+
+def test_R8_lock_file_removed_by_its_former_holder_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock, calls = lock._flock, []
+
+    def late(handle: int, *kind: int) -> bool | None:
+        calls.append(handle)
+        if len(calls) == 1:
+            (tmp_path / lock.NAME).unlink()
+        return flock(handle, *kind)
+
+    monkeypatch.setattr(lock, "_flock", late)
+    with RunLock(tmp_path), pytest.raises(UserError), RunLock(tmp_path):
+        pass
+
+
 def test_R8_same_process_is_refused_too_and_may_lock_again(tmp_path: Path) -> None:
     with RunLock(tmp_path), pytest.raises(UserError, match=f"process {os.getpid()} "), RunLock(tmp_path):
         pass
