@@ -109,6 +109,11 @@ def prune(folder: Path, keep: Collection[int]) -> None:
         files.remove_leftovers(folder)
 
 
+def newest(folder: Path, count: int, until: int) -> set[int]:
+    """The last steps up to `until` with a checkpoint. Those beyond were skipped as damaged: they must not count."""
+    return set(sorted(step for step in steps(folder) if step <= until)[-count:])
+
+
 def steps(folder: Path) -> set[int]:
     """The steps of which there is a checkpoint, intact or not."""
     if not folder.is_dir():

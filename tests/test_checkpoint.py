@@ -210,6 +210,16 @@ def test_prune_keeps_what_it_is_told(tmp_path: Path) -> None:
     assert found.step == 100_000_000
 
 
+def test_R3_damaged_later_checkpoints_do_not_push_out_good_ones(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+    for step in (20, 30):
+        (tmp_path / f"step-{step:08d}/state.json").unlink()
+    save(tmp_path, 15)  # resumed at 10
+    checkpoint.prune(tmp_path, checkpoint.newest(tmp_path, 2, until=15))
+    assert checkpoint.steps(tmp_path) == {10, 15}
+
+
 @pytest.mark.parametrize("state", [{1: 2}, {"a": {"b": {3: 1}}}, {"a": [torch.ones(1)]}, {"a": {1, 2}}])
 def test_state_that_json_would_change_is_refused(tmp_path: Path, state: dict) -> None:
     with pytest.raises(TypeError, match="state"):
