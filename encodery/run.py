@@ -50,8 +50,8 @@ def train_run(
 def note_end(run: RunDir, error: BaseException) -> None:
     """Write down how a run ended that is not done: tables show it as failed or stopped."""
     state = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
-    run.log(f"{state}: {error}")
     with suppress(EncoderyError, OSError):  # a full disk must not hide the first failure
+        run.log(f"{state}: {error}")
         run.update_info(ended={"state": state, "error": str(error)})
 
 
