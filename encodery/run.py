@@ -50,8 +50,8 @@ def train_run(
 def note_end(run: RunDir, error: BaseException) -> None:
     """Write down how a run ended that is not done: tables show it as failed or stopped."""
     state = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
-    run.log(f"{state}: {error}")
     with suppress(EncoderyError, OSError):  # a full disk must not hide the first failure
+        run.log(f"{state}: {error}")
         run.update_info(ended={"state": state, "error": str(error)})
 
 
@@ -133,7 +133,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         environment=environment(),
         seed=resolved.config.seed.plain(),
         task=task.name,
-        model=resolved.config.model.name or resolved.config.model.new,
+        model=resolved.config.model.name or resolved.config.model.plain()["new"],
         method=resolved.config.method["kind"],
         data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
     )
