@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import io
 import json
@@ -105,10 +106,8 @@ def test_R11_csv_and_jsonl_keep_line_ends_inside_texts(tmp_path_factory, rows):
 @given(data=st.binary(max_size=200), kind=st.sampled_from(["tsv", "csv", "jsonl", "parquet"]))
 @settings(max_examples=200)
 def test_R11_no_bytes_crash_a_reader(tmp_path_factory, data, kind):
-    try:
+    with contextlib.suppress(UserError):
         read(put(tmp_path_factory.mktemp("r"), f"a.{kind}", b"text,label\n" + data))
-    except UserError:
-        pass
 
 
 def bad_lines(sheet):
