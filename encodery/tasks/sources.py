@@ -94,7 +94,12 @@ def load(
     where = f" ({folder} has none of its files)" if folder else ""
     sheet, commit = hub.rows(known, split, revision, missing=f"{known.name}, split {split}, is not here{where}")
     return _finish(
-        known, split, sheet, _columns(known, split, sheet, hub_side=True), skip_bad_rows, Origin("hub", "", 0, revision=commit)
+        known,
+        split,
+        sheet,
+        _columns(known, split, sheet, hub_side=True),
+        skip_bad_rows,
+        Origin("hub", "", 0, revision=commit),
     )
 
 
