@@ -1,0 +1,285 @@
+"""From a checked config to the things that train: tokenizer, encoder, tables, model, optimiser."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from encodery.config import Resolved, find
+from encodery.data import draws
+from encodery.data.batches import Batches, Cutter
+from encodery.data.pieces import TokenizerPieces
+from encodery.data.subset import training_rows
+from encodery.data.tokens import TokenTable, token_table
+from encodery.errors import UserError
+from encodery.models import hub, lora, prove
+from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
+from encodery.models.model import Model, read_card
+from encodery.models.tokenizer import load_tokenizer
+from encodery.optim import Optimizer, Param
+from encodery.schema import Config, Entry
+from encodery.tasks.base import Example, Task
+from encodery.tasks.classify import double_unordered
+from encodery.tasks.split import set_aside
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a split and their tokens."""
+
+    name: str
+    examples: Sequence[Example]
+    table: TokenTable
+
+
+@dataclass(frozen=True)
+class Built:
+    """Everything a run needs, ready."""
+
+    task: Task
+    entry: Entry
+    tokenizer: Any
+    pieces: TokenizerPieces
+    model: Model
+    batches: Batches
+    choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
+    cutter: Cutter
+    card: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence."""
+        length: int = self.card["tasks"][self.task.name]["max_length"]
+        return length
+
+    def split(self, name: str) -> Split:
+        """Any split of the task, tokenised."""
+        rows = self.task.examples(name)
+        return Split(name, rows, token_table(self.task, name, self.pieces, self.max_length, rows))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The folders that a config names, found, and the digests that stand for them in the run's identity."""
+
+    model: hub.Folder | None
+    init_from: hub.Folder | None
+    digests: dict[str, str]
+
+
+def find_inputs(resolved: Resolved) -> Inputs:
+    """Resolve model, init_from and data to content, without loading anything large."""
+    options = resolved.config.model
+    if (options.name is None) == (options.new is None):
+        raise UserError("model: give either a name or new")
+    digests: dict[str, str] = {}
+    model = hub.resolve(options.name, options.revision, resolved.folder) if options.name else None
+    if model:
+        digests["model.name"] = model.digest()
+    start = hub.resolve(options.init_from, None, resolved.folder) if options.init_from else None
+    if start:
+        digests["model.init_from"] = start.digest()
+    for i, (task, _) in enumerate(resolved.tasks):
+        digests[f"tasks.{i}.data"] = _content(task)
+    return Inputs(model, start, digests)
+
+
+def _content(task: Task) -> str:
+    """Digest of the splits that training can see."""
+    splits = [s for s in task.splits() if not s.startswith("test") and task.has(s)]
+    found = {split: task.origin(split).digest for split in splits}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def build(resolved: Resolved, inputs: Inputs) -> Built:
+    """All parts of a training run."""
+    config = resolved.config
+    if len(resolved.tasks) != 1:
+        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
+    task, entry = resolved.tasks[0]
+    device = pick_device(config.device)
+    tokenizer = load_tokenizer(config.model, inputs.model, resolved.folder, toy=task.name.startswith("toy/"))
+    pieces = TokenizerPieces(tokenizer)
+    encoder, notes = make_encoder(config, inputs, tokenizer)
+    length = min(entry.max_length or config.train.max_length, longest_of(encoder))
+    train, choice, rows = training_data(task, entry, config, pieces, length)
+    model, objective = make_model(encoder, task, entry, config, tokenizer, train.table, rows)
+    cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
+    batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
+    card = card_of(task, entry, objective, config, length, pieces)
+    prepare(model, config, device)
+    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes)
+
+
+def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
+    """The encoder with its starting weights; `init_from` brings a run's encoder, never its head."""
+    seed_weights(config.seed.init, "encoder")
+    folder = inputs.init_from or inputs.model
+    notes: list[str] = []
+    if folder is None:
+        encoder = new_encoder(config.model, tokenizer, config.train.layout)
+    else:
+        encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
+    if encoder.layout == "packed":
+        prove.require_equal(encoder)
+    return encoder, notes
+
+
+def training_data(
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
+) -> tuple[Split, Split | None, np.ndarray]:
+    """The training table, what the checkpoint is chosen on, and the table rows to train on."""
+    examples, choice = task.examples("train"), None
+    if not examples:
+        raise UserError(f"{task.name}: the training set is empty")
+    if config.train.holdout:
+        examples, chosen = set_aside(examples, config.train.holdout, config.seed.data)
+        choice = Split("holdout", chosen, token_table(task, "holdout", pieces, length, chosen))
+    elif config.train.evaluate != "never" and (dev := first_dev(task)):
+        choice = dev_split(task, dev, pieces, length)
+    if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
+        examples = double_unordered(examples)
+    train = Split("train", examples, token_table(task, "train", pieces, length, examples))
+    rows = training_rows(np.arange(len(train.table)), entry.fraction, entry.count, config.seed.data)
+    return train, choice, rows
+
+
+def first_dev(task: Task) -> str | None:
+    """The dev split that scores during training are taken on."""
+    return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
+
+
+def dev_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
+    """A split with its tokens."""
+    rows = task.examples(name)
+    return Split(name, rows, token_table(task, name, pieces, length, rows))
+
+
+def make_model(
+    encoder: Encoder, task: Task, entry: Entry, config: Config, tokenizer: Any, table: TokenTable, rows: np.ndarray
+) -> tuple[Model, dict[str, Any]]:
+    """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
+    wanted = {**task.objective(), **entry.objective}
+    if "head" not in wanted:
+        wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
+    objective = make_objective(wanted).fitted({name: values[rows] for name, values in table.targets.items()})
+    seed_weights(config.seed.init, "head", task.name)
+    question = objective.build(encoder, tokenizer)
+    freeze(encoder, config.model.tune)
+    if config.model.tune == "lora":
+        lora.adapt(encoder, config.model.lora, draws.key(config.seed.init, "lora"))
+    model = Model(encoder, {task.name: question}, {task.name: entry.weight})
+    return model, {"kind": wanted["kind"], **objective.plain()}
+
+
+def make_objective(plain: Mapping[str, Any]) -> Any:
+    """The options object of an objective that is given as plain data."""
+    options = {k: v for k, v in plain.items() if k != "kind"}
+    cls = find("objectives", plain["kind"])
+    unknown = sorted(set(options) - set(cls.model_fields))
+    if unknown:
+        raise UserError(
+            f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
+        )
+    return cls.model_validate_json(json.dumps(options))
+
+
+def prepare(model: Model, config: Config, device: torch.device) -> None:
+    """Device, precision, gradient checkpointing, compilation."""
+    model.to(device)
+    model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
+    if config.train.gradient_checkpointing:
+        model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if config.train.compile:
+        model.encoder.net.compile(dynamic=True)
+
+
+def make_optimizer(model: Model, config: Config) -> Optimizer:
+    """The optimiser over all parameters that are trained, each with its layer."""
+    body = [Param(f"encoder.net.{n}", p, d) for n, p, d in model.encoder.named_depths()]
+    heads = [Param(f"questions.{n}", p, None) for n, p in model.questions.named_parameters()]
+    return Optimizer([*body, *heads], config.optim, model.encoder.layers)
+
+
+def card_of(
+    task: Task, entry: Entry, objective: Mapping[str, Any], config: Config, length: int, pieces: TokenizerPieces
+) -> dict[str, Any]:
+    """What is stored beside the weights, so that nobody has to guess later (F23)."""
+    about = {
+        "task": {**task.plain(), "name": task.name},
+        "labels": list(task.labels),
+        "objective": dict(objective),
+        "head": objective.get("head"),
+        "max_length": length,
+    }
+    return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}
+
+
+def load_model(folder: Path, layout: str = "auto", device: str = "auto") -> tuple[Model, Any, dict[str, Any]]:
+    """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card."""
+    from transformers import AutoTokenizer
+
+    from encodery.schema import ModelOptions
+
+    encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
+    questions = {n: make_objective(about["objective"]).build(encoder, tokenizer) for n, about in card["tasks"].items()}
+    model = Model(encoder, questions)
+    model.load_heads(folder)
+    if encoder.layout == "packed":
+        prove.require_equal(encoder)
+    model.to(pick_device(device)).eval()
+    return model, tokenizer, card
+
+
+def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, Any]:
+    """A card for somebody else's fine-tuned classifier, from its config."""
+    config = encoder.net.config
+    architecture = (config.architectures or [""])[0]
+    if not architecture.endswith("ForSequenceClassification"):
+        raise UserError(f"{folder}: {architecture or 'this'} is not a classifier; train it first")
+    forms = {"multi_label_classification": "multilabel", "regression": "regression"}
+    form = "regression" if config.num_labels == 1 else forms.get(config.problem_type or "", "single")
+    labels = [] if form == "regression" else [str(config.id2label[i]) for i in range(config.num_labels)]
+    objective = {"kind": "classification", "form": form, "labels": labels, "head": "stock"}
+    length = min(tokenizer.model_max_length, longest_of(encoder))
+    about = {"task": None, "labels": labels, "objective": objective, "head": "stock", "max_length": length}
+    return {"format": 1, "tasks": {"foreign": about}, "tokenizer": TokenizerPieces(tokenizer).digest}
+
+
+def longest_of(encoder: Encoder) -> int:
+    """How many tokens the encoder has positions for."""
+    positions: int = encoder.net.config.max_position_embeddings
+    return positions - encoder.form.first_position
+
+
+def pick_device(name: str) -> torch.device:
+    """auto: the accelerator if there is one."""
+    if name != "auto":
+        try:
+            torch.zeros(1, device=name)
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(f"device: {name} cannot be used here ({str(error).splitlines()[0]})") from None
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator or torch.device("cpu")
+
+
+def pick_precision(config: Config, device: torch.device) -> str:
+    """auto: bf16 where the device is fast in it. On CPUs it is several times slower, so fp32 there."""
+    wanted = config.train.precision
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def seed_weights(seed: int, *purpose: str) -> None:
+    """New weights follow from (seed, purpose) alone, not from what was made before them."""
+    torch.manual_seed(draws.key(seed, "weights " + " ".join(purpose)) >> 1)

@@ -1,0 +1,256 @@
+"""From plain data to frozen options: every error at once, each with its place, its key and the nearest legal key."""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from encodery.errors import UserError
+from encodery.find import digest, find
+from encodery.layers import Layer
+from encodery.options import Options
+from encodery.schema import Config, Entry
+from encodery.yaml_reader import Key
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
+
+T = TypeVar("T", bound=Options)
+
+_SECRET_NAME = re.compile(
+    r"(.*_)?(password|passwd|secret|api_?key)|((access|auth|use_auth|hf|hub|bearer)_)?token", re.I
+)
+_SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|gho_|github_pat_|api_org_)[A-Za-z0-9_-]{8,}")
+
+
+@dataclass
+class Code:
+    """Own Python files: whether they may run, where they lie, what their content must be, and what was used."""
+
+    kept: Mapping[str, tuple[Path, str]] | None = None  # in a run directory: file as typed -> (copy, sha256)
+    allowed: bool = True
+    used: dict[str, tuple[Path, str]] = field(default_factory=dict)
+
+    def find(self, room: str, kind: str, folder: Path) -> type[Options]:
+        """`find`, with the rules for own files."""
+        if ".py:" not in kind:
+            return find(room, kind)
+        file, _, name = kind.rpartition(":")
+        path = (folder / file).resolve()
+        if self.kept is not None:
+            path = self._copy(file)
+        if path.is_file():
+            self.used[file] = (path, digest(path))
+        return find(room, f"{path}:{name}")
+
+    def _copy(self, file: str) -> Path:
+        if not self.allowed:
+            raise UserError(f"this run directory brings its own code ({file}); read it, then say --allow-code.")
+        path, wanted = (self.kept or {}).get(file, (None, ""))
+        if path is None or not path.is_file():
+            raise UserError(f"the copy of {file} is missing from the run directory.")
+        if digest(path) != wanted:
+            raise UserError(f"{path} is not the file that the run was made with (its sha256 differs).")
+        return path
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A config whose every part was accepted by its class."""
+
+    config: Config
+    tasks: "list[tuple[Task, Entry]]"
+    method: Options
+
+
+def check(layer: Layer, code: Code) -> Checked:
+    """Everything that a config names, built; or one error that lists all that is wrong."""
+    return _Check(layer, code).run()
+
+
+class _Check:
+    """Collects errors while the parts are built."""
+
+    def __init__(self, layer: Layer, code: Code) -> None:
+        self.layer, self.code = layer, code
+        self.errors: dict[str, None] = {}  # ordered, without repetition
+
+    def run(self) -> Checked:
+        self._values(self.layer.tree, ())
+        tree = self.layer.tree
+        config = self._build(Config, tree, ())
+        section = tree.get("model")
+        if isinstance(section, dict) and section.get("name") is None and section.get("new") is None:
+            self._error(("model",), "give a name (hub name, folder or run) or new (an encoder with fresh weights)")
+        entries = tree.get("tasks") if isinstance(tree.get("tasks"), list) else []
+        if "tasks" in tree and entries == []:
+            self._error(("tasks",), "expected at least one task")
+        pairs = [self._task(entry, ("tasks", i)) for i, entry in enumerate(entries or []) if isinstance(entry, dict)]
+        method = self._method(tree.get("method", {}))
+        if self.errors or config is None or method is None:
+            raise UserError("\n".join(self.errors))
+        plain = [_whole(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
+        whole = {"kind": tree.get("method", {}).get("kind", "plain"), **method.plain()}
+        config = config.model_copy(update={"tasks": plain, "method": whole})
+        return Checked(config, [(task, options) for task, options in pairs], method)
+
+    def _method(self, tree: Any) -> Options | None:
+        if not isinstance(tree, dict):
+            return None
+        own = {"kind": "plain", **tree}
+        kind = self._kind("methods", own.pop("kind"), ("method", "kind"))
+        return self._build(kind, own, ("method",), f"method {tree.get('kind', 'plain')}") if kind else None
+
+    def _task(self, entry: dict[str, Any], at: Key) -> "tuple[Task, Entry]":
+        """The task and what every entry may carry; errors leave a hole that `run` never returns."""
+        own = {key: value for key, value in entry.items() if key not in Entry.model_fields}
+        shared = {key: value for key, value in entry.items() if key in Entry.model_fields}
+        built: Any = self._build(Entry, shared, at)
+        by = "kind" if "kind" in own else "name"
+        name = own.pop(by, None)
+        if name is None:
+            self._error(at, "a task needs a name, such as glue/rte, or a kind, such as table")
+            return built, built
+        head, _, part = str(name).partition("/") if by == "name" else (name, "", "")
+        kind = self._kind("tasks", head, (*at, by))
+        if kind and part and "part" in kind.model_fields:
+            own["part"] = part
+        elif kind and part:
+            self._error((*at, by), f"{head} has no parts: write {head}")
+        task: Any = self._build(kind, own, at, f"task {name}", Entry) if kind else None
+        return task, built
+
+    def _kind(self, room: str, name: Any, at: Key) -> type[Options] | None:
+        try:
+            if not isinstance(name, str):
+                raise UserError("expected a name")
+            return self.code.find(room, name, self._folder(at))
+        except UserError as error:
+            self._error(at, str(error))
+            return None
+
+    def _build(
+        self, kind: type[T], tree: Mapping[str, Any], at: Key, who: str = "", beside: type[Options] | None = None
+    ) -> T | None:
+        """The options object; its errors go to the list, with keys of `beside` also counting as legal."""
+        try:
+            # Through JSON: strict, yet 1 is a number for a float, and a list is a tuple.
+            return kind.model_validate_json(json.dumps(tree, default=str))
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                self._explain(one, kind, tree, at, who, beside)
+            return None
+
+    def _explain(
+        self, one: Any, kind: type[Options], tree: Any, at: Key, who: str, beside: type[Options] | None
+    ) -> None:
+        loc = _known_part(one["loc"], tree)
+        key = (*at, *loc)
+        if one["type"] == "extra_forbidden":
+            legal = [*_fields(kind, loc[:-1]), *(beside.model_fields if beside else ())]
+            legal = [name for name in legal if name != "part"]  # the name of a task says it
+            self._error(key, f"unknown key{' of ' + who if who else ''}{_nearest(key, legal, self._dotted_keys())}")
+        elif one["type"] == "missing":
+            self._error((*at, *one["loc"]), f"is needed{' by ' + who if who else ''}")
+        elif one["loc"] == ("part",):
+            self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(one)}")
+        else:
+            self._error(key, f"{_expected(one)}{_got(one)}")
+
+    def _values(self, value: Any, at: Key) -> None:
+        """What no field may hold: numbers that are not finite, things that are not data, and secrets."""
+        name = str(at[-1]) if at else ""
+        if isinstance(value, float) and not math.isfinite(value):
+            self._error(at, "expected a finite number")
+        elif value is not None and not isinstance(value, (dict, list, str, int, float)):
+            self._error(at, f"expected text, a number, a list or a mapping, not a {type(value).__name__}")
+        elif (_SECRET_NAME.fullmatch(name) and value) or (isinstance(value, str) and _SECRET_VALUE.search(value)):
+            self._error(at, "looks like an access token; keep those in HF_TOKEN or `hf auth login`, never in a config")
+        for key, item in _items(value):
+            self._values(item, (*at, key))
+
+    def _dotted_keys(self) -> list[str]:
+        return [f"{name}.{key}" for name, part in Config.model_fields.items() for key in _sub_fields(part.annotation)]
+
+    def _error(self, at: Key, message: str) -> None:
+        known = at
+        while known and known not in self.layer.places:
+            known = known[:-1]
+        place = self.layer.places.get(known)
+        words = [place.text if place else "", ".".join(map(str, at)), message]
+        self.errors[": ".join(word for word in words if word).rstrip(".") + ("" if message.endswith("?") else ".")] = (
+            None
+        )
+
+    def _folder(self, at: Key) -> Path:
+        place = self.layer.places.get(at)
+        return place.folder if place else Path()
+
+
+def _whole(entry: Mapping[str, Any], task: Options, options: Entry) -> dict[str, Any]:
+    """An entry with all its defaults; `part` is left out because the name says it."""
+    names = {key: entry[key] for key in ("name", "kind") if key in entry}
+    own = {key: value for key, value in task.plain().items() if not (key == "part" and "kind" not in entry)}
+    return {**names, **own, **options.plain()}
+
+
+def _known_part(loc: Key, tree: Any) -> Key:
+    """The part of pydantic's location that stands in the config; it also names members of unions."""
+    known: list[str | int] = []
+    for step in loc:
+        inside = (isinstance(tree, dict) and step in tree) or (isinstance(tree, list) and isinstance(step, int))
+        if not inside:
+            break
+        known.append(step)
+        tree = tree[step]
+    return tuple(known)
+
+
+def _sub_fields(annotation: Any) -> Mapping[str, Any]:
+    """The fields of a section, also of an optional one."""
+    for kind in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind.model_fields
+    return {}
+
+
+def _fields(kind: type[Options], loc: Key) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = kind.model_fields
+    for step in loc:
+        fields = _sub_fields(fields[str(step)].annotation) if str(step) in fields else {}
+    return fields
+
+
+def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
+    """`--lr` means optim.lr; `optim.lt` means lr; else say what there is."""
+    wanted = str(key[-1])
+    elsewhere = [dotted for dotted in everywhere if dotted.rpartition(".")[2] == wanted] if len(key) == 1 else []
+    near = elsewhere or difflib.get_close_matches(wanted, legal, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are: {', '.join(legal)}" if legal else "; it has no keys"
+
+
+def _expected(one: Any) -> str:
+    message: str = one["msg"].replace("Input should be", "expected").replace("a valid ", "a ")
+    return message.replace("boolean", "boolean (true or false)").replace("an object", "a mapping")
+
+
+def _got(one: Any) -> str:
+    value = one["input"]
+    if isinstance(value, (dict, list)) or value is None:
+        return f", not {'a mapping' if isinstance(value, dict) else 'a list' if isinstance(value, list) else 'null'}"
+    return ", not the given text" if _SECRET_VALUE.search(str(value)) else f", not {json.dumps(value)[:80]}"
+
+
+def _items(value: Any) -> Iterator[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from enumerate(value)

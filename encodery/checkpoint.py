@@ -1,0 +1,203 @@
+"""Checkpoints: folders that are whole or not there, and that are verified before anything in them is used.
+
+    checkpoints/step-00000120/   one <group>.safetensors per group, state.json, manifest.json
+
+A folder is written beside under a hidden name, each file waited for, the manifest (size and sha256 of every file)
+last, then renamed once. So a kill leaves a hidden folder, which nobody reads and the next save removes.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from encodery import files
+from encodery.errors import RunFailed
+from encodery.rundir import check_name
+from encodery.tensorfile import Written, read_tensors, write_bytes, write_tensors
+
+FORMAT = 1
+_STEP = re.compile(r"^step-(\d{8,})$")
+
+
+class Damaged(RunFailed):
+    """A checkpoint that must not be used; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint; tensors are read when asked for."""
+
+    step: int
+    path: Path
+    state: dict[str, Any]
+    groups: tuple[str, ...]
+    _tied: dict[str, dict[str, str]] = field(repr=False)
+
+    def tensors(self, group: str) -> dict[str, Tensor]:
+        """The tensors of a group by name; names that shared a tensor when it was saved share one again."""
+        found = read_tensors(self.path / f"{group}.safetensors")
+        return found | {name: found[stored] for name, stored in self._tied[group].items()}
+
+
+def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
+    """Write checkpoint step-<step> and return its folder; an intact one of that step is kept as it is.
+
+    `state` is JSON data (a tuple comes back as a list); call it from one thread of one process.
+    """
+    text = _state_text(tensors, state)
+    for group in tensors:
+        check_name(group)
+    final = folder / f"step-{step:08d}"
+    temporary = files.hidden_sibling(final)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(folder)
+        if final.exists() and _is_intact(final):
+            return final
+        _fill(temporary, step, tensors, text)
+        files.replace_folder(temporary, final)
+    except OSError as error:
+        message = files.trouble(f"checkpoint {final} could not be saved", folder, error)
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise RunFailed(f"{message}. {_last_good(folder)}") from error
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return final
+
+
+def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest intact checkpoint, and a sentence for each newer one that was skipped."""
+    skipped: list[str] = []
+    for step in sorted(steps(folder), reverse=True):
+        try:
+            return load(folder / f"step-{step:08d}"), skipped
+        except Damaged as damage:
+            skipped.append(f"checkpoint of step {step} skipped: {damage}")
+    return None, skipped
+
+
+def load(path: Path) -> Checkpoint:
+    """One checkpoint, verified to the last bit; Damaged names the file that is not as it was written."""
+    try:
+        step, listed = _read_manifest(path)
+        for name in sorted(listed):
+            _verify(path / name, listed[name])
+        stored = json.loads((path / "state.json").read_bytes())
+    except OSError as error:
+        raise Damaged(f"{error.filename or path} cannot be read ({error.strerror})") from error
+    return Checkpoint(step, path, stored["state"], tuple(stored["tied"]), stored["tied"])
+
+
+def prune(folder: Path, keep: Collection[int]) -> None:
+    """Remove all checkpoints but these. Keep two at least: the newest may turn out damaged."""
+    for step in sorted(steps(folder) - set(keep)):
+        path = folder / f"step-{step:08d}"
+        gone = files.hidden_sibling(path, "old")
+        os.rename(path, gone)  # so that no half-removed checkpoint has a name
+        shutil.rmtree(gone)
+    files.remove_leftovers(folder)
+
+
+def steps(folder: Path) -> set[int]:
+    """The steps of which there is a checkpoint, intact or not."""
+    if not folder.is_dir():
+        return set()
+    return {int(match[1]) for path in folder.iterdir() if (match := _STEP.match(path.name))}
+
+
+def _fill(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: bytes) -> None:
+    folder.mkdir()
+    written = {"state.json": write_bytes(folder / "state.json", iter([state]))}
+    for group, named in tensors.items():
+        tied = _tied(named)
+        stored = {name: tensor for name, tensor in named.items() if name not in tied}
+        written[f"{group}.safetensors"] = write_tensors(folder / f"{group}.safetensors", stored)
+    write_bytes(folder / "manifest.json", iter([_manifest_text(step, written)]))
+    files.sync_folder(folder)
+
+
+def _tied(named: Mapping[str, Tensor]) -> dict[str, str]:
+    """Which names are the very same numbers in memory as an earlier name: {name: the earlier one}."""
+    first: dict[tuple[object, ...], str] = {}
+    tied = {}
+    for name, tensor in named.items():
+        place = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and first.setdefault(place, name) != name:
+            tied[name] = first[place]
+    return tied
+
+
+def _state_text(tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> bytes:
+    _check_plain(state, "state")
+    tied = {group: _tied(named) for group, named in tensors.items()}
+    return json.dumps({"state": state, "tied": tied}, indent=1).encode()
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse what JSON would change silently, such as numbers as keys."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where}: key {key!r} is not a string")
+            _check_plain(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _check_plain(item, f"{where}[{number}]")
+    elif not isinstance(value, str | int | float | None):
+        raise TypeError(f"{where}: {type(value).__name__} is not JSON data")
+
+
+def _manifest_text(step: int, written: Mapping[str, Written]) -> bytes:
+    listed = {name: asdict(written[name]) for name in sorted(written)}
+    return json.dumps({"format": FORMAT, "step": step, "files": listed}, indent=1).encode()
+
+
+def _read_manifest(path: Path) -> tuple[int, dict[str, Written]]:
+    """Step and files. The text must be exactly what we would write, so no bit of it can flip unnoticed."""
+    manifest = path / "manifest.json"
+    if not manifest.is_file():
+        raise Damaged(f"{manifest} is missing")
+    text = manifest.read_bytes()
+    try:
+        content = json.loads(text)
+        step, listed = content["step"], {name: Written(**entry) for name, entry in content["files"].items()}
+        ours = text == _manifest_text(step, listed) and path.name == f"step-{step:08d}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Damaged(f"{manifest} is damaged: it is not a manifest") from None
+    if not ours or "state.json" not in listed:
+        raise Damaged(f"{manifest} is damaged: it does not belong to this checkpoint, or is of another version")
+    return step, listed
+
+
+def _verify(path: Path, expected: Written) -> None:
+    if not path.is_file():
+        raise Damaged(f"{path} is missing")
+    size = path.stat().st_size
+    if size != expected.bytes:
+        raise Damaged(f"{path} is damaged: {size} bytes instead of {expected.bytes}")
+    if files.sha256(path) != expected.sha256:
+        raise Damaged(f"{path} is damaged: its sha256 is not the one in the manifest")
+
+
+def _is_intact(path: Path) -> bool:
+    with suppress(Damaged):
+        load(path)
+        return True
+    return False
+
+
+def _last_good(folder: Path) -> str:
+    with suppress(OSError):
+        good, _ = latest(folder)
+        if good is not None:
+            return f"The last good checkpoint is intact: {good.path}"
+    return "There was no checkpoint before it"

@@ -1,0 +1,182 @@
+"""A run's settings: read from YAML, recipes and the command line, checked, stored, compared and named by a hash.
+
+Defaults < extends < file < command line; later wins. See layers.py for merging and check.py for errors.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encodery import layers, yaml_reader
+from encodery.check import Code, check
+from encodery.errors import UserError
+from encodery.find import find, names
+from encodery.layers import Layer, Place
+from encodery.options import Options
+from encodery.paths import as_name, inside
+from encodery.schema import Config, Entry
+from encodery.yaml_reader import Key
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
+
+__all__ = ["Resolved", "differences", "dump", "find", "flat", "identity", "keep_code", "load", "loads", "names"]
+
+# Where it is computed and what is written along the way do not change what comes out.
+_NOT_IDENTITY = [
+    ("data",),
+    ("device",),
+    ("threads",),
+    ("train", "log"),
+    ("train", "save"),
+    ("train", "keep_checkpoints"),
+]
+_CODE = "code"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A checked config: the settings with all defaults, what they name, and where each value came from."""
+
+    config: Config
+    tasks: "list[tuple[Task, Entry]]"
+    method: Options
+    origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`
+    notes: list[str] = field(compare=False)
+    folder: Path = field(compare=False)
+    name: str = field(compare=False)
+    code: dict[str, tuple[Path, str]] = field(compare=False)  # own Python files as typed -> (path, sha256)
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = (), *, allow_code: bool = False
+) -> Resolved:
+    """A config file, `recipe:…`, a mapping, a run directory or nothing, with the overrides on top.
+
+    Own Python files named by a config run; those kept in a run directory run only with `allow_code`.
+    """
+    if source is None or isinstance(source, Mapping):
+        layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
+        return _resolve(layer, overrides, Path.cwd(), "", Code())
+    if str(source).startswith("recipe:"):
+        name = as_name(str(source).removeprefix("recipe:"))
+        return _resolve(layers.from_source(str(source), Path.cwd()), overrides, Path.cwd(), name, Code())
+    path = Path(source)
+    path = path / "config.yaml" if path.is_dir() else path
+    run = path.parent if path.name == "config.yaml" and (path.parent / "run.json").exists() else None
+    code = Code(_kept(run), allow_code) if run else Code()
+    name = as_name(run.resolve().name if run else path.stem)
+    return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code)
+
+
+def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
+    """A config from YAML text, such as `dump` writes."""
+    return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())
+
+
+def _resolve(layer: Layer, overrides: Sequence[str], folder: Path, name: str, code: Code) -> Resolved:
+    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+        layer.lay(above)
+    checked = check(layer, code)
+    origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
+    name = name or _own_name(checked.config)
+    return Resolved(checked.config, checked.tasks, checked.method, origins, layer.notes, folder, name, code.used)
+
+
+def _origin(layer: Layer, key: Key) -> str:
+    place = layer.places.get(key)
+    return place.text if place else "default"
+
+
+def _own_name(config: Config) -> str:
+    """A name for a run without a file: `glue-rte-roberta-base`."""
+    first = config.tasks[0]
+    task = first.get("name") or Path(first["kind"].partition(":")[0]).stem
+    model = config.model.name or (config.model.new.kind if config.model.new else "")
+    more = [f"and-{len(config.tasks) - 1}-more"] if len(config.tasks) > 1 else []
+    return as_name("-".join([task, *more, Path(model).name]))
+
+
+def _leaves(value: Any, at: Key) -> Iterator[tuple[Key, Any]]:
+    """Every value that is not a mapping or a list of mappings, with its key."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, (*at, key))
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for i, item in enumerate(value):
+            yield from _leaves(item, (*at, i))
+    else:
+        yield at, value
+
+
+def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key to value, as in `tasks.0.name` and `optim.lr`."""
+    return {".".join(map(str, key)): value for key, value in _leaves(dict(tree), ())}
+
+
+def dump(resolved: Resolved) -> str:
+    """The whole config as YAML, defaults included: it loads back to the same."""
+    return yaml_reader.write(resolved.config.plain())
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What differs between two plain configs: (key, old, new), with None for what is not there."""
+    a, b = flat(old), flat(new)
+    return [(key, a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)]
+
+
+def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
+    """The sha256 of everything that changes the result. Numbers are compared by value, paths by content.
+
+    `digests` gives, by dotted key (`model.name`, `tasks.0.data`), the digest that stands for what the path holds.
+    """
+    tree = resolved.config.plain()
+    for key in [*_NOT_IDENTITY, *(("tasks", i, "data") for i in range(len(tree["tasks"])))]:
+        _put(tree, key, None)
+    for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
+        file, _, name = section.get("kind", "").rpartition(":")
+        if file in resolved.code:
+            section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
+    for dotted, digest in digests.items():
+        _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
+    text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _put(tree: Any, key: Key, value: Any) -> None:
+    """Set a value; None takes the key away."""
+    for step in key[:-1]:
+        tree = tree[step]
+    if value is None:
+        tree.pop(key[-1], None)
+    else:
+        tree[key[-1]] = value
+
+
+def keep_code(resolved: Resolved, run: Path) -> None:
+    """Copy own Python files into the run directory, with their digests."""
+    if not resolved.code:
+        return
+    folder = run / _CODE
+    folder.mkdir(exist_ok=True)
+    kept = {}
+    for number, (typed, (path, digest)) in enumerate(resolved.code.items(), 1):
+        copy = f"{number}-{as_name(path.name)}"
+        shutil.copyfile(path, folder / copy)
+        kept[typed] = [copy, digest]
+    (folder / "files.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+
+
+def _kept(run: Path) -> dict[str, tuple[Path, str]]:
+    listing = run / _CODE / "files.json"
+    if not listing.is_file():
+        return {}
+    try:
+        kept: dict[str, list[str]] = json.loads(listing.read_text(encoding="utf-8"))
+        return {typed: (inside(run / _CODE, copy), digest) for typed, (copy, digest) in kept.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise UserError(f"{listing}: damaged; it should list the run's own Python files.") from None

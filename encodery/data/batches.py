@@ -1,0 +1,186 @@
+"""Batches: which rows a step sees is a function of (seed, step); how they lie in memory is the layout's business."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from encodery.data import draws
+from encodery.data.layouts import (
+    Layout,
+    Packed,
+    Reduce,
+    Rows,
+    attention_groups,
+    fill_cuts,
+    groups_of,
+    row_cuts,
+)
+from encodery.data.tokens import TokenTable
+
+LayoutName = Literal["packed", "rows", "padded"]
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """What an encoder wants to be given."""
+
+    types: bool  # token_type_ids are meaningful
+    pad_id: int
+    first_position: int = 0  # RoBERTa counts from pad id + 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch of one task."""
+
+    task: str
+    inputs: dict[str, Any]  # exactly the keyword arguments of the encoder
+    targets: dict[str, Tensor]
+    ids: Tensor  # row numbers in the token table
+    layout: Layout
+    seed: int = 0  # of everything random inside the pass (dropout), from (seed, step, micro-batch, rank)
+    weights: Tensor | None = None  # importance weights, if a Subset brought them
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def first(self, hidden: Tensor) -> Tensor:
+        """The vector of each sequence's first token."""
+        return self.layout.first(hidden)
+
+    def tokens(self, values: Tensor) -> Tensor:
+        """All real tokens, sequence by sequence."""
+        return self.layout.tokens(values)
+
+    def rows(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """One sequence a row, and the mask of real tokens."""
+        return self.layout.rows(values)
+
+    def per_sequence(self, values: Tensor, how: Reduce) -> Tensor:
+        """Sum, mean or maximum over the tokens of each sequence."""
+        return self.layout.per_sequence(values, how)
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Cuts the sequences of a step into micro-batches of one layout, below a token budget."""
+
+    layout: LayoutName
+    form: InputForm
+    budget: int
+    most: int | None = None
+    device: torch.device = CPU
+
+    def cut(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
+        """Micro-batches of the given table rows. The gradient does not depend on how they are cut."""
+        lengths = np.asarray(table.lengths[rows])
+        if self.layout != "padded":
+            order = np.argsort(-lengths, kind="stable")  # longest first: a lack of memory shows at once
+            rows, lengths = rows[order], lengths[order]
+        sizes = self.sizes(lengths)
+        places = np.cumsum([0, *sizes])
+        return [
+            self.batch(table, rows[a:b], task, draws.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
+        ]
+
+    def sizes(self, lengths: np.ndarray) -> list[int]:
+        """How many sequences go into each micro-batch."""
+        if self.layout == "rows":
+            return row_cuts(lengths, self.budget, self.most)
+        return fill_cuts(lengths, self.budget, self.most, padded=self.layout == "padded")
+
+    def batch(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> Batch:
+        """One micro-batch of exactly these rows."""
+        make = self._packed if self.layout == "packed" else self._rows
+        inputs, layout = make(table, rows)
+        targets = {name: self._put(values[rows]) for name, values in table.targets.items()}
+        return Batch(task, inputs, targets, torch.from_numpy(rows), layout, seed)
+
+    def _packed(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Packed]:
+        starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
+        index = np.concatenate([np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)])
+        position = np.concatenate([np.arange(n) for n in lengths]) + self.form.first_position
+        inputs: dict[str, Any] = {"input_ids": self._put(table.ids[index].astype(np.int64))[None]}
+        inputs["position_ids"] = self._put(position)[None]
+        if self.form.types:
+            inputs["token_type_ids"] = self._put(table.types[index].astype(np.int64))[None]
+        inputs["groups"] = [
+            tuple(None if part is None else part.to(self.device) for part in group)
+            for group in groups_of(lengths, attention_groups(lengths))
+        ]
+        return inputs, Packed(self._put(lengths))
+
+    def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows]:
+        starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
+        place = np.arange(int(lengths.max()))
+        mask = place < lengths[:, None]
+        index = np.where(mask, starts[:, None] + place, starts[:, None])
+        real = self._put(mask)
+        ids = np.where(mask, table.ids[index], self.form.pad_id).astype(np.int64)
+        inputs: dict[str, Any] = {"input_ids": self._put(ids), "attention_mask": real.long()}
+        if self.form.types:
+            inputs["token_type_ids"] = self._put(np.where(mask, table.types[index], 0).astype(np.int64))
+        return inputs, Rows(real)
+
+    def _put(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(self.device)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The training stream of one task: `at(step)` needs no history."""
+
+    task: str
+    table: TokenTable
+    rows: np.ndarray  # the table rows in use (a subset, a part without the hold-out)
+    batch_size: int
+    seed: int  # of the data: order
+    noise: int  # of the weights: dropout
+    cutter: Cutter
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one pass; the last one may be smaller."""
+        return -(-len(self.rows) // self.batch_size)
+
+    def rows_at(self, step: int) -> np.ndarray:
+        """The table rows of a step, drawn uniformly at random without replacement within an epoch."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        begin = place * self.batch_size
+        end = min(begin + self.batch_size, len(self.rows))
+        return self.rows[draws.Order(self.seed, epoch, len(self.rows)).at(np.arange(begin, end))]
+
+    def with_budget(self, budget: int) -> "Batches":
+        """The same stream in smaller micro-batches."""
+        return self if budget == self.cutter.budget else replace(self, cutter=replace(self.cutter, budget=budget))
+
+    def example_ids(self, micro: Sequence[Batch]) -> list[str]:
+        """Ids of the examples in these micro-batches, for messages."""
+        return [self.table.example_ids[int(self.table.example[row])] for batch in micro for row in batch.ids]
+
+    def at(self, step: int) -> list[Batch]:
+        """The micro-batches of a step."""
+        return self.cutter.cut(self.table, self.rows_at(step), self.task, draws.key(self.noise, "dropout", step))
+
+
+def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64) -> Sequence[Batch]:
+    """All rows of a table for evaluation: sorted by length, so that little is padded; answers are keyed by id."""
+    order = np.argsort(-np.asarray(table.lengths), kind="stable")
+    chunks = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    return [batch for rows in chunks for batch in cutter.cut(table, rows, task, 0)]
+
+
+def describe(batches: Sequence[Batch]) -> Mapping[str, int]:
+    """Sequences, real tokens and cells of the micro-batches of a step, for the throughput line."""
+    cells = sum(int(b.inputs["input_ids"].numel()) for b in batches)
+    return {
+        "sequences": sum(map(len, batches)),
+        "tokens": sum(int(b.layout.lengths.sum()) for b in batches),
+        "cells": cells,
+    }

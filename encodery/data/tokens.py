@@ -1,0 +1,169 @@
+"""Task × tokenizer → a memory-mapped token table, named by a hash of all that made it.
+
+A table is a folder of .npy files. Rows are sequences; `starts` cuts the flat arrays. Built once beside its final
+name and renamed when whole, so that a half-written table is never seen and two processes may build the same one.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encodery.data.pieces import TokenizerPieces
+from encodery.tasks.base import Example, Features, Task
+
+VERSION = 1  # raise it when the content of a table changes for equal inputs
+CHUNK = 2048  # examples tokenised at once
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """The sequences of one split, on disk."""
+
+    folder: Path
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """Counts: rows, examples, cut sequences, longest."""
+        result: dict[str, Any] = json.loads((self.folder / "meta.json").read_text())
+        return result
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each sequence begins in the flat arrays; one more than there are sequences."""
+        return self._array("starts")
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """Token ids, flat."""
+        return self._array("ids")
+
+    @cached_property
+    def types(self) -> np.ndarray:
+        """Type ids, flat."""
+        return self._array("types")
+
+    @cached_property
+    def example(self) -> np.ndarray:
+        """The example (row number in the split) each sequence belongs to."""
+        return self._array("example")
+
+    @cached_property
+    def targets(self) -> dict[str, np.ndarray]:
+        """What the sequences are asked for."""
+        return {name: self._array(f"target_{name}") for name in self.meta["targets"]}
+
+    @cached_property
+    def example_ids(self) -> list[str]:
+        """Ids of the examples, in the order of the split."""
+        result: list[str] = json.loads((self.folder / "examples.json").read_text())
+        return result
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens in each sequence."""
+        return np.diff(self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def _array(self, name: str) -> np.ndarray:
+        path = self.folder / f"{name}.npy"
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
+
+
+def cache_root() -> Path:
+    """Where tables are kept."""
+    return Path(os.environ.get("ENCODERY_CACHE") or Path.home() / ".cache" / "encodery")
+
+
+def token_table(
+    task: Task, split: str, pieces: TokenizerPieces, max_length: int, examples: Sequence[Example] | None = None
+) -> TokenTable:
+    """The table of a split, from the cache or made now. `examples` may be given where they are at hand."""
+    rows = task.examples(split) if examples is None else examples
+    folder = cache_root() / "tokens" / _key(task, split, pieces, max_length, rows)
+    if not (folder / "meta.json").exists():
+        _build(folder, task, rows, pieces, max_length)
+    return TokenTable(folder)
+
+
+def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows: Sequence[Example]) -> str:
+    content = hashlib.sha256()
+    for row in rows:  # the rows themselves, so that no option that changes them can be forgotten
+        content.update(repr((row.id, row.texts, row.label, sorted(row.extra.items()))).encode())
+    parts = [VERSION, task.name, split, task.objective(), pieces.digest, max_length, content.hexdigest()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _build(folder: Path, task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_length: int) -> None:
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        _write(beside, _features(task, rows, pieces, max_length), [r.id for r in rows], max_length)
+        try:
+            beside.rename(folder)
+        except OSError:  # another process was faster; its table is the same
+            if not (folder / "meta.json").exists():
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _features(task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_length: int) -> Iterator[Features]:
+    for start in range(0, len(rows), CHUNK):
+        chunk = rows[start : start + CHUNK]
+        for features in task.encode(chunk, pieces, max_length):
+            yield Features(start + features.example, features.ids, features.types, features.targets)
+
+
+def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str], max_length: int) -> None:
+    """Flat files grow as they come; only one number per sequence is held in memory."""
+    lengths, example = [], []
+    targets: dict[str, list[Any]] = {}
+    with open(folder / "ids.raw", "wb") as ids, open(folder / "types.raw", "wb") as types:
+        for row in features:
+            ids.write(np.asarray(row.ids, dtype=np.int32).tobytes())
+            types.write(np.asarray(row.types, dtype=np.uint8).tobytes())
+            lengths.append(len(row.ids))
+            example.append(row.example)
+            for name, value in row.targets.items():
+                targets.setdefault(name, []).append(value)
+    starts = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
+    arrays = {"starts": starts, "example": np.asarray(example, dtype=np.int64), **_target_arrays(targets)}
+    for name, dtype in (("ids", np.int32), ("types", np.uint8)):
+        raw = np.memmap(folder / f"{name}.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
+        arrays[name] = raw
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    for name in ("ids", "types"):
+        (folder / f"{name}.raw").unlink()
+    (folder / "examples.json").write_text(json.dumps(list(example_ids)))
+    longest = max(lengths, default=0)
+    meta = {
+        "rows": len(lengths),
+        "examples": len(example_ids),
+        "tokens": int(starts[-1]),
+        "longest": longest,
+        "full": int(sum(n >= max_length for n in lengths)),
+        "targets": sorted(targets),
+    }
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def _target_arrays(targets: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
+    """Whole numbers stay whole, everything else is float32."""
+    arrays = {}
+    for name, values in targets.items():
+        array = np.asarray(values)
+        arrays[f"target_{name}"] = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
+    return arrays

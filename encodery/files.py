@@ -1,0 +1,227 @@
+"""Files that are whole or not there at all, whenever the process dies; and their digests."""
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from encodery import process
+from encodery.errors import RunFailed, UserError
+
+_LEFTOVER = re.compile(r"^\..+\.(?:tmp|old)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}$")
+
+
+def hidden_sibling(path: Path, kind: str = "tmp") -> Path:
+    """A fresh hidden name beside the path; it names our process, so that others can tell when it is an orphan."""
+    pid = os.getpid()
+    return path.with_name(f".{path.name}.{kind}-{pid}-{_mark(pid)}-{secrets.token_hex(4)}")
+
+
+def _mark(pid: int) -> str | None:
+    """The start of a process, short; in containers a new process often has the number of the killed one."""
+    mark = process.start_mark(pid)
+    return None if mark is None else f"{zlib.crc32(mark.encode()):08x}"
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Replace the file by new content in one instant."""
+    with atomic(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose bytes become the file when the block ends well, and vanish otherwise."""
+    temporary = hidden_sibling(path)
+    with io_trouble(f"{path} could not be written", path.parent):
+        try:
+            with open(temporary, "xb") as stream:
+                yield stream
+                sync(stream)
+            os.rename(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name when the block ends well; a folder of that name gives way."""
+    temporary = hidden_sibling(path)
+    with io_trouble(f"{path} could not be written", path.parent):
+        try:
+            temporary.mkdir()
+            yield temporary
+            sync_tree(temporary)
+            replace_folder(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Rename a finished folder to its name; what stood there is moved away first and removed last."""
+    old = hidden_sibling(path, "old") if path.exists() else None
+    if old is not None:
+        os.rename(path, old)
+    os.rename(new, path)
+    sync_folder(path.parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add one line by one write. A torn last line of a killed process is ended first; a half write is undone."""
+    with io_trouble(f"{path} could not be written", path.parent):
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            size = os.fstat(handle).st_size
+            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+            _write_whole(handle, ("\n" * torn + text + "\n").encode(), size)
+        finally:
+            os.close(handle)
+
+
+def _write_whole(handle: int, data: bytes, size_before: int) -> None:
+    written = os.write(handle, data)
+    if written != len(data):
+        os.ftruncate(handle, size_before)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove what a killed process left of its last line."""
+    if path.exists():
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def plain_json(value: Any, indent: int | None = None) -> str:
+    """JSON that every reader accepts: ASCII only, NaN and infinities as null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as readable JSON, atomically."""
+    write_atomic(path, plain_json(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a missing or damaged one is an error that names it."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist") from None
+    except ValueError as error:  # bad JSON or bad UTF-8
+        raise UserError(f"{path} is damaged, it is not JSON ({error}): restore it from a copy") from None
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's bytes."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_tree(folder: Path) -> str:
+    """The digest of a file, or of the names and bytes of all files below a folder; hidden ones do not count."""
+    if folder.is_file():
+        return sha256(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist")
+    names = sorted(str(path.relative_to(folder).as_posix()) for path in _visible_files(folder))
+    listing = [[name, sha256(folder / name)] for name in names]
+    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+
+
+def _visible_files(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """All files below, through links too (hub caches are links); a link to a folder above is not followed again."""
+    above = (*above, folder.resolve())
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and path.resolve() not in above:
+            yield from _visible_files(path, above)
+        elif path.is_file():
+            yield path
+
+
+def sync(stream: IO[bytes]) -> None:
+    """Wait until the bytes are on the disk."""
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file that somebody else wrote is on the disk."""
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the folder's names are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot do this for folders; their renames are safe
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until every file and every name below is on the disk."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            sync_file(Path(root, name))
+        sync_folder(Path(root))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the hidden files and folders of writers that died."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _LEFTOVER.match(path.name)
+        if match and _mark(int(match[1])) != match[2]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextmanager
+def io_trouble(what: str, folder: Path) -> Iterator[None]:
+    """Turn an error of the disk into a sentence that says what failed, why, and how much room there is."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(trouble(what, folder, error)) from error
+
+
+def trouble(what: str, folder: Path, error: OSError) -> str:
+    """The sentence for an error of the disk."""
+    remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to it"
+    reason = error.strerror or str(error)
+    return f"{what}: {reason} ({_free(folder)}); {remedy} and run the same command again, it goes on"
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free / 1e6:,.1f} MB free in {folder}"
+    except OSError:
+        return f"free space in {folder} unknown"

@@ -1,0 +1,209 @@
+"""Configs lie on top of each other: extends < file < command line. Mappings merge, lists replace, later wins.
+
+A layer is plain data plus the place of every key, so that the origin of each value is known to the end.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from encodery import recipes, yaml_reader
+from encodery.errors import UserError
+from encodery.schema import Entry
+from encodery.yaml_reader import Key
+
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_ANY_STYLE = "write --key value, --key=value or key=value"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: `rte.yaml:3`, and the folder that its relative paths start from."""
+
+    text: str
+    folder: Path
+
+
+@dataclass
+class Layer:
+    """Plain data and the place of each key in it; grows while other layers are laid on it."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, Place] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def lay(self, above: "Layer") -> None:
+        """Put another layer on top of this one."""
+        self.notes += above.notes
+        self._merge(self.tree, above.tree, (), above.places)
+
+    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
+        self._make_room(below, above, at)
+        for name, value in above.items():
+            here = (*at, name)
+            if here == ("tasks",) and isinstance(value, dict):
+                self._merge_task(below, value, places)
+            elif isinstance(value, dict) and isinstance(below.get(name), dict):
+                self.places[here] = places[here]
+                self._merge(below[name], value, here, places)
+            else:
+                self._forget(here)
+                below[name] = value
+                self.places |= {key: place for key, place in places.items() if key[: len(here)] == here}
+
+    def _merge_task(self, below: dict[str, Any], value: dict[str, Any], places: Mapping[Key, Place]) -> None:
+        """`tasks` as a mapping changes the one entry there is; a name or a list would replace all entries."""
+        entries = below.setdefault("tasks", [{}])
+        if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], dict):
+            at = f"{places['tasks',].text}: tasks.{next(iter(value), '')}"
+            raise UserError(f"{at} needs exactly one task; write the list of all tasks.")
+        moved = {("tasks", 0, *key[1:]): place for key, place in places.items() if key[:1] == ("tasks",)}
+        self.places.setdefault(("tasks",), places["tasks",])
+        self.places[("tasks", 0)] = moved[("tasks", 0)]
+        self._merge(entries[0], value, ("tasks", 0), moved)
+
+    def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key) -> None:
+        """Drop keys of the old kind when the kind changes, because the new kind does not know them."""
+        gone: list[str] = []
+        if at == ("method",) and _changed(below, above):
+            gone = list(below)
+        elif len(at) == 2 and at[0] == "tasks" and _changed(below, above):
+            gone = [name for name in below if name not in Entry.model_fields]
+        elif at == ("model",):
+            gone = [
+                old for old, new in (("name", "new"), ("new", "name")) if above.get(new) is not None and old in below
+            ]
+        for name in gone:
+            del below[name]
+            self._forget((*at, name))
+        lost = [name for name in gone if name not in above and name not in ("kind", "name", "new")]
+        if lost:
+            self.notes.append(f"{_dotted(at)} changed its kind: dropped {', '.join(lost)}.")
+
+    def _forget(self, at: Key) -> None:
+        self.places = {key: place for key, place in self.places.items() if key[: len(at)] != at}
+
+
+def _changed(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    old, new = (tree.get("kind", tree.get("name")) for tree in (below, above))
+    return old is not None and new is not None and old != new
+
+
+def _dotted(key: Key) -> str:
+    return ".".join(map(str, key))
+
+
+def from_mapping(tree: Mapping[str, Any], place: Place) -> Layer:
+    """Data handed over in Python: every key has the same place."""
+    plain = _copy(tree)
+    return _expand(Layer(plain, dict.fromkeys(_keys(plain, ()), place)))
+
+
+def from_text(text: str, shown: str, folder: Path) -> Layer:
+    """A YAML text, with the file names in `extends` relative to `folder`."""
+    return _from_read(yaml_reader.read_text(text, shown), shown, folder)
+
+
+def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    """A file or `recipe:…` with everything that it extends below it."""
+    if source.startswith("recipe:"):
+        path, shown = recipes.path(source.removeprefix("recipe:")), source
+    else:
+        path = folder / source
+        shown = source if not above else str(path)
+    path = path.resolve()
+    if path in above:
+        raise UserError(f"{shown}: extends itself: {' -> '.join(p.name for p in (*above, path))}.")
+    return _from_read(yaml_reader.read_file(path, shown), shown, path.parent, (*above, path))
+
+
+def _from_read(read: yaml_reader.Read, shown: str, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    if read.tree is None:
+        return Layer()
+    if not isinstance(read.tree, dict):
+        raise UserError(f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`.")
+    places = {key: Place(f"{shown}:{line}", folder) for key, line in read.lines.items()}
+    return stack(_expand(Layer(read.tree, places)), folder, above)
+
+
+def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    """The layer on everything that its `extends` names, the first named lowest."""
+    extends = top.tree.pop("extends", None)
+    place = top.places.pop(("extends",), None)
+    sources = [extends] if isinstance(extends, str) else extends or []
+    if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+        raise UserError(f"{place.text if place else ''}: extends: expected a file, recipe:name, or a list of these.")
+    whole = Layer()
+    for source in sources:
+        whole.lay(from_source(source, folder, above))
+    whole.lay(top)
+    return whole
+
+
+def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
+    """One layer for each override on the command line, in their order."""
+    for key, text in _pairs(list(words)):
+        try:
+            tree = yaml_reader.value(text)
+        except UserError as error:
+            raise UserError(f"{place.text}: {key}: {error}") from None
+        for name in reversed(key.split(".")):
+            tree = {name: tree}
+        yield from_mapping(tree, place)
+
+
+def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    while words:
+        word = words.pop(0)
+        key, equals, text = word.removeprefix("--").partition("=")
+        if not _KEY.fullmatch(key) or (word[:2] != "--" and not equals):
+            raise UserError(f"command line: '{word}' is not an override; {_ANY_STYLE}.")
+        if not equals:
+            if not words or words[0].startswith("--"):
+                raise UserError(f"command line: {word} has no value; {_ANY_STYLE}.")
+            text = words.pop(0)
+        yield key, text
+
+
+def _expand(layer: Layer) -> Layer:
+    """Short forms: `model: x`, `method: x`, `tasks: x`, `seed: 3` become what they stand for."""
+    tree, places = layer.tree, layer.places
+    for section, key in (("model", "name"), ("method", "kind")):
+        if isinstance(tree.get(section), str):
+            tree[section] = {key: tree[section]}
+            places[section, key] = places[section,]
+    seed = tree.get("seed")
+    if isinstance(seed, int) and not isinstance(seed, bool):
+        tree["seed"] = {"init": seed, "data": seed}
+        places["seed", "init"] = places["seed", "data"] = places["seed",]
+    if isinstance(tree.get("tasks"), str):
+        tree["tasks"] = [tree["tasks"]]
+        places["tasks", 0] = places["tasks",]
+    if isinstance(tree.get("tasks"), list):
+        tree["tasks"] = [_entry(entry, i, places) for i, entry in enumerate(tree["tasks"])]
+    return layer
+
+
+def _entry(entry: Any, index: int, places: dict[Key, Place]) -> Any:
+    if not isinstance(entry, str):
+        return entry
+    key = "kind" if ".py:" in entry else "name"
+    places["tasks", index, key] = places["tasks", index]
+    return {key: entry}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _copy(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _keys(value: Any, at: Key) -> Iterator[Key]:
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _keys(item, (*at, key))

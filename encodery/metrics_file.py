@@ -1,0 +1,47 @@
+"""metrics.jsonl: one JSON object per line, each with its step; tolerant of a line that a kill tore."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.errors import UserError
+
+
+class MetricsFile:
+    """A file of records, in the order of their steps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._whole = False  # whether the last line is known to be whole
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a record; NaN and infinities become null."""
+        if not self._whole:
+            files.cut_torn_line(self.path)
+            self._whole = True
+        files.append_line(self.path, files.plain_json(record))
+
+    def read(self) -> list[dict[str, Any]]:
+        """All whole records."""
+        return [record for _, record in self._pairs()]
+
+    def rewind(self, step: int) -> None:
+        """Keep the records up to the step, byte for byte."""
+        kept = [line for line, record in self._pairs() if record["step"] <= step]
+        files.write_atomic(self.path, b"".join(line + b"\n" for line in kept))
+        self._whole = True
+
+    def _pairs(self) -> list[tuple[bytes, dict[str, Any]]]:
+        """The whole lines and what they say. What follows the last line end was torn, or is being written."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return [(line, self._parse(line, number)) for number, line in enumerate(data.split(b"\n")[:-1], start=1)]
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise UserError(f"{self.path}, line {number}: not a record with a step; delete that line")
+        return record

@@ -1,0 +1,158 @@
+"""The encoder: loaded or new, in float32, with one door through which every objective enters it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from encodery.data.batches import Batch, InputForm
+from encodery.errors import UserError
+from encodery.models import packed
+from encodery.models.sizes import new_config
+from encodery.schema import ModelOptions
+
+# Parts a checkpoint may have or lack besides the encoder's body: poolers and the heads of pretraining or fine-tuning.
+HEADS = re.compile(
+    r"(^|\.)(pooler|cls|lm_head|classifier|pre_classifier|head|decoder|qa_outputs|discriminator_predictions|"
+    r"generator_predictions|generator_lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|"
+    r"sop_classifier|lm_predictions|mask_predictions|position_ids)(\.|$)"
+)
+FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
+DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+
+
+class Encoder(nn.Module):
+    """A transformers encoder and what the house needs to know about it."""
+
+    def __init__(self, net: PreTrainedModel, layout: str = "auto"):
+        super().__init__()
+        self.net = net
+        self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
+        self.kind: str = net.config.model_type
+        self.layers: int = net.config.num_hidden_layers
+        self.width: int = net.config.hidden_size
+        self.form = input_form(net.config)
+        self.layout = choose_layout(self.kind, layout)
+        if self.layout == "packed":
+            net.set_attn_implementation(packed.NAME)
+
+    def forward(self, batch: Batch, ids: Tensor | None = None, embeddings: Tensor | None = None) -> Tensor:
+        """Hidden states of the last layer, in the batch's layout: the one door."""
+        inputs = dict(batch.inputs)
+        if ids is not None:
+            inputs["input_ids"] = ids
+        if embeddings is not None:
+            inputs["inputs_embeds"] = embeddings
+            del inputs["input_ids"]
+        hidden: Tensor = self.net(**inputs).last_hidden_state
+        return hidden
+
+    def depth(self, name: str) -> int | None:
+        """Layer of a parameter of `net`: 0 embeddings, j + 1 block j, None a pooler (which belongs to the head)."""
+        if "pooler" in name:
+            return None
+        if "albert_layer_groups" in name:  # one block shared by all layers: it is the top one too
+            return self.layers
+        block = re.search(r"(?:^|\.)layers?\.(\d+)\.", name)
+        if block:
+            return int(block.group(1)) + 1
+        return self.layers if name.startswith("final_norm") else 0
+
+    def named_depths(self) -> Iterator[tuple[str, nn.Parameter, int | None]]:
+        """All parameters with name and depth."""
+        for name, parameter in self.net.named_parameters():
+            yield name, parameter, self.depth(name)
+
+
+def input_form(config: Any) -> InputForm:
+    """What this architecture wants to be given."""
+    pad = config.pad_token_id if config.pad_token_id is not None else 0
+    first = pad + 1 if config.model_type in FIRST_POSITION_AFTER_PAD else 0
+    return InputForm(types=(getattr(config, "type_vocab_size", 0) or 0) > 1, pad_id=pad, first_position=first)
+
+
+def choose_layout(kind: str, wanted: str) -> Any:
+    """auto: packed where that was proven equal, else rows; asking for packed elsewhere is refused."""
+    if wanted == "auto":
+        return "packed" if kind in packed.PROVEN else "rows"
+    if wanted == "packed" and kind not in packed.PROVEN:
+        raise UserError(f"train.layout: packed was not proven for {kind}; use rows or auto")
+    return wanted
+
+
+def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> tuple[Encoder, list[str]]:
+    """An encoder from a transformers folder, with notes on what was newly made or left out."""
+    config = adapt(AutoConfig.from_pretrained(folder), options)
+    with quiet():
+        net, report = AutoModel.from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+        )
+    notes = check_loaded(folder, report)
+    return Encoder(net, layout), notes
+
+
+def check_loaded(folder: Path, report: dict[str, Any]) -> list[str]:
+    """A hole in the body is an error (R16); poolers and old heads are a note."""
+    wrong, notes = [], []
+    for what, key in (("missing", "missing_keys"), ("unexpected", "unexpected_keys")):
+        names = sorted(report[key])
+        body = [n for n in names if not HEADS.search(n)]
+        wrong += [f"{what} {n}" for n in body]
+        others = sorted({n.rsplit(".", 1)[0] for n in names if n not in body})
+        if others:
+            made = "newly initialised" if what == "missing" else "left out"
+            notes.append(f"{made}: {', '.join(others)}")
+    wrong += [f"wrong shape {n}" for n, *_ in sorted(report["mismatched_keys"])]
+    if wrong:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise UserError(f"{folder}: the weights do not fit the architecture: {', '.join(wrong[:5])}{more}")
+    return notes
+
+
+def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> Encoder:
+    """An encoder with fresh weights; seed torch before."""
+    assert options.new is not None
+    config = adapt(new_config(options.new, tokenizer), options)
+    return Encoder(AutoModel.from_config(config, dtype=torch.float32), layout)
+
+
+def adapt(config: Any, options: ModelOptions) -> Any:
+    """Put the dropouts that were asked for into a transformers config."""
+    for value, names in ((options.dropout, DROPOUTS), (options.attention_dropout, ATTENTION_DROPOUTS)):
+        for name in names:
+            if value is not None and hasattr(config, name):
+                setattr(config, name, value)
+    if options.head_dropout is not None:
+        for name in ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "cls_dropout"):
+            if hasattr(config, name) or name == "classifier_dropout":
+                setattr(config, name, options.head_dropout)
+    return config
+
+
+def freeze(encoder: Encoder, tune: str) -> None:
+    """`head`: nothing of the body is trained; `top:N`: only its N upper layers. A pooler counts as head."""
+    if tune in ("full", "lora"):
+        return
+    upper = 0 if tune == "head" else int(tune.removeprefix("top:"))
+    if upper > encoder.layers:
+        raise UserError(f"model.tune: {tune}, but this encoder has {encoder.layers} layers")
+    for _, parameter, depth in encoder.named_depths():
+        parameter.requires_grad_(depth is None or (upper > 0 and depth > encoder.layers - upper))
+
+
+class quiet:
+    """Silence transformers while it loads: what matters is in our notes and errors."""
+
+    def __enter__(self) -> None:
+        self.level = transformers_logging.get_verbosity()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        transformers_logging.set_verbosity(self.level)

@@ -1,0 +1,85 @@
+"""From what a person typed to a folder with config, safetensors and tokenizer files."""
+
+import hashlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from encodery.errors import UserError
+
+# Weights come as safetensors only: pickled checkpoints are never opened.
+FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model folder on this disk, and which revision of what it is."""
+
+    path: Path
+    name: str
+    revision: str | None = None
+
+    def digest(self) -> str:
+        """Hash of what the folder says: weights, config and tokenizer. A hub revision is its own digest."""
+        if self.revision:
+            return f"{self.name}@{self.revision}"
+        whole = hashlib.sha256()
+        for file in sorted(self.path.iterdir()):
+            if file.suffix in {".json", ".safetensors", ".txt", ".model"} and file.name != "encodery.json":
+                whole.update(file.name.encode())
+                with open(file, "rb") as stream:
+                    whole.update(hashlib.file_digest(stream, "sha256").digest())
+        return whole.hexdigest()
+
+
+def resolve(name: str, revision: str | None = None, near: Path | None = None) -> Folder:
+    """A folder, a run directory (its model/), or a hub name."""
+    for base in (near, Path()):
+        path = (base or Path()) / name
+        if (path / "model" / "config.json").exists():
+            return Folder((path / "model").resolve(), name)
+        if (path / "config.json").exists():
+            return Folder(path.resolve(), name)
+        if path.exists() and (path / "run.json").exists():
+            raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
+    return _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Folder:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        try:
+            path = snapshot_download(name, revision=revision, allow_patterns=FILES, local_files_only=True)
+        except LocalEntryNotFoundError:
+            require_hub(f"model {name}")
+            path = snapshot_download(name, revision=revision, allow_patterns=FILES)
+    except HFValidationError as error:
+        raise UserError(f"model {name}: neither a folder here nor a name the hub could have ({error})") from None
+    except HfHubHTTPError as error:
+        raise UserError(f"model {name}: the hub says {str(error).splitlines()[0]}; check the name") from None
+    folder = Path(path)
+    if not list(folder.glob("*.safetensors")):
+        raise UserError(
+            f"model {name}: no safetensors weights there; pickled weights are never opened, convert them first"
+        )
+    return Folder(folder, name, folder.name)
+
+
+def require_hub(what: str) -> None:
+    """One clear sentence instead of a minute of retries where there is no network."""
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+            raise OSError("HF_HUB_OFFLINE is set")
+        socket.create_connection((endpoint.hostname or "", endpoint.port or 443), timeout=5).close()
+    except OSError as error:
+        raise UserError(
+            f"{what} is not on this disk and the hub cannot be reached ({error}); "
+            "download it where there is a network and give its folder instead"
+        ) from None

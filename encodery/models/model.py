@@ -1,0 +1,118 @@
+"""Model = encoder + one question per task; saved as transformers folders."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder, quiet
+
+Outputs = dict[str, Tensor]
+Terms = dict[tuple[str, str], Tensor]  # (task, term) -> sum
+
+CARD = "encodery.json"
+
+
+class Model(nn.Module):
+    """The encoder that travels and the questions of this run, by task name."""
+
+    def __init__(
+        self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None
+    ):
+        super().__init__()
+        self.encoder = encoder
+        self.names = {task: safe(task) for task in questions}
+        self.questions = nn.ModuleDict({self.names[task]: module for task, module in questions.items()})
+        self.weights = dict(weights or {})
+        self.autocast_to: torch.dtype | None = None  # set for bf16 and fp16
+
+    def question(self, task: str) -> Any:
+        """The module that answers for a task."""
+        return self.questions[self.names[task]]
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Named outputs, without a loss."""
+        with self.precision(batch):
+            result: Outputs = self.question(batch.task)(self.encoder, batch)
+        return result
+
+    def forward(self, batch: Batch) -> tuple[Outputs, Terms]:
+        """Outputs and loss terms (sums) of a micro-batch."""
+        outputs = self.outputs(batch)
+        return outputs, self.terms(outputs, batch)
+
+    def terms(self, outputs: Outputs, batch: Batch) -> Terms:
+        """Loss terms of outputs that are at hand."""
+        weight = self.weights.get(batch.task, 1.0)
+        losses = self.question(batch.task).losses(outputs, batch)
+        return {(batch.task, name): value if weight == 1.0 else value * weight for name, value in losses.items()}
+
+    def precision(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
+        """Autocast, if this run uses it."""
+        if self.autocast_to is None:
+            return contextlib.nullcontext()
+        return torch.autocast(batch.inputs["input_ids"].device.type, dtype=self.autocast_to)
+
+    def save(self, folder: Path, tokenizer: Any, card: Mapping[str, Any]) -> None:
+        """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stocks = [getattr(q.head, "stock", None) for q in self.questions.values() if hasattr(q, "head")]
+        with quiet():
+            if len(stocks) == 1 and stocks[0] is not None:
+                stocks[0].save_pretrained(folder)
+            else:
+                self.encoder.net.save_pretrained(folder)
+                self._save_heads(folder / "heads")
+            tokenizer.save_pretrained(folder)
+        (folder / CARD).write_text(json.dumps(card, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+    def _save_heads(self, folder: Path) -> None:
+        folder.mkdir()
+        for name, question in self.questions.items():
+            state = {k: v.detach().cpu().contiguous() for k, v in question.state_dict().items()}
+            save_file(state, folder / f"{name}.safetensors")
+
+    def load_heads(self, folder: Path) -> None:
+        """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
+        for name, question in self.questions.items():
+            head: Any = getattr(question, "head", None)
+            stock = getattr(head, "stock", None)
+            file = folder / "heads" / f"{name}.safetensors"
+            if file.exists():
+                question.load_state_dict(load_file(file))
+            elif stock is not None:
+                _load_stock_head(head, stock.base_model_prefix, folder)
+            else:
+                raise UserError(f"{folder}: no head for {name}")
+
+
+def _load_stock_head(head: nn.Module, prefix: str, folder: Path) -> None:
+    state: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        state |= {k: v for k, v in load_file(file).items() if not k.startswith(prefix + ".")}
+    try:
+        head.load_state_dict({k: v.float() for k, v in state.items()})
+    except RuntimeError as error:
+        detail = " ".join(str(error).split("\n")[1:3]).strip()
+        raise UserError(f"{folder}: has no head that fits this task ({detail})") from None
+
+
+def safe(task: str) -> str:
+    """A task's name as a file and module name."""
+    return task.replace("/", "-").replace(".", "_")
+
+
+def read_card(folder: Path) -> dict[str, Any] | None:
+    """What encodery wrote beside the weights: tasks, labels, head, lengths; None for foreign folders."""
+    file = folder / CARD
+    if not file.exists():
+        return None
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result

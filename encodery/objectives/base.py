@@ -1,0 +1,52 @@
+"""An objective asks the encoder a question in tensors and marks the answer in named loss terms.
+
+`Objective` is the frozen options; `build` gives the module with weights. Loss terms are SUMS over what they count, and
+`counts` says beforehand how much that is, so that micro-batches and processes add up to one exact mean.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor, nn
+
+from encodery.data.batches import Batch
+from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
+from encodery.options import Options
+
+
+class Question(nn.Module):
+    """What `Objective.build` returns."""
+
+    def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
+        """Named outputs for a micro-batch."""
+        raise NotImplementedError
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Named terms, each a sum over what it counts."""
+        raise NotImplementedError
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """How much each term counts in this micro-batch, before any forward pass."""
+        raise NotImplementedError
+
+    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """How far two outputs are, per example: for methods that ask for consistency."""
+        raise NotImplementedError
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """What the task's `decode` reads, one row per sequence."""
+        raise NotImplementedError
+
+
+class Objective(Options):
+    """Options of an objective."""
+
+    def fitted(self, targets: Mapping[str, np.ndarray]) -> Self:
+        """The same objective with what must be learnt from the training targets (class weights) filled in."""
+        return self
+
+    def build(self, encoder: Encoder, tokenizer: Any) -> Question:
+        """The module with weights, for this encoder."""
+        raise NotImplementedError

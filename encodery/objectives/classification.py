@@ -1,0 +1,144 @@
+"""Classification, multi-label classification and regression on one vector per sequence.
+
+single      cross-entropy, with class weights w and label smoothing s:  Σ w_y · ((1−s)·(−log p_y) + s/C·Σ_c −log p_c)
+multilabel  binary cross-entropy, mean over the labels of an example
+regression  squared error
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
+from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives.base import Objective, Question
+
+HIDDEN = -100  # label of a row whose label is not known
+
+
+class Classification(Objective):
+    """One or several labels, or a number, for a text or a pair."""
+
+    form: Literal["single", "multilabel", "regression"] = "single"
+    """single: exactly one label; multilabel: any number of them; regression: a number."""
+    labels: list[str] = []
+    """Label names in the order of the outputs; empty for regression."""
+    low: float | None = None
+    """Smallest legal number (regression); answers are clamped when decoded."""
+    high: float | None = None
+    """Largest legal number."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the target given to all labels alike."""
+    class_weights: Literal["balanced"] | list[float] | None = None
+    """balanced: n / (classes · count of the class), from the training set; or one number per label."""
+    head: HeadKind = "stock"
+    """The head's architecture (from model.head)."""
+    head_dropout: float | None = None
+    """Dropout of the head (from model.head_dropout)."""
+
+    @property
+    def outputs(self) -> int:
+        """Size of the output vector."""
+        return 1 if self.form == "regression" else len(self.labels)
+
+    def fitted(self, targets: Mapping[str, np.ndarray]) -> Self:
+        """Turn `balanced` into numbers."""
+        if self.class_weights != "balanced":
+            return self
+        if self.form != "single":
+            raise UserError(f"objective.class_weights: balanced needs single labels, not {self.form}")
+        labels = np.asarray(targets["label"])
+        counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
+        if (counts == 0).any():
+            raise UserError(
+                f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}"
+            )
+        return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
+
+    def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
+        """A head with fresh weights."""
+        if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):
+            raise UserError(f"objective.class_weights: {len(self.class_weights)} numbers for {len(self.labels)} labels")
+        config = encoder.net.config
+        names = self.labels or ["LABEL_0"]
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: i for i, name in enumerate(names)}
+        config.problem_type = {"single": "single_label_classification", "multilabel": "multi_label_classification"}.get(
+            self.form, "regression"
+        )
+        return Classifier(self, encoder)
+
+
+class Classifier(Question):
+    """The head and its loss."""
+
+    weights: Tensor | None
+
+    def __init__(self, options: Classification, encoder: Encoder):
+        super().__init__()
+        self.options = options
+        self.head = build_head(options.head, encoder, options.outputs, options.head_dropout)
+        given = options.class_weights
+        self.register_buffer("weights", torch.tensor(given) if isinstance(given, list) else None, persistent=False)
+
+    def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
+        """Logits [n, outputs]."""
+        return {"logits": self.head(encoder(batch), batch)}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """One term, the sum over the examples whose label is known."""
+        each = self.per_example(outputs["logits"].float(), batch.targets["label"])
+        if batch.weights is not None:
+            each = each * batch.weights
+        return {"loss": each.sum()}
+
+    def per_example(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Loss of each example, zero where the label is hidden."""
+        options = self.options
+        if options.form == "single":
+            return F.cross_entropy(
+                logits,
+                label,
+                self.weights,
+                ignore_index=HIDDEN,
+                reduction="none",
+                label_smoothing=options.label_smoothing,
+            )
+        known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
+        target = torch.nan_to_num(label)
+        if options.form == "regression":
+            return (logits[:, 0] - target).square() * known
+        smooth = options.label_smoothing
+        target = target * (1 - smooth) + smooth / 2
+        return F.binary_cross_entropy_with_logits(logits, target, reduction="none").mean(1) * known
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Examples with a known label, each by the weight of its class."""
+        label = batch.targets["label"]
+        if self.options.form == "single":
+            known = label != HIDDEN
+            weight = known.float() if self.weights is None else self.weights[label.clamp(min=0)] * known
+            return {"loss": float(weight.sum(dtype=torch.float64))}
+        known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
+        return {"loss": float(known.sum())}
+
+    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""
+        x, y = a["logits"].float(), b["logits"].float()
+        if self.options.form == "regression":
+            return (x - y).square().sum(1)
+        if self.options.form == "multilabel":  # independent coins: the divergences add up
+            return ((x.sigmoid() - y.sigmoid()) * (x - y)).sum(1)
+        return ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Logits."""
+        return {"logits": outputs["logits"].float()}

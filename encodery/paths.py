@@ -1,0 +1,28 @@
+"""Names and paths that may come from others: limited characters, and never outside their root."""
+
+import re
+from pathlib import Path
+
+from encodery.errors import UserError
+
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def safe_name(text: str) -> str:
+    """A run or sweep name as it stands, or an error if it holds anything but A-Z a-z 0-9 . _ -"""
+    if not text or _OTHER.search(text) or text.strip(".") == "" or text.startswith("-"):
+        raise UserError(f"'{text}' cannot be a name: use letters, digits, '.', '_' and '-' only, '-' not first.")
+    return text
+
+
+def as_name(text: str) -> str:
+    """The nearest safe name: `glue/rte` becomes `glue-rte`."""
+    return _OTHER.sub("-", text).strip("-.") or "run"
+
+
+def inside(root: Path, path: Path | str) -> Path:
+    """`root / path` with links followed, or an error if that lies outside the root."""
+    resolved = (root / path).resolve()
+    if not resolved.is_relative_to(root.resolve()):
+        raise UserError(f"'{path}' leads out of {root}, which is not allowed.")
+    return resolved

@@ -1,0 +1,70 @@
+"""Model + task → answers by example id, and their scores."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from encodery.data.batches import Cutter, in_order
+from encodery.data.tokens import TokenTable
+from encodery.models.model import Model
+from encodery.tasks.base import Answer, Example, Task
+
+
+@torch.no_grad()
+def outputs_by_example(
+    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
+) -> list[dict[str, Any]]:
+    """Raw outputs, one row per sequence in the order of the table: {"id": …, "logits": […]}."""
+    was_training = model.training
+    model.eval()
+    rows: list[dict[str, Any]] = [{} for _ in range(len(table))]
+    try:
+        for batch in in_order(table, cutter, task):
+            named = model.question(task).answers(model.outputs(batch), batch)
+            plain = {name: value.cpu().tolist() for name, value in named.items()}
+            for place, row in enumerate(batch.ids.tolist()):
+                rows[row] = {name: values[place] for name, values in plain.items()}
+                rows[row]["id"] = table.example_ids[int(table.example[row])]
+            if tick:
+                tick(len(batch))
+    finally:
+        model.train(was_training)
+    return rows
+
+
+def answer(
+    model: Model, task: Task, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
+) -> dict[str, Answer]:
+    """Answers of a model by example id."""
+    return task.decode(outputs_by_example(model, task.name, table, cutter, tick))
+
+
+def majority(task: Task, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, float]:
+    """Scores of the answer that needs no model: the commonest label, or the mean."""
+    labels = [e.label for e in train if e.label is not None]
+    if not labels:
+        return {}
+    if not task.labels:
+        mean = math.fsum(float(x) for x in labels if isinstance(x, float | int)) / len(labels)
+        return task.score({e.id: {"prediction": mean} for e in examples}, examples)
+    common = Counter(labels).most_common()
+    label = min(common, key=lambda pair: (-pair[1], str(pair[0])))[0]
+    counts = Counter(x for label in labels for x in (label if isinstance(label, tuple) else (label,)))
+    shares = {name: counts[name] / len(labels) for name in task.labels}
+    prediction = list(label) if isinstance(label, tuple) else label
+    return task.score({e.id: {"prediction": prediction, "probabilities": shares} for e in examples}, examples)
+
+
+def collapsed(task: Task, answers: Mapping[str, Answer]) -> str | None:
+    """A sentence if the model says the same whatever it reads (R15)."""
+    if len(answers) < 8:
+        return None
+    said = [a["prediction"] for a in answers.values()]
+    if not task.labels:
+        spread = max(said) - min(said)
+        return f"all predictions lie within {spread:.1e} of {said[0]:.3f}" if spread < 1e-3 else None
+    kinds = {tuple(x) if isinstance(x, list) else x for x in said}
+    return f"every prediction is {kinds.pop()!r}" if len(kinds) == 1 else None

@@ -1,0 +1,92 @@
+"""What a person sees while a run works: a bar at a terminal, plain lines in a pipe, nothing when quiet."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from encodery.train import StepReport
+
+
+class Progress:
+    """Speaks to stderr, so that stdout holds results only."""
+
+    def __init__(self, quiet: bool = False, every: float = 10.0):
+        self.quiet = quiet
+        self.bar: Any = None
+        self.task: Any = None
+        self.every = every  # seconds between plain lines
+        self.said = 0.0
+        self.total = 0
+        self.first: int | None = None
+        self.begin = time.monotonic()
+        self.speed = 0.0
+
+    def say(self, line: str) -> None:
+        """One line."""
+        if self.quiet:
+            return
+        if self.bar is not None:
+            self.bar.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def start(self, name: str, total: int, step: int) -> None:
+        """Training begins, or goes on at a step."""
+        self.total, self.first, self.begin = total, step, time.monotonic()
+        if self.quiet or not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[now]}"),
+        ]
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+        self.bar.start()
+        self.task = self.bar.add_task(name, total=total, completed=step, now="")
+
+    def step(self, report: StepReport, loss: float) -> None:
+        """One step was taken."""
+        now = report.tokens / max(report.seconds, 1e-9)
+        self.speed = now if not self.speed else 0.9 * self.speed + 0.1 * now
+        if self.bar is not None:
+            text = f"loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s"
+            self.bar.update(self.task, completed=report.step, now=text)
+        elif time.monotonic() - self.said >= self.every or report.step == self.total:
+            self.said = time.monotonic()
+            share = f"step {report.step}/{self.total}"
+            self.say(
+                f"{share}  loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s  {self.left(report)}"
+            )
+
+    def left(self, report: StepReport) -> str:
+        """Time left, from the pace so far."""
+        done = report.step - (self.first or 0)
+        seconds = (time.monotonic() - self.begin) / max(done, 1) * (self.total - report.step)
+        return f"{duration(seconds)} left"
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03`, `4:05` or `12 s`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def spell_scores(scores: Mapping[str, float], main: str) -> str:
+    """`accuracy 0.8123  f1 0.7610 …`, the headline first."""
+    order = [main, *(name for name in scores if name != main)]
+    return "  ".join(f"{name} {scores[name]:.4f}" for name in order if name in scores)

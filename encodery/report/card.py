@@ -1,0 +1,52 @@
+"""The model card of a run: README.md, with the front matter that the hub reads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from encodery import __version__
+from encodery.rundir import RunDir
+
+
+def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What was trained, on what, how well, how to repeat it, and what not to conclude."""
+    info = run.info()
+    base = config["model"].get("name") or "a new encoder"
+    front = ["---", "library_name: transformers", "tags: [encodery, text-classification]", "---"]
+    lines = [*front, "", f"# {info['task']} with {base}", ""]
+    lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
+    lines += ["## Scores", "", *_score_table(result), ""]
+    lines += [f"**Alarm:** {sentence}" for sentence in result["alarms"]]
+    lines += ["## Data", "", *_data_lines(info), ""]
+    lines += ["## Use", "", "```python", "import encodery as en", f"model = en.load({run.path.name!r})", "```", ""]
+    lines += ["## Repeat", "", "```", "encodery train config.yaml", "```", ""]
+    lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
+    lines += ["## Limits", "", *_limits(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _score_table(result: Mapping[str, Any]) -> list[str]:
+    rows = ["| data | metric | model | majority |", "|---|---|---|---|"]
+    for key, scores in result["scores"].items():
+        easy = result["majority"].get(key, {})
+        rows += [f"| {key} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
+    return rows
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _data_lines(info: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for split, origin in info["data"].items():
+        more = [text for text in (origin.get("part"), origin.get("note")) if text]
+        lines.append(f"- {split}: {origin['rows']:,} rows from {origin['source']}" + "".join(f"; {m}" for m in more))
+    return lines
+
+
+def _limits(result: Mapping[str, Any]) -> list[str]:
+    chosen = result["chosen"]
+    lines = ["- One seed: differences of a few points between runs of other seeds are normal on small sets."]
+    if chosen.get("chosen_on"):
+        lines.append(f"- The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}.")
+    return lines

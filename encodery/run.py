@@ -1,0 +1,159 @@
+"""Does a run: finds its directory, refuses what does not fit it, resumes, trains, ends with DONE."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from encodery import __version__, build, config, yaml_reader
+from encodery.build import Inputs
+from encodery.config import Resolved
+from encodery.environment import environment
+from encodery.errors import UserError
+from encodery.progress import Progress, spell_scores
+from encodery.report.card import model_card
+from encodery.rundir import RunDir, default_path
+from encodery.session import Session
+from encodery.signals import StopRequest
+from encodery.tasks.base import Task
+from encodery.train import StepReport
+
+
+def train_run(
+    resolved: Resolved,
+    out: Path | str | None = None,
+    *,
+    restart: bool = False,
+    allow_change: bool = False,
+    progress: Progress | None = None,
+    watch: Callable[[StepReport], None] | None = None,
+) -> RunDir:
+    """Train as the config says. Run again = go on; a finished run is left as it is."""
+    progress = progress or Progress(quiet=True)
+    with prepared(resolved, out, restart, allow_change, progress) as session, StopRequest() as stop:
+        if isinstance(session, RunDir):
+            return session
+        try:
+            session.loop(stop, watch)
+            result = session.finish()
+        finally:
+            progress.stop()
+        finish(session, resolved, result)
+        return session.run
+
+
+@contextmanager
+def prepared(
+    resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress
+) -> Iterator["Session | RunDir"]:
+    """A locked run directory with everything built and resumed; a finished one is given back as it is."""
+    if resolved.config.threads:
+        torch.set_num_threads(resolved.config.threads)
+    inputs = build.find_inputs(resolved)
+    identity = config.identity(resolved, inputs.digests)
+    path = Path(out) if out else default_path(resolved.name, identity)
+    if restart and (old := RunDir(path).move_aside()):
+        progress.say(f"the old run was moved to {old}")
+    run = RunDir.create(path)
+    with run.lock():
+        run.clean()
+        check_same(run, resolved, identity, allow_change, progress)
+        if run.is_done:
+            progress.say(f"{run.path} is done already (--restart begins anew)")
+            yield run
+            return
+        begin(run, resolved, inputs, identity)
+        built = build.build(resolved, inputs)
+        session = Session(run, resolved, built, progress)
+        for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
+            session.tell(note)
+        session.resume()
+        yield session
+
+
+def check_same(run: RunDir, resolved: Resolved, identity: str, allow_change: bool, progress: Progress) -> None:
+    """Another seed, data or arithmetic setting is refused; another device or thread count goes on with a notice."""
+    info = run.info()
+    if not info:
+        return
+    if info.get("identity") != identity:
+        old = yaml_reader.read_text(run.config_text(), "config.yaml").tree
+        changes = config.differences(old, resolved.config.plain())
+        lines = [f"  {key}: {before!r} there, {now!r} now" for key, before, now in changes]
+        lines = lines or ["  the content of the model or data files"]
+        if not allow_change:
+            listing = "\n".join(lines)
+            raise UserError(
+                f"{run.path} was made with other settings:\n{listing}\n"
+                "Give another -o, begin anew with --restart, or go on all the same with --allow-change."
+            )
+        run.notice("went on with changed settings: " + "; ".join(line.strip() for line in lines))
+    for name, now in hardware(resolved).items():
+        before = info.get("hardware", {}).get(name)
+        if before != now:
+            sentence = f"{name} was {before}, is now {now}: bit-identity with an undisturbed run is not promised"
+            progress.say(sentence)
+            run.notice(sentence)
+
+
+def hardware(resolved: Resolved) -> dict[str, Any]:
+    """What may differ on resume, at the price of rounding."""
+    return {"device": str(build.pick_device(resolved.config.device)), "threads": torch.get_num_threads()}
+
+
+def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> None:
+    """Write down what this run is."""
+    run.write_config(config.dump(resolved))
+    config.keep_code(resolved, run.path)
+    task, _ = resolved.tasks[0]
+    revisions = {
+        k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision
+    }
+    run.update_info(
+        identity=identity,
+        name=resolved.name,
+        encodery=__version__,
+        inputs=inputs.digests,
+        revisions=revisions,
+        hardware=hardware(resolved),
+        environment=environment(),
+        seed=resolved.config.seed.plain(),
+        task=task.name,
+        model=resolved.config.model.name or resolved.config.model.new,
+        method=resolved.config.method["kind"],
+        data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
+    )
+
+
+def origin_of(task: Task, split: str) -> dict[str, Any]:
+    """Where a split came from, as data."""
+    origin = task.origin(split)
+    return {k: v for k, v in {**asdict(origin), "part": origin.part}.items() if v}
+
+
+def data_lines(task: Task) -> list[str]:
+    """Loud lines for data that are not whole or not official."""
+    found = {s: task.origin(s) for s in task.splits() if not s.startswith("test") and task.has(s)}
+    parts = [f"WARNING {task.name}:{s} {o.part}" for s, o in found.items() if o.part]
+    return parts + [f"WARNING {task.name}:{s} {o.note}" for s, o in found.items() if o.note]
+
+
+def finish(session: Session, resolved: Resolved, result: dict[str, Any]) -> None:
+    """Model card, DONE, then the checkpoints may go."""
+    run = session.run
+    run.write_card(model_card(run, resolved.config.plain(), result))
+    for key, scores in result["scores"].items():
+        marked = " (best on dev, reported on dev)" if reported_on_choice(result, key) else ""
+        session.tell(f"{key}  {spell_scores(scores, result['main'][key])}{marked}")
+    run.finish()
+    if not resolved.config.train.keep_checkpoints:
+        run.drop_checkpoints()
+    session.tell(f"done: {run.path}")
+
+
+def reported_on_choice(result: dict[str, Any], key: str) -> bool:
+    """Whether a score was taken on the very rows that chose the checkpoint."""
+    return bool(result["chosen"].get("chosen_on") == key.rpartition(":")[2])

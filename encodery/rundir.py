@@ -1,0 +1,285 @@
+"""A run directory as files. No torch here: reports, tables and sweeps read runs through this page only.
+
+    config.yaml  run.json  metrics.jsonl  log.txt  predictions/  scores.json  README.md  checkpoints/  model/  code/
+    DONE (last)
+
+Everything is written atomically or by whole lines, and with secrets hidden.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.errors import UserError
+from encodery.lock import Holder, RunLock, holder
+from encodery.metrics_file import MetricsFile
+from encodery.scrub import scrub, scrub_data, scrub_yaml
+
+_NAMES = {"config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "DONE"} | {
+    "checkpoints",
+    "model",
+    "code",
+}
+_LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
+_MOVED = re.compile(r"\.old-\d+$")
+
+
+class RunDir:
+    """One run's directory."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.metrics_file = MetricsFile(self.path / "metrics.jsonl")
+        self.log_file = self.path / "log.txt"
+        self.scores = self.path / "scores.json"
+        self.card = self.path / "README.md"
+        self.predictions = self.path / "predictions"
+        self.checkpoints = self.path / "checkpoints"
+        self.model = self.path / "model"
+        self.code = self.path / "code"
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: Path | str) -> "RunDir":
+        """Make the directory, or go on in it; refused if it holds something else than a run."""
+        run = cls(path)
+        check_name(run.path.resolve().name)
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            visible = {entry.name for entry in run.path.iterdir() if not entry.name.startswith(".")}
+        except OSError as error:
+            raise UserError(f"{path} cannot be used as a run directory: {error.strerror}") from None
+        foreign = sorted(visible - _NAMES)
+        if foreign and "config.yaml" not in visible:
+            raise UserError(f"{path} is not a run directory and not empty ({foreign[0]}): give another folder with -o")
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> "RunDir":
+        """An existing run; an error says what is wrong with the folder."""
+        run = cls(path)
+        problem = run.problem()
+        if problem:
+            raise UserError(problem)
+        return run
+
+    # The lock
+
+    def lock(self) -> RunLock:
+        """`with run.lock():` around everything that writes."""
+        return RunLock(self.path)
+
+    def holder(self) -> Holder | None:
+        """The process that is running this run now."""
+        return holder(self.path)
+
+    def clean(self) -> None:
+        """Remove what killed writers left. Call it with the lock held."""
+        for folder in (self.path, self.predictions, self.checkpoints):
+            files.remove_leftovers(folder)
+
+    def move_aside(self) -> Path | None:
+        """Rename the run to <name>.old-1, -2, … so that one can begin anew; refused while somebody runs it."""
+        if not self.path.exists():
+            return None
+        with self.lock():
+            target = next(path for path in self._old_paths() if not path.exists())
+            os.rename(self.path, target)
+            files.sync_folder(self.path.resolve().parent)
+        return target
+
+    def _old_paths(self) -> Iterator[Path]:
+        return (self.path.with_name(f"{self.path.name}.old-{number}") for number in range(1, 1_000_000))
+
+    # What was asked, and where it ran
+
+    def config_text(self) -> str:
+        """The resolved config as stored."""
+        try:
+            return self.config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.config} cannot be read: {error}") from None
+
+    def write_config(self, text: str) -> None:
+        """Store the resolved config; to compare later, compare with `scrub_yaml` of the new one."""
+        files.write_atomic(self.config, scrub_yaml(text))
+
+    def info(self) -> dict[str, Any]:
+        """run.json: what happened, as data; empty before the first `update_info`."""
+        path = self.path / "run.json"
+        if not path.exists():
+            return {}
+        found = files.read_json(path)
+        if not isinstance(found, dict):
+            raise UserError(f"{path} is damaged, it is not a mapping: restore it from a copy")
+        return found
+
+    def update_info(self, **fields: Any) -> None:
+        """Merge fields into run.json."""
+        files.write_json(self.path / "run.json", self.info() | scrub_data(fields))
+
+    def notice(self, text: str) -> None:
+        """Add to the list of things a reader of the run should know."""
+        self.update_info(notices=[*self.info().get("notices", []), {"time": now(), "text": text}])
+
+    # What happened
+
+    def record(self, step: int, **values: Any) -> None:
+        """Add a line to metrics.jsonl. Record step k before saving checkpoint k: resuming drops what is later."""
+        self.metrics_file.append({"step": step, "time": round(time.time(), 3)} | scrub_data(values))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All records; a last line that was torn by a kill, or is being written now, is left out."""
+        return self.metrics_file.read()
+
+    def rewind_metrics(self, step: int) -> None:
+        """Drop the records after the step, so that a resumed run's equal an undisturbed one's."""
+        self.metrics_file.rewind(step)
+
+    def log(self, line: str) -> None:
+        """Add to log.txt, with the time."""
+        files.append_line(self.log_file, f"{now()} {scrub(line)}")
+
+    def sync(self) -> None:
+        """Bring metrics and log to the disk; before a checkpoint, so that it never survives its own records."""
+        for path in (self.metrics_file.path, self.log_file):
+            if path.exists():
+                files.sync_file(path)
+
+    # What came out
+
+    def predictions_path(self, task: str, split: str) -> Path:
+        """predictions/glue-rte-dev.jsonl for glue/rte and dev."""
+        return self.predictions / f"{check_name(task.replace('/', '-'))}-{check_name(split)}.jsonl"
+
+    def write_predictions(self, task: str, split: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """Write one prediction per line, all or none."""
+        path = self.predictions_path(task, split)
+        path.parent.mkdir(exist_ok=True)
+        with files.atomic(path) as stream:
+            stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
+        return path
+
+    def read_scores(self) -> dict[str, Any]:
+        """scores.json."""
+        found = files.read_json(self.scores)
+        if not isinstance(found, dict):
+            raise UserError(f"{self.scores} is damaged, it is not a mapping: evaluate the run again")
+        return found
+
+    def write_scores(self, scores: Mapping[str, Any]) -> None:
+        """Write scores.json; a finished run's DONE follows."""
+        files.write_json(self.scores, scrub_data(scores))
+        if self.is_done:
+            self.finish()
+
+    def write_card(self, text: str) -> None:
+        """README.md, beside the run and inside its model."""
+        for folder in (self.path, self.model):
+            if folder.is_dir():
+                files.write_atomic(folder / self.card.name, scrub(text))
+
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run: model/ holds its weights."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def finish(self) -> None:
+        """Write DONE, last of all, with the digest of the scores."""
+        self.sync()
+        digest = files.sha256(self.scores) if self.scores.exists() else None
+        files.write_json(self.path / "DONE", {"time": now(), "scores_sha256": digest})
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is finished."""
+        return (self.path / "DONE").is_file()
+
+    def problem(self) -> str | None:
+        """What is wrong with this directory, as a sentence; None if nothing is."""
+        if not self.path.is_dir():
+            return f"{self.path} is not a folder"
+        missing = [name for name in ("config.yaml", "run.json") if not (self.path / name).is_file()]
+        if missing:
+            return f"{self.path} is not a whole run: {' and '.join(missing)} missing"
+        try:
+            self.config_text(), self.info(), self.metrics()
+            return self._scores_problem()
+        except UserError as error:
+            return str(error)
+
+    def _scores_problem(self) -> str | None:
+        if not self.is_done:
+            return None
+        done = files.read_json(self.path / "DONE")
+        digest = done.get("scores_sha256") if isinstance(done, dict) else None
+        if digest is None:
+            return None
+        self.read_scores()
+        changed = files.sha256(self.scores) != digest
+        return f"{self.scores} was changed after the run had finished: evaluate the run again" if changed else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run directory that was found, and what is wrong with it, if anything."""
+
+    run: RunDir
+    problem: str | None = None
+
+
+def find_runs(*folders: Path | str) -> list[Found]:
+    """The runs at and below the folders, damaged ones too; what `move_aside` put away counts only if named itself."""
+    found: dict[Path, Found] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise UserError(f"{folder} is not a folder")
+        for path in _run_paths(folder):
+            found.setdefault(path.resolve(), Found(RunDir(path), RunDir(path).problem()))
+    return list(found.values())
+
+
+def _run_paths(folder: Path) -> Iterator[Path]:
+    names = {entry.name for entry in folder.iterdir()}
+    if "run.json" in names or {"config.yaml", "metrics.jsonl"} <= names or {"config.yaml", "DONE"} <= names:
+        yield folder
+        return
+    for name in sorted(names):
+        below = folder / name
+        if below.is_dir() and not below.is_symlink() and not name.startswith(".") and not _MOVED.search(name):
+            yield from _run_paths(below)
+
+
+def default_path(stem: str, identity: str, root: Path | str = "runs") -> Path:
+    """runs/<stem>-<first 8 of the identity>; characters that a name may not have become `-`."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:100] or "run"
+    return below(Path(root), check_name(f"{safe}-{identity[:8]}"))
+
+
+def check_name(name: str) -> str:
+    """The name itself if it is safe on every disk, an error otherwise."""
+    if not _LEGAL.match(name) or name.endswith("\n"):
+        raise UserError(f"{name!r} cannot be a name: letters, digits, `.`, `_` and `-` only, not `.` or `-` first")
+    return name
+
+
+def below(root: Path, name: str) -> Path:
+    """The path of a name below a root, an error if it would lead elsewhere (by `..` or by a link)."""
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"{path} leads out of {root}")
+    return path
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

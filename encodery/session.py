@@ -1,0 +1,207 @@
+"""One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from encodery import build, checkpoint, every, files, optim, predict
+from encodery.build import Built, Split
+from encodery.config import Resolved
+from encodery.errors import RunFailed, Stopped
+from encodery.models import lora
+from encodery.progress import Progress, spell_scores
+from encodery.rundir import RunDir
+from encodery.signals import StopRequest
+from encodery.train import LossScale, StepReport, TrainState, steps_in_all, train
+
+
+class Session:
+    """The state of a run in memory; everything that must outlive the process goes through `save`."""
+
+    def __init__(self, run: RunDir, resolved: Resolved, built: Built, progress: Progress):
+        self.run, self.config, self.built, self.progress = run, resolved.config, built, progress
+        self.method: Any = resolved.method
+        self.optimizer = build.make_optimizer(built.model, self.config)
+        options = self.config.train
+        total = steps_in_all(built.batches, options.epochs, options.max_steps)
+        self.schedule = optim.schedule(self.config.optim, total)
+        fp16 = build.pick_precision(self.config, built.cutter.device) == "fp16"
+        self.state = TrainState(total, budget=options.token_budget, scaler=LossScale() if fp16 else None)
+        per_epoch = built.batches.steps_per_epoch
+        self.evaluations = every.parse(options.evaluate, per_epoch)
+        self.saves = every.parse(options.save, per_epoch)
+
+    # Resume
+
+    def resume(self) -> None:
+        """Go on at the newest intact checkpoint; each damaged one is named with its reason."""
+        found, skipped = checkpoint.latest(self.run.checkpoints)
+        for sentence in skipped:
+            self.tell(f"warning: {sentence}")
+        if found is None:
+            self.run.rewind_metrics(-1)
+            return
+        self.load_weights(found)
+        self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
+        self.state = TrainState.read(found.state["train"])
+        self.run.rewind_metrics(self.state.step)
+        self.tell(f"going on at step {self.state.step} of {self.state.total}")
+
+    def load_weights(self, found: checkpoint.Checkpoint) -> None:
+        """The model's weights as they were."""
+        self.built.model.load_state_dict(found.tensors("model"))
+
+    def save(self) -> None:
+        """A checkpoint of this very step; of older ones the last two and the best stay."""
+        self.run.sync()
+        tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
+        state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
+        checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
+        best = {self.state.best["step"]} if self.state.best and self.config.train.select == "best" else set()
+        newest = sorted(checkpoint.steps(self.run.checkpoints))[-2:]
+        checkpoint.prune(self.run.checkpoints, {*newest, *best})
+
+    # The loop
+
+    def loop(self, stop: StopRequest, watch: Callable[[StepReport], None] | None = None) -> None:
+        """Take the steps that are left."""
+        self.progress.start(self.built.task.name, self.state.total, self.state.step)
+        for report in self.steps():
+            if watch:
+                watch(report)
+            self.after(report, stop.requested)
+            if stop.requested and not self.finished:
+                again = "the same command goes on"
+                raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
+
+    def steps(self) -> Iterator[StepReport]:
+        """The loop itself: a generator of step reports. Early stopping ends it."""
+        optim_options, options = self.config.optim, self.config.train
+        steps = train(
+            self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
+            optim_options.clip, options.loss_reduction,
+        )  # fmt: skip
+        while not self.finished:
+            yield next(steps)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step is left."""
+        return self.state.step >= self.state.total or self.state.stopped_early
+
+    def after(self, report: StepReport, stop: bool = False) -> None:
+        """What follows a step, the last one included: record, evaluate, save."""
+        options, step = self.config.train, report.step
+        recent = self.state.losses[-options.log :]
+        loss = math.fsum(recent) / len(recent) if recent else report.loss
+        self.progress.step(report, loss)
+        last = step >= self.state.total
+        if step % options.log == 0 or last:
+            self.record(report, loss)
+        better = False
+        if self.built.choice and options.evaluate != "never" and (self.evaluations.due(step) or last):
+            better = self.evaluate(self.built.choice)
+        keep = better and options.select == "best"
+        if self.saves.due(step) or keep or last or stop or self.state.stopped_early:
+            self.save()
+
+    def record(self, report: StepReport, loss: float) -> None:
+        """One line of metrics.jsonl."""
+        more = {f"loss.{name}": value for name, value in report.terms.items()} if len(report.terms) > 1 else {}
+        scaler = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
+        self.run.record(
+            report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
+            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **scaler,
+        )  # fmt: skip
+
+    def evaluate(self, split: Split) -> bool:
+        """Score the split that choices are made on; says whether this is the best so far."""
+        task, state = self.built.task, self.state
+        answers = predict.answer(self.built.model, task, split.table, self.built.cutter)
+        scores = task.score(answers, split.examples)
+        metric = self.config.train.select_metric or task.main_metric
+        if metric not in scores:
+            raise RunFailed(f"train.select_metric: {task.name} has no {metric}; it has {', '.join(scores)}")
+        self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
+        self.tell(f"step {state.step}  {split.name}  {spell_scores(scores, metric)}")
+        sign = -1 if metric in ("nll", "ece", "brier", "rmse") else 1
+        better = state.best is None or sign * scores[metric] > sign * state.best["score"]
+        if better:
+            state.best, state.waited = {"step": state.step, "score": scores[metric], "metric": metric}, 0
+        else:
+            state.waited += 1
+        patience = self.config.train.patience
+        if patience and state.waited >= patience and state.step < state.total:
+            state.stopped_early = True
+            self.tell(f"stopping early: no better {metric} in {patience} evaluations")
+        return better
+
+    # The end
+
+    def finish(self) -> dict[str, Any]:
+        """Choose the weights, save the model, answer the evaluation splits, write scores and card, then DONE."""
+        chosen = self.choose()
+        lora.merge(self.built.model.encoder)
+        self.save_model()
+        scores, alarms, baseline = {}, self.loss_alarm(), {}
+        train_rows = self.built.task.examples("train")
+        for name in self.evaluation_splits():
+            split = self.built.split(name)
+            answers = predict.answer(self.built.model, self.built.task, split.table, self.built.cutter)
+            self.run.write_predictions(self.built.task.name, name, ({"id": k, **v} for k, v in answers.items()))
+            key = f"{self.built.task.name}:{name}"
+            scores[key] = self.built.task.score(answers, split.examples)
+            baseline[key] = predict.majority(self.built.task, train_rows, split.examples)
+            sentence = predict.collapsed(self.built.task, answers)
+            alarms += [f"{key}: {sentence}"] if sentence else []
+        for sentence in alarms:
+            self.tell(f"ALARM: collapsed? {sentence}")
+        main = dict.fromkeys(scores, self.built.task.main_metric)
+        result = {"scores": scores, "main": main, "majority": baseline, "chosen": chosen, "alarms": alarms}
+        self.run.write_scores(result)
+        return result
+
+    def choose(self) -> dict[str, Any]:
+        """Last or best weights; what was chosen, and on what, stands in every table."""
+        options, state = self.config.train, self.state
+        where = {"select": options.select, "step": state.step, "stopped_early": state.stopped_early}
+        if options.select == "last" or state.best is None:
+            return where
+        path = self.run.checkpoints / f"step-{state.best['step']:08d}"
+        self.load_weights(checkpoint.load(path))
+        assert self.built.choice is not None
+        return where | {"step": state.best["step"], "chosen_on": self.built.choice.name, "best": state.best}
+
+    def save_model(self) -> None:
+        """The transformers folder, whole or not at all."""
+        try:
+            with files.atomic_folder(self.run.model) as beside:
+                self.built.model.save(beside, self.built.tokenizer, self.built.card)
+        except OSError as error:
+            raise RunFailed(files.trouble("the model could not be saved", self.run.path, error)) from error
+
+    def evaluation_splits(self) -> list[str]:
+        """What is scored at the end: as asked, or every dev split that is here."""
+        asked = self.built.entry.evaluate_on
+        if asked is not None:
+            return asked
+        return [s for s in self.built.task.splits() if s.startswith("dev") and self.built.task.has(s)]
+
+    def loss_alarm(self) -> list[str]:
+        """Training loss that never left ln(classes) after warm-up: the usual face of a collapse (R15)."""
+        classes = len(self.built.task.labels)
+        after_warmup = self.state.step - optim.warmup_steps(self.config.optim, self.state.total)
+        recent = self.state.losses[-max(int(after_warmup), 0) :]
+        form = self.built.card["tasks"][self.built.task.name]["objective"].get("form")
+        if form != "single" or classes < 2 or len(recent) < 20:
+            return []
+        mean = math.fsum(recent) / len(recent)
+        limit = math.log(classes)
+        if mean < 0.985 * limit:
+            return []
+        return [f"training loss {mean:.4f} over the last {len(recent)} steps is near ln {classes} = {limit:.4f}"]
+
+    def tell(self, line: str) -> None:
+        """To the person and to log.txt."""
+        self.progress.say(line)
+        self.run.log(line)

@@ -1,0 +1,196 @@
+"""The loop: a generator of step reports. Printing, evaluating and saving belong to whoever consumes it."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from encodery.data.batches import Batch, Batches, describe
+from encodery.errors import RunFailed, UserError
+from encodery.methods.base import Method, Totals
+from encodery.models.model import Model, Terms
+from encodery.optim import Optimizer, clip
+
+MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
+
+
+@dataclass
+class LossScale:
+    """fp16: the loss is multiplied so that small gradients survive; an overflow skips the step and lowers the scale."""
+
+    scale: float = 65536.0
+    good: int = 0
+    in_a_row: int = 0
+    skipped: int = 0
+
+    def update(self, overflow: bool) -> None:
+        """Lower after an overflow, raise after 2,000 good steps."""
+        if overflow:
+            self.scale, self.good = max(self.scale / 2, 1.0), 0
+            self.in_a_row, self.skipped = self.in_a_row + 1, self.skipped + 1
+            return
+        self.good, self.in_a_row = self.good + 1, 0
+        if self.good == 2000:
+            self.scale, self.good = self.scale * 2, 0
+
+
+@dataclass
+class TrainState:
+    """Where training stands; with weights and optimiser it is everything a checkpoint needs."""
+
+    total: int
+    step: int = 0
+    budget: int = 16384  # tokens of a micro-batch; falls when the device runs out of memory
+    scaler: LossScale | None = None
+    losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
+    best: dict[str, Any] | None = None  # {"step", "score"} of the best evaluation so far
+    waited: int = 0  # evaluations since then
+    stopped_early: bool = False
+
+    def remember(self, loss: float, keep: int = 100) -> None:
+        """Keep the latest losses."""
+        self.losses = [*self.losses[1 - keep :], loss]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, plain: dict[str, Any]) -> "TrainState":
+        """From JSON."""
+        scaler = plain.get("scaler")
+        return cls(**{**plain, "scaler": LossScale(**scaler) if scaler else None})
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did."""
+
+    step: int  # steps done
+    loss: float
+    terms: dict[str, float]  # "task/term" -> mean
+    norm: float
+    rate: float
+    tokens: int
+    cells: int
+    sequences: int
+    seconds: float
+    skipped: bool = False
+
+
+def train(
+    model: Model,
+    method: Method,
+    batches: Batches,
+    optimizer: Optimizer,
+    schedule: Callable[[int], float],
+    state: TrainState,
+    clip_norm: float = 1.0,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Iterator[StepReport]:
+    """Take steps until `state.total`; the state is up to date whenever a report is yielded."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    model.train()
+    while state.step < state.total:
+        begin = time.perf_counter()
+        micro, counts, terms = gradient(model, method, batches, state, reduction)
+        scale = state.scaler.scale if state.scaler else 1.0
+        norm = clip(parameters, 0.0)
+        skipped = overflowed(norm, state)
+        if not skipped:
+            require_finite(terms, norm, state.step + 1, micro, batches)
+            norm = rescale(parameters, norm, clip_norm, scale)
+            optimizer.step(schedule(state.step))
+        rate = optimizer.options.lr * schedule(state.step)
+        optimizer.zero_grad()
+        state.step += 1
+        means = {"/".join(key): float(value) / counts[key] for key, value in terms.items()}
+        loss = sum(means.values())
+        if not skipped:
+            state.remember(loss)
+        seconds = time.perf_counter() - begin
+        yield StepReport(state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped)
+
+
+def gradient(
+    model: Model, method: Method, batches: Batches, state: TrainState, reduction: str
+) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
+    """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
+    while True:
+        micro = batches.with_budget(state.budget).at(state.step)
+        counts = count(model, micro)
+        divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
+        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0)
+        try:
+            return micro, counts, method(model, micro, totals)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
+            if all(len(b) == 1 for b in micro):
+                raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
+            state.budget = max(min(state.budget, largest) // 2, 1)
+        model.zero_grad(set_to_none=True)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """CUDA has a class for it, the CPU allocator a sentence."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
+    """What each term counts over the step: the divisor, known before the first backward."""
+    counts: dict[tuple[str, str], float] = {}
+    for batch in micro:
+        for name, value in model.question(batch.task).counts(batch).items():
+            counts[batch.task, name] = counts.get((batch.task, name), 0.0) + value
+    return {key: max(value, 1e-12) for key, value in counts.items()}
+
+
+def overflowed(norm: float, state: TrainState) -> bool:
+    """fp16 only: a gradient that is not finite skips the step; twenty in a row end the run."""
+    if state.scaler is None:
+        return False
+    overflow = not math.isfinite(norm)
+    state.scaler.update(overflow)
+    if state.scaler.in_a_row >= MOST_OVERFLOWS:
+        raise RunFailed(f"step {state.step + 1}: {MOST_OVERFLOWS} fp16 overflows in a row; use precision bf16 or fp32")
+    return overflow
+
+
+def require_finite(terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches) -> None:
+    """A NaN or infinity ends the run before the weights are touched (R6)."""
+    bad = [f"loss {'/'.join(key)}" for key, value in terms.items() if not math.isfinite(float(value))]
+    if not bad and math.isfinite(norm):
+        return
+    what = ", ".join(bad) or "the gradient norm"
+    ids = batches.example_ids(micro)
+    shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+    tasks = ", ".join(sorted({b.task for b in micro}))
+    raise RunFailed(
+        f"step {step}: {what} is not finite; task {tasks}, examples {shown}. The weights were not touched; "
+        "lower optim.lr or look at these examples"
+    )
+
+
+def rescale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float, scale: float) -> float:
+    """Take the fp16 scale out of the gradient and clip it, in one multiplication; returns the true norm."""
+    true = norm / scale
+    factor = min(1.0, limit / (true + 1e-6)) / scale if limit else 1.0 / scale
+    if factor != 1.0:
+        grads = [p.grad for p in parameters if p.grad is not None]
+        torch._foreach_mul_(grads, factor)
+    return true
+
+
+def steps_in_all(batches: Batches, epochs: float, max_steps: int | None) -> int:
+    """How many steps a run takes."""
+    if max_steps is not None:
+        return max_steps
+    total = math.ceil(batches.steps_per_epoch * epochs - 1e-9)
+    if total < 1:
+        raise UserError("train.epochs: less than one step")
+    return total

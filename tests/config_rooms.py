@@ -1,0 +1,52 @@
+"""Small stand-ins for the rooms, so that tests of the configuration load no torch and no data."""
+
+METHODS = {
+    "plain": """
+from encodery.options import Options
+
+class Plain(Options):
+    '''The ordinary gradient.'''
+""",
+    "freelb": """
+from encodery.options import Options
+
+class FreeLB(Options):
+    '''Adversarial.'''
+    steps: int = 3
+    adv_lr: float = 0.1
+    max_norm: float | None = None
+    mild: bool = False
+""",
+    "smart_reg": """
+from encodery.options import Options
+
+class Smart(Options):
+    '''Consistency.'''
+    eps: float = 1e-5
+    betas: tuple[float, float] = (0.9, 0.98)
+""",
+}
+TASKS = {
+    "fake": """
+from typing import Literal
+from encodery.tasks.base import Task
+
+class Fake(Task):
+    '''Parts.'''
+    part: Literal["rte", "mnli", "mrpc"]
+    hard: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"fake/{self.part}"
+""",
+    "whole": """
+from encodery.tasks.base import Task
+
+class Whole(Task):
+    '''No parts.'''
+    text: str = "sentence"
+    columns: list[str] = []
+    extra: dict[str, float] = {}
+""",
+}
