@@ -1,7 +1,11 @@
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.config_rooms import ROOMS
 
 
 @pytest.fixture(scope="session")
@@ -11,3 +15,21 @@ def real_data() -> Path:
     if not folder or not Path(folder, "glue").is_dir():
         pytest.skip("ENCODERY_DATA does not name a folder with real data")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def small_rooms(tmp_path_factory):
+    """Small components in front of the real rooms."""
+    before = dict(sys.modules)
+    for room, files in ROOMS.items():
+        folder = tmp_path_factory.mktemp(room)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
+    yield
+    for room, files in ROOMS.items():
+        sys.modules[f"encodery.{room}"].__path__.pop(0)
+        for name in files:
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+    sys.modules.update(before)
