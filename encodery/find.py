@@ -14,7 +14,7 @@ from encodery.errors import UserError
 from encodery.options import Options
 
 # Files of a room that are no components, besides those with a leading _.
-_HELPERS = {"base", "classify", "metrics", "readers", "sources"}
+_HELPERS = {"base", "check", "classify", "hub", "known", "metrics", "named", "readers", "rows", "sources", "split"}
 
 
 def find(room: str, name: str, folder: Path | None = None) -> type[Options]:

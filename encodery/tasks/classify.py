@@ -89,11 +89,8 @@ class Classification(Task):
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
     def _one(self, logits: metrics.Floats) -> Iterator[Answer]:
-        for row in softmax(logits):
-            yield {
-                "prediction": self.labels[int(row.argmax())],
-                "probabilities": dict(zip(self.labels, row.tolist(), strict=True)),
-            }
+        for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
+            yield {"prediction": self.labels[best], "probabilities": dict(zip(self.labels, row, strict=True))}
 
     def _several(self, logits: metrics.Floats) -> Iterator[Answer]:
         for row in sigmoid(logits).tolist():
