@@ -136,7 +136,8 @@ class Classification(Task):
 
 def softmax(logits: metrics.Floats) -> metrics.Floats:
     """Probabilities of each row; no overflow for any finite logits."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):  # a difference of -inf is probability 0, which is right
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
