@@ -104,6 +104,11 @@ class Table(Classification):
         files = self._files()
         return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and "train" in files))
 
+    def has(self, split: str) -> bool:
+        """Whether the file is here; a dev part that is set aside needs the training file."""
+        file = split if split in self._files() else "train"
+        return split in self.splits() and self._path(file).is_file()
+
     def examples(self, split: str) -> Sequence[Example]:
         """All rows, in file order."""
         return self._load(split).examples
