@@ -58,8 +58,8 @@ class Session:
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
         best = {self.state.best["step"]} if self.state.best and self.config.train.select == "best" else set()
-        newest = sorted(checkpoint.steps(self.run.checkpoints))[-2:]
-        checkpoint.prune(self.run.checkpoints, {*newest, *best})
+        newest = checkpoint.newest(self.run.checkpoints, 2, until=self.state.step)
+        checkpoint.prune(self.run.checkpoints, newest | best)
 
     # The loop
 

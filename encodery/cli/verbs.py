@@ -28,7 +28,12 @@ GROUPS = {
 }
 
 VERBS = (
+    Verb("train", "train", "fine-tune an encoder; run again = go on", "encodery.cli.train", True),
+    Verb("glue", "train", "all GLUE tasks with one model, one table", "encodery.cli.glue", True),
+    Verb("demo", "train", "the whole story on toy tasks, no download", "encodery.cli.demo"),
+    Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
     Verb("recipes", "exchange", "list, show and copy settings with a source", "encodery.cli.recipes"),
     Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
+    Verb("doctor", "exchange", "look at this machine: versions, devices, data, hub", "encodery.cli.doctor"),
 )
