@@ -16,10 +16,10 @@ from encodery import run as runs
 from encodery import yaml_reader
 from encodery.classifier import Classifier, Prediction, open_classifier
 from encodery.errors import UserError
+from encodery.loop import StepReport
 from encodery.progress import Progress
 from encodery.rundir import RunDir
 from encodery.tasks import split_name
-from encodery.train import StepReport
 
 if TYPE_CHECKING:
     import pandas as pd
