@@ -8,12 +8,12 @@ from encodery import build, checkpoint, every, files, optim, predict
 from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.errors import RunFailed, Stopped
+from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.models import lora
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
 from encodery.tasks.base import Answer
-from encodery.train import LossScale, StepReport, TrainState, steps_in_all, train
 
 
 class Session:
