@@ -146,7 +146,10 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     tree = resolved.config.plain()
     for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
         _put(tree, key, None)
-    for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
+    sections = [(tree["method"], "method")]
+    for entry in tree["tasks"]:
+        sections += [(entry, "tasks"), (entry["objective"], "objectives")]
+    for section, at in sections:
         file, _, name = section.get("kind", "").rpartition(":")
         if file in resolved.code:
             section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
