@@ -221,6 +221,8 @@ def card_of(
         "objective": dict(objective),
         "head": objective.get("head"),
         "max_length": length,
+        "texts": len(task.examples("train")[0].texts),
+        "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
     }
     return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}
 

@@ -53,11 +53,15 @@ class Resolved:
 
 
 def load(
-    source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = (), *, allow_code: bool = False
+    source: str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    allow_code: bool = False,
 ) -> Resolved:
     """A config file, `recipe:…`, a mapping, a run directory or nothing, with the overrides on top.
 
-    Own Python files named by a config run; those kept in a run directory run only with `allow_code`.
+    Overrides are words of a command line, or sections as data. Own Python files named by a config run; those kept
+    in a run directory run only with `allow_code`.
     """
     if source is None or isinstance(source, Mapping):
         layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
@@ -78,9 +82,14 @@ def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
     return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())
 
 
-def _resolve(layer: Layer, overrides: Sequence[str], folder: Path, name: str, code: Code) -> Resolved:
-    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
-        layer.lay(above)
+def _resolve(
+    layer: Layer, overrides: Sequence[str] | Mapping[str, Any], folder: Path, name: str, code: Code
+) -> Resolved:
+    if isinstance(overrides, Mapping):
+        layer.lay(layers.from_mapping(overrides, Place("given", Path.cwd())))
+    else:
+        for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+            layer.lay(above)
     checked = check(layer, code)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
@@ -146,8 +155,17 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
             section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
     for dotted, digest in digests.items():
         _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
-    text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(_by_value(tree), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_value(value: Any) -> Any:
+    """Numbers by their value: 3.0 is 3."""
+    if isinstance(value, dict):
+        return {key: _by_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_by_value(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _put(tree: Any, key: Key, value: Any) -> None:
