@@ -169,7 +169,9 @@ def make_model(
     wanted = {**task.objective(), **entry.objective}
     if "head" not in wanted:
         wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
-    objective = make_objective(wanted, resolved.code).fitted({name: values[rows] for name, values in table.targets.items()})
+    objective = make_objective(wanted, resolved.code).fitted(
+        {name: values[rows] for name, values in table.targets.items()}
+    )
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)

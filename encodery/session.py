@@ -67,8 +67,6 @@ class Session:
     def loop(self, watch: Callable[[StepReport], None] | None = None) -> None:
         """Take the steps that are left."""
         self.progress.start(self.built.task.name, self.state.total, self.state.step)
-        if self.state.owes_evaluation:
-            self.settle()
         for report in self.steps():
             if watch:
                 watch(report)
@@ -88,6 +86,8 @@ class Session:
             self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
             optim_options.clip, options.loss_reduction,
         )  # fmt: skip
+        if self.state.owes_evaluation:
+            self.settle()
         while not self.finished:
             yield next(steps)
 
