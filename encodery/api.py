@@ -132,10 +132,11 @@ def load(source: str | Path | RunDir | Run, device: str = "auto", *, head: str |
 
 def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.DataFrame":
     """Runs at and below the folders, grouped by settings: mean ± sd over seeds, and tests against the baseline."""
+    import pandas as pd
+
     from encodery.report import tables
 
-    frame: pd.DataFrame = tables.table([_path(one) for one in dirs], baseline)
-    return frame
+    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline))
 
 
 def _path(place: str | Path | RunDir | Run) -> Path:
