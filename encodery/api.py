@@ -19,6 +19,7 @@ from encodery.errors import UserError
 from encodery.loop import StepReport
 from encodery.progress import Progress
 from encodery.rundir import RunDir
+from encodery.signals import StopRequest
 from encodery.tasks import split_name
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def steps(
     """The loop itself. Records, evaluations and checkpoints are written as ever; leaving early saves a checkpoint."""
     resolved = settings.load(_config(config), sections)
     place = None if out is None else _path(out)
-    with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True)) as session:
+    with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True), StopRequest()) as session:
         if isinstance(session, RunDir):
             return
         for report in session.steps():
@@ -131,7 +132,7 @@ def load(source: str | Path | RunDir | Run, device: str = "auto", *, head: str |
 
 
 def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.DataFrame":
-    """Runs at and below the folders, grouped by settings: mean ± sd over seeds, and tests against the baseline."""
+    """Runs at and below the folders, grouped by settings: mean ± sd over seeds, and differences to a baseline."""
     import pandas as pd
 
     from encodery.report import tables

@@ -146,14 +146,26 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     tree = resolved.config.plain()
     for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
         _put(tree, key, None)
-    for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
+    sections = [(tree["method"], "method")]
+    for entry in tree["tasks"]:
+        sections += [(entry, "tasks"), (entry["objective"], "objectives")]
+    for section, at in sections:
         file, _, name = section.get("kind", "").rpartition(":")
         if file in resolved.code:
             section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
     for dotted, digest in digests.items():
         _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
-    text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(_by_value(tree), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_value(value: Any) -> Any:
+    """Numbers by their value: 3.0 is 3."""
+    if isinstance(value, dict):
+        return {key: _by_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_by_value(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _put(tree: Any, key: Key, value: Any) -> None:

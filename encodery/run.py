@@ -33,11 +33,11 @@ def train_run(
 ) -> RunDir:
     """Train as the config says. Run again = go on; a finished run is left as it is."""
     progress = progress or Progress(quiet=True)
-    with prepared(resolved, out, restart, allow_change, progress) as session, StopRequest() as stop:
+    with StopRequest() as stop, prepared(resolved, out, restart, allow_change, progress, stop) as session:
         if isinstance(session, RunDir):
             return session
         try:
-            session.loop(stop, watch)
+            session.loop(watch)
             finish(session, resolved, session.finish())
         except (EncoderyError, MemoryError, KeyboardInterrupt) as error:
             note_end(session.run, error)
@@ -57,7 +57,7 @@ def note_end(run: RunDir, error: BaseException) -> None:
 
 @contextmanager
 def prepared(
-    resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress
+    resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress, stop: StopRequest
 ) -> Iterator["Session | RunDir"]:
     """A locked run directory with everything built and resumed; a finished one is given back as it is."""
     if resolved.config.threads:
@@ -77,7 +77,7 @@ def prepared(
             return
         begin(run, resolved, inputs, identity)
         built = build.build(resolved, inputs)
-        session = Session(run, resolved, built, progress)
+        session = Session(run, resolved, built, progress, stop)
         for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
             session.tell(note)
         session.resume()

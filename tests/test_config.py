@@ -1,11 +1,8 @@
-import importlib
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
-from config_rooms import ROOMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,25 +10,9 @@ from encodery import config
 from encodery.config import differences, dump, find, identity, keep_code, load, loads
 from encodery.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("small_rooms")
+
 BASE = {"model": "bert", "tasks": "fake/rte"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _rooms(tmp_path_factory):
-    """Small components in front of the real rooms."""
-    before = dict(sys.modules)
-    for room, files in ROOMS.items():
-        folder = tmp_path_factory.mktemp(room)
-        for name, text in files.items():
-            (folder / f"{name}.py").write_text(text)
-            sys.modules.pop(f"encodery.{room}.{name}", None)
-        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
-    yield
-    for room, files in ROOMS.items():
-        sys.modules[f"encodery.{room}"].__path__.pop(0)
-        for name in files:
-            sys.modules.pop(f"encodery.{room}.{name}", None)
-    sys.modules.update(before)
 
 
 @pytest.fixture
@@ -139,6 +120,7 @@ def test_W4_what_is_no_override_is_refused(words):
     assert "write --key value, --key=value or key=value" in refusal(BASE, words)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])))
 def test_W4_any_text_arrives_equally_in_all_styles(text):
     def outcome(words):
@@ -191,7 +173,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     extra=st.dictionaries(WORDS, PLAIN, max_size=4),
     data=WORDS,

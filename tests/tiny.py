@@ -6,7 +6,29 @@ from pathlib import Path
 from typing import Any
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = "the a cat dog film bird runs sleeps sings good bad great awful very not and near here there dull bright".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "film",
+    "bird",
+    "runs",
+    "sleeps",
+    "sings",
+    "good",
+    "bad",
+    "great",
+    "awful",
+    "very",
+    "not",
+    "and",
+    "near",
+    "here",
+    "there",
+    "dull",
+    "bright",
+]
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 DISTILBERT = {"n_layers": 2, "dim": 32, "n_heads": 2, "hidden_dim": 64}
 

@@ -41,5 +41,6 @@ VERBS = (
     Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
     Verb("export", "exchange", "a run's model as a transformers folder, verified", "encodery.cli.export"),
+    Verb("data", "exchange", "fetch data sets ahead, or check a folder", "encodery.cli.data"),
     Verb("doctor", "exchange", "look at this machine: versions, devices, data, hub", "encodery.cli.doctor"),
 )
