@@ -133,7 +133,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         environment=environment(),
         seed=resolved.config.seed.plain(),
         task=task.name,
-        model=resolved.config.model.name or resolved.config.model.new,
+        model=resolved.config.model.name or resolved.config.plain()["model"]["new"],
         method=resolved.config.method["kind"],
         data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
     )
