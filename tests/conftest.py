@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("here", max_examples=50, deadline=None)
+settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
