@@ -1,6 +1,6 @@
 """Five GLUE tasks with a small real encoder on a CPU, beside the majority baseline and transformers' Trainer.
 
-    ENCODERY_DATA=... python stories/glue_minilm.py --out runs/stories [--tasks mrpc,cola] [--peer mrpc,cola] [--threads 2]
+    ENCODERY_DATA=... python stories/glue_minilm.py --out runs/stories [--tasks mrpc,cola] [--peer mrpc] [--threads 2]
 
 Both trainers get the same settings (SETTINGS below), the same epochs and the same number of seeds; what differs is
 the order of the data, the drawing of dropout and the layout. Finished runs are not repeated.
@@ -91,6 +91,7 @@ def peer(task: str, model: Path, seeds: int, threads: int) -> list[dict[str, flo
 
 
 def main() -> None:
+    """Train what is not trained yet, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/stories/glue-minilm"))
     parser.add_argument("--tasks", default=",".join(EPOCHS))

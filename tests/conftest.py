@@ -46,7 +46,11 @@ def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
     yield
     for room, files in ROOMS.items():
-        sys.modules[f"encodery.{room}"].__path__.pop(0)
+        package = sys.modules[f"encodery.{room}"]
+        package.__path__.pop(0)
         for name in files:
             sys.modules.pop(f"encodery.{room}.{name}", None)
-    sys.modules.update(before)
+            vars(package).pop(name, None)
+            if real := before.get(f"encodery.{room}.{name}"):
+                sys.modules[real.__name__] = real
+                setattr(package, name, real)
