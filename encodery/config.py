@@ -53,11 +53,15 @@ class Resolved:
 
 
 def load(
-    source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = (), *, allow_code: bool = False
+    source: str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    allow_code: bool = False,
 ) -> Resolved:
     """A config file, `recipe:…`, a mapping, a run directory or nothing, with the overrides on top.
 
-    Own Python files named by a config run; those kept in a run directory run only with `allow_code`.
+    Overrides are words of a command line, or sections as data. Own Python files named by a config run; those kept
+    in a run directory run only with `allow_code`.
     """
     if source is None or isinstance(source, Mapping):
         layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
@@ -79,9 +83,14 @@ def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
     return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())
 
 
-def _resolve(layer: Layer, overrides: Sequence[str], folder: Path, name: str, code: Code) -> Resolved:
-    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
-        layer.lay(above)
+def _resolve(
+    layer: Layer, overrides: Sequence[str] | Mapping[str, Any], folder: Path, name: str, code: Code
+) -> Resolved:
+    if isinstance(overrides, Mapping):
+        layer.lay(layers.from_mapping(overrides, Place("given", Path.cwd())))
+    else:
+        for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+            layer.lay(above)
     checked = check(layer, code)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
@@ -138,7 +147,10 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     tree = resolved.config.plain()
     for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
         _put(tree, key, None)
-    for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
+    sections = [(tree["method"], "method")]
+    for entry in tree["tasks"]:
+        sections += [(entry, "tasks"), (entry["objective"], "objectives")]
+    for section, at in sections:
         file, _, name = section.get("kind", "").rpartition(":")
         if file in resolved.code:
             section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from encodery.train import StepReport
+from encodery.loop import StepReport
 
 
 class Progress:

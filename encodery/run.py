@@ -13,13 +13,13 @@ from encodery.build import Inputs
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
+from encodery.loop import StepReport
 from encodery.progress import Progress, spell_scores
 from encodery.report.card import model_card
 from encodery.rundir import RunDir, default_path
 from encodery.session import Session
 from encodery.signals import StopRequest
 from encodery.tasks.base import Task
-from encodery.train import StepReport
 
 
 def train_run(

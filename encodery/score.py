@@ -2,12 +2,12 @@
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from encodery import files
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.readers import Row, Sheet, read, refuse, shown
@@ -22,13 +22,14 @@ def score_file(path: str | Path, task: Task, split: str) -> dict[str, float]:
     answers = read_predictions(path)
     examples = task.examples(split)
     _same_ids(str(path), answers, examples)
-    return task.score({id: _legal(str(path), task, id, answer) for id, answer in answers.items()}, examples)
+    form = task.objective().get("form")
+    return task.score({id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}, examples)
 
 
 def read_predictions(path: str | Path) -> dict[str, Answer]:
-    """Answers by id: our jsonl, or tsv, csv or jsonl with an id (or index) and a prediction column, as GLUE wants them."""
+    """Answers by id: our jsonl, or any file with an id (or index) and a prediction column, as GLUE wants them."""
     sheet = read(Path(path))
-    refuse(sheet.bad)
+    refuse(sheet.bad, advice="Correct them.")
     id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
     pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
     twice = [id for id, count in Counter(id for id, _ in pairs).items() if count > 1]
@@ -39,24 +40,18 @@ def read_predictions(path: str | Path) -> dict[str, Answer]:
 
 def write_predictions(path: str | Path, answers: Mapping[str, Answer]) -> None:
     """One JSON object per line, {"id", "prediction", "probabilities"}; the file appears whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with aside.open("w", encoding="utf-8", newline="\n") as file:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with files.atomic(Path(path)) as stream:
         for id, answer in answers.items():
-            file.write(json.dumps({"id": id, **answer}, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+            stream.write((json.dumps({"id": id, **answer}, ensure_ascii=False) + "\n").encode())
 
 
 def _column(sheet: Sheet, names: Sequence[str], what: str) -> str:
     for name in names:
         if name in sheet.columns:
             return name
-    raise UserError(
-        f"{sheet.file}: no column for {what}; it is called {' or '.join(names)}, and there are {', '.join(sheet.columns)}"
-    )
+    have = ", ".join(sheet.columns)
+    raise UserError(f"{sheet.file}: no column for {what} (called {' or '.join(names)}); there are {have}")
 
 
 def _id(sheet: Sheet, row: Row, column: str) -> str:
@@ -90,9 +85,8 @@ def _few(ids: Sequence[str]) -> str:
     return f"{len(ids):,} id{'' if len(ids) == 1 else 's'} ({', '.join(first)}{', …' if len(ids) > SHOWN else ''})"
 
 
-def _legal(file: str, task: Task, id: str, answer: Answer) -> Answer:
+def _legal(file: str, task: Task, form: str | None, id: str, answer: Answer) -> Answer:
     """The answer with its prediction as the task has it: a label's name, a list of names, a number."""
-    form = task.objective().get("form")
     guess = answer["prediction"]
     if form == "regression":
         return {**answer, "prediction": _number(file, id, guess)}

@@ -8,12 +8,12 @@ from encodery import build, checkpoint, every, files, optim, predict
 from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.errors import RunFailed, Stopped
+from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.models import lora
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
 from encodery.tasks.base import Answer
-from encodery.train import LossScale, StepReport, TrainState, steps_in_all, train
 
 
 class Session:
@@ -67,8 +67,6 @@ class Session:
     def loop(self, watch: Callable[[StepReport], None] | None = None) -> None:
         """Take the steps that are left."""
         self.progress.start(self.built.task.name, self.state.total, self.state.step)
-        if self.state.owes_evaluation:
-            self.settle()
         for report in self.steps():
             if watch:
                 watch(report)
@@ -88,6 +86,8 @@ class Session:
             self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
             optim_options.clip, options.loss_reduction,
         )  # fmt: skip
+        if self.state.owes_evaluation:
+            self.settle()
         while not self.finished:
             yield next(steps)
 

@@ -1,12 +1,11 @@
 """The eleven test files that the GLUE site wants, in one zip; every file is checked before anybody sends it."""
 
-import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from encodery import files
 from encodery.errors import UserError
 from encodery.tasks import split_name
 from encodery.tasks.base import Answer
@@ -29,8 +28,9 @@ class File(NamedTuple):
         return int(TABLE[self.part].counts[self.split] or 0)
 
 
-# The majority is that of the training set; STS-B gets its mean. For WNLI all zeros is what most systems send
-# (65.1 % on test): its dev set is adversarial to train, and plain fine-tuning falls below that.
+# The majority is that of the training set (the first label where it is balanced: MNLI, QNLI); STS-B gets its mean.
+# For WNLI all zeros is what most systems send (65.1 % on test): its dev set is adversarial to train, and plain
+# fine-tuning falls below that.
 FILES: dict[str, File] = {
     "CoLA.tsv": File("cola", "test", "1"),
     "SST-2.tsv": File("sst2", "test", "1"),
@@ -49,7 +49,7 @@ FILES: dict[str, File] = {
 def write_submission(
     answers: Mapping[str, Mapping[str, Answer]], out: str | Path, fill: Literal["majority"] | None = None
 ) -> dict[str, Any]:
-    """Write the zip from answers by `glue/rte:test`; what is missing is an error, or filled and marked in `<zip>.json`."""
+    """The zip from answers by `glue/rte:test`. What is missing is an error, or is filled and marked in `<zip>.json`."""
     given = {_key(name): found for name, found in answers.items()}
     missing = [name for name, file in FILES.items() if (file.part, file.split) not in given]
     if missing and fill is None:
@@ -63,7 +63,7 @@ def write_submission(
     _write_zip(Path(out), texts)
     check_submission(out)
     report = {"zip": str(out), "filled": missing, "rows": {name: file.rows for name, file in FILES.items()}}
-    _write_whole(Path(f"{out}.json"), (json.dumps(report, indent=2) + "\n").encode())
+    files.write_json(Path(f"{out}.json"), report)
     return report
 
 
@@ -108,22 +108,9 @@ def _shown(name: str, file: File, id: str, answer: Answer) -> str:
 def _write_zip(path: Path, texts: Mapping[str, str]) -> None:
     """The same answers give the same bytes: no clock enters the zip."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+    with files.atomic(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, text in texts.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_DEFLATED)
-    with aside.open("rb") as file:
-        os.fsync(file.fileno())
-    aside.replace(path)
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
 
 
 def check_submission(path: str | Path) -> None:

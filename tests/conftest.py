@@ -1,11 +1,28 @@
+"""What all tests share: one thread, a cache of their own, no network; real data where they are."""
+
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.config_rooms import ROOMS
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Token tables of tests never meet those of a person; one thread, so that bits can be compared."""
+    import torch
+
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENCODERY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +35,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="module")
-def small_rooms(tmp_path_factory):
+def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Small components in front of the real rooms."""
     before = dict(sys.modules)
     for room, files in ROOMS.items():

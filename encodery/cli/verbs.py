@@ -35,5 +35,6 @@ VERBS = (
     Verb("recipes", "exchange", "list, show and copy settings with a source", "encodery.cli.recipes"),
     Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
+    Verb("data", "exchange", "fetch data sets ahead, or check a folder", "encodery.cli.data"),
     Verb("doctor", "exchange", "look at this machine: versions, devices, data, hub", "encodery.cli.doctor"),
 )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,15 @@ def load(
     if found:
         return _from_file(known, split, found, skip_bad_rows)
     where = f" ({folder} has none of its files)" if folder else ""
-    sheet, commit = hub.rows(known, split, revision, missing=f"{known.name}, split {split}, is not here{where}")
-    return _finish(
-        known,
-        split,
-        sheet,
-        _columns(known, split, sheet, hub_side=True),
-        skip_bad_rows,
-        Origin("hub", "", 0, revision=commit),
-    )
+    return from_hub(known, split, revision, skip_bad_rows, f"{known.name}, split {split}, is not here{where}")
+
+
+def from_hub(known: Known, split: str, revision: str | None, skip_bad_rows: bool, missing: str) -> Loaded:
+    """The split from the hub; `missing` opens the sentence when it cannot be had."""
+    sheet, commit = hub.rows(known, split, revision, missing)
+    columns = _columns(known, split, sheet, hub_side=True)
+    need_columns(sheet, [*columns.texts, *filter(None, [columns.label])])
+    return _finish(known, split, sheet, columns, skip_bad_rows, Origin("hub", "", 0, revision=commit))
 
 
 def _from_file(known: Known, split: str, found: Found, skip_bad_rows: bool) -> Loaded:
@@ -151,9 +151,11 @@ def _finish(known: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_r
 
 
 def _origin(start: Origin, examples: Sequence[Example], official: int | None, notes: Sequence[str]) -> Origin:
-    of = official if official != len(examples) else None
-    digest = content_digest(examples)
-    return Origin(start.source, digest, len(examples), of, start.files, start.revision, "; ".join(notes) or None)
+    rows = len(examples)
+    if official and rows > official:
+        notes = [*notes, f"{rows:,} rows, more than the official {official:,}: another release?"]
+    of = official if official and rows < official else None
+    return replace(start, digest=content_digest(examples), rows=rows, of=of, note="; ".join(notes) or None)
 
 
 def _skip_short(known: Known, sheet: Sheet) -> list[str]:

@@ -57,7 +57,7 @@ class Table(Classification):
     """How much of train is set aside when there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
     """Another number, another part set aside."""
-    called: str | None = Field(default=None, alias="name", pattern=r"^[A-Za-z0-9._-]+$")
+    called: str | None = Field(default=None, alias="name", pattern=r"^(table/)?[A-Za-z0-9._-]+$")
     """The task is called table/<name>; default: the name of the training file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
@@ -82,7 +82,8 @@ class Table(Classification):
     @property
     def name(self) -> str:
         """`table/reviews`."""
-        return f"table/{self.called or Path(next(iter(self._files().values()))).stem}"
+        called = self.called or Path(next(iter(self._files().values()))).stem
+        return f"table/{called.removeprefix('table/')}"
 
     @property
     def answer_form(self) -> Form:
@@ -91,12 +92,12 @@ class Table(Classification):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """As given, else those of the training rows: numbers in their order, words alphabetically."""
+        """As given, else those of the first file, which is train if there is one, sorted."""
         if self.form == "regression":
             return ()
         if self.label_names is not None:
             return tuple(map(str, self.label_names))
-        self._load()
+        self._load(next(iter(self._files())))
         return tuple(self._names)
 
     def splits(self) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ class Table(Classification):
     def _path(self, split: str) -> Path:
         return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
 
-    def _load(self, split: str = "train") -> Loaded:
+    def _load(self, split: str) -> Loaded:
         """All files at once, so that one error can name the bad rows of all of them."""
         if not self._sheets:
             self._sheets.update(self._read_all())
