@@ -1,6 +1,7 @@
 """Tiny models, tokenizers and tables for tests: a run takes a second."""
 
 import csv
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def pair(folder: Path) -> dict[str, Any]:
     """A task of pairs with three answers."""
     names = ("entailment", "neutral", "contradiction")
     texts = sentences(60)
-    rows = [(a, b, names[i % 3]) for i, (a, b) in enumerate(zip(texts, texts[1:], strict=False))]
+    rows = [(a, b, names[i % 3]) for i, (a, b) in enumerate(itertools.pairwise(texts))]
     write_csv(folder / "pairs.csv", ["premise", "hypothesis", "label"], rows)
     task = {"kind": "table", "name": "pairs", "form": "pair", "train": str(folder / "pairs.csv")}
     return {**task, "text": "premise", "text2": "hypothesis", "labels": list(names)}
