@@ -20,6 +20,7 @@ from encodery.errors import UserError
 from encodery.models import hub, lora, prove
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
 from encodery.schema import Config, Entry
@@ -126,9 +127,20 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
         encoder = new_encoder(config.model, tokenizer, config.train.layout)
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
+        require_vocabulary(encoder, tokenizer)
     if encoder.layout == "packed":
         prove.require_equal(encoder)
     return encoder, notes
+
+
+def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
+    """A tokenizer of another model would name rows that the embedding does not have."""
+    rows, highest = encoder.net.config.vocab_size, highest_id(tokenizer)
+    if highest >= rows:
+        raise UserError(
+            f"model.tokenizer: its ids go up to {highest:,}, but the encoder has embeddings for {rows:,} tokens; "
+            "use the model's own tokenizer"
+        )
 
 
 def training_data(
@@ -245,6 +257,7 @@ def load_model(
 
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    require_vocabulary(encoder, tokenizer)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
     questions = {
         n: make_objective(about["objective"], code).build(encoder, tokenizer) for n, about in card["tasks"].items()
