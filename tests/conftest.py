@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
-settings.register_profile("here", max_examples=50, deadline=None)
+settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
