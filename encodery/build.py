@@ -70,6 +70,7 @@ class Inputs:
 
     model: hub.Folder | None
     init_from: hub.Folder | None
+    tokenizer: hub.Folder | None
     digests: dict[str, str]
 
 
@@ -78,16 +79,15 @@ def find_inputs(resolved: Resolved) -> Inputs:
     options = resolved.config.model
     if (options.name is None) == (options.new is None):
         raise UserError("model: give either a name or new")
-    digests: dict[str, str] = {}
-    model = hub.resolve(options.name, options.revision, resolved.folder) if options.name else None
-    if model:
-        digests["model.name"] = model.digest()
-    start = hub.resolve(options.init_from, None, resolved.folder) if options.init_from else None
-    if start:
-        digests["model.init_from"] = start.digest()
+    near, pieces = resolved.folder, options.tokenizer
+    model = hub.resolve(options.name, options.revision, near) if options.name else None
+    start = hub.resolve(options.init_from, None, near) if options.init_from else None
+    tokenizer = hub.resolve_tokenizer(pieces, near) if pieces and pieces != "toy" else None
+    found = {"model.name": model, "model.init_from": start, "model.tokenizer": tokenizer}
+    digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = _content(task)
-    return Inputs(model, start, digests)
+    return Inputs(model, start, tokenizer, digests)
 
 
 def _content(task: Task) -> str:
@@ -104,12 +104,12 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
     task, entry = resolved.tasks[0]
     device = pick_device(config.device)
-    tokenizer = load_tokenizer(config.model, inputs.model, resolved.folder, toy=task.name.startswith("toy/"))
+    tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
     length = min(entry.max_length or config.train.max_length, longest_of(encoder))
     train, choice, rows = training_data(task, entry, config, pieces, length)
-    model, objective = make_model(encoder, task, entry, config, tokenizer, train.table, rows)
+    model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
@@ -162,13 +162,16 @@ def dev_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Sp
 
 
 def make_model(
-    encoder: Encoder, task: Task, entry: Entry, config: Config, tokenizer: Any, table: TokenTable, rows: np.ndarray
+    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: np.ndarray
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
+    config = resolved.config
     wanted = {**task.objective(), **entry.objective}
     if "head" not in wanted:
         wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
-    objective = make_objective(wanted).fitted({name: values[rows] for name, values in table.targets.items()})
+    objective = make_objective(wanted, resolved.code).fitted(
+        {name: values[rows] for name, values in table.targets.items()}
+    )
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)
@@ -178,10 +181,13 @@ def make_model(
     return model, {"kind": wanted["kind"], **objective.plain()}
 
 
-def make_objective(plain: Mapping[str, Any]) -> Any:
-    """The options object of an objective that is given as plain data."""
+def make_objective(plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None) -> Any:
+    """The options object of an objective that is given as plain data; own files must be among the checked ones."""
     options = {k: v for k, v in plain.items() if k != "kind"}
-    cls = find("objectives", plain["kind"])
+    file, _, name = plain["kind"].rpartition(":")
+    if file and file not in (code or {}):
+        raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
+    cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
@@ -217,12 +223,22 @@ def card_of(
         "objective": dict(objective),
         "head": objective.get("head"),
         "max_length": length,
+        "texts": len(task.examples("train")[0].texts),
+        "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
     }
     return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}
 
 
-def load_model(folder: Path, layout: str = "auto", device: str = "auto") -> tuple[Model, Any, dict[str, Any]]:
-    """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card."""
+def load_model(
+    folder: Path,
+    layout: str = "auto",
+    device: str = "auto",
+    code: Mapping[str, tuple[Path, str]] | None = None,
+) -> tuple[Model, Any, dict[str, Any]]:
+    """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card.
+
+    `code` holds the own Python files that may run (`Resolved.code`); a card alone never makes a file run.
+    """
     from transformers import AutoTokenizer
 
     from encodery.schema import ModelOptions
@@ -230,7 +246,9 @@ def load_model(folder: Path, layout: str = "auto", device: str = "auto") -> tupl
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
-    questions = {n: make_objective(about["objective"]).build(encoder, tokenizer) for n, about in card["tasks"].items()}
+    questions = {
+        n: make_objective(about["objective"], code).build(encoder, tokenizer) for n, about in card["tasks"].items()
+    }
     model = Model(encoder, questions)
     model.load_heads(folder)
     if encoder.layout == "packed":

@@ -3,7 +3,6 @@
 import difflib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,17 +15,13 @@ from encodery.find import digest, find
 from encodery.layers import Layer
 from encodery.options import Options
 from encodery.schema import Config, Entry
+from encodery.scrub import is_secret_key, scrub
 from encodery.yaml_reader import Key
 
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
 
 T = TypeVar("T", bound=Options)
-
-_SECRET_NAME = re.compile(
-    r"(.*_)?(password|passwd|secret|api_?key)|((access|auth|use_auth|hf|hub|bearer)_)?token", re.I
-)
-_SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|gho_|github_pat_|api_org_)[A-Za-z0-9_-]{8,}")
 
 
 @dataclass
@@ -119,12 +114,30 @@ class _Check:
             return built, built
         head, _, part = str(name).partition("/") if by == "name" else (name, "", "")
         kind = self._kind("tasks", head, (*at, by))
-        if kind and part and "part" in kind.model_fields:
-            own["part"] = part
-        elif kind and part:
+        if kind is None:
+            return built, built
+        if part and "part" not in kind.model_fields:
             self._error((*at, by), f"{head} has no parts: write {head}")
-        task: Any = self._build(kind, own, at, f"task {name}", Entry) if kind else None
+        own |= {"part": part} if part and "part" in kind.model_fields else {}
+        task: Any = self._build(kind, self._with_folders(own, kind, at), at, f"task {name}", Entry)
+        if task is not None and built is not None and built.objective:
+            self._objective(task, built, (*at, "objective"))
         return task, built
+
+    def _with_folders(self, own: dict[str, Any], kind: type[Options], at: Key) -> dict[str, Any]:
+        """The run's data folder, and for own files the folder of the config that names them."""
+        folders = {"data": self.layer.tree.get("data"), "root": str(self._folder(at).resolve())}
+        return own | {key: f for key, f in folders.items() if key in kind.model_fields and own.get(key) is None}
+
+    def _objective(self, task: "Task", entry: Entry, at: Key) -> None:
+        """Options of the objective are checked here so that a wrong key is not found after the data were read."""
+        try:
+            options = {**task.objective(), **entry.objective}
+        except UserError:
+            return  # its data are missing, which the run will say better
+        kind = self._kind("objectives", options.pop("kind"), at)
+        if kind is not None:
+            self._build(kind, options, at, f"objective of {task.name}")
 
     def _kind(self, room: str, name: Any, at: Key) -> type[Options] | None:
         try:
@@ -170,8 +183,8 @@ class _Check:
             self._error(at, "expected a finite number")
         elif value is not None and not isinstance(value, (dict, list, str, int, float)):
             self._error(at, f"expected text, a number, a list or a mapping, not a {type(value).__name__}")
-        elif (_SECRET_NAME.fullmatch(name) and value) or (isinstance(value, str) and _SECRET_VALUE.search(value)):
-            self._error(at, "looks like an access token; keep those in HF_TOKEN or `hf auth login`, never in a config")
+        elif isinstance(value, str) and (is_secret_key(name) or scrub(value) != value):
+            self._error(at, "looks like a secret; keep tokens in HF_TOKEN or `hf auth login`, never in a config")
         for key, item in _items(value):
             self._values(item, (*at, key))
 
@@ -193,11 +206,14 @@ class _Check:
         return place.folder if place else Path()
 
 
-def _whole(entry: Mapping[str, Any], task: Options, options: Entry) -> dict[str, Any]:
+def _whole(entry: Mapping[str, Any], task: "Task", options: Entry) -> dict[str, Any]:
     """An entry with all its defaults; `part` is left out because the name says it."""
-    names = {key: entry[key] for key in ("name", "kind") if key in entry}
-    own = {key: value for key, value in task.plain().items() if not (key == "part" and "kind" not in entry)}
-    return {**names, **own, **options.plain()}
+    own = task.plain()
+    own["data"] = entry.get("data")  # not the run's folder, which has its own key
+    if "kind" in entry:
+        return {"kind": entry["kind"], **own, **options.plain()}
+    own.pop("part", None)
+    return {"name": task.name, **own, **options.plain()}
 
 
 def _known_part(loc: Key, tree: Any) -> Key:
@@ -216,12 +232,17 @@ def _sub_fields(annotation: Any) -> Mapping[str, Any]:
     """The fields of a section, also of an optional one."""
     for kind in (annotation, *getattr(annotation, "__args__", ())):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return kind.model_fields
+            return _by_key(kind)
     return {}
 
 
+def _by_key(kind: type[BaseModel]) -> dict[str, Any]:
+    """Fields by the key that people type."""
+    return {part.alias or name: part for name, part in kind.model_fields.items()}
+
+
 def _fields(kind: type[Options], loc: Key) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = kind.model_fields
+    fields: Mapping[str, Any] = _by_key(kind)
     for step in loc:
         fields = _sub_fields(fields[str(step)].annotation) if str(step) in fields else {}
     return fields
@@ -238,15 +259,19 @@ def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
 
 
 def _expected(one: Any) -> str:
-    message: str = one["msg"].replace("Input should be", "expected").replace("a valid ", "a ")
-    return message.replace("boolean", "boolean (true or false)").replace("an object", "a mapping")
+    message: str = one["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return (
+        message.replace("a valid ", "a ")
+        .replace("boolean", "boolean (true or false)")
+        .replace("an object", "a mapping")
+    )
 
 
 def _got(one: Any) -> str:
     value = one["input"]
     if isinstance(value, (dict, list)) or value is None:
         return f", not {'a mapping' if isinstance(value, dict) else 'a list' if isinstance(value, list) else 'null'}"
-    return ", not the given text" if _SECRET_VALUE.search(str(value)) else f", not {json.dumps(value)[:80]}"
+    return f", not {scrub(json.dumps(value, default=str))[:80]}"
 
 
 def _items(value: Any) -> Iterator[tuple[str | int, Any]]:

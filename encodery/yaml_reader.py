@@ -156,7 +156,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
     plain = isinstance(scalar(data), str) if len(data) <= MAX_DIGITS else True
-    style = '"' if "\n" in data or "\r" in data else None if plain else "'"
+    # Double quotes escape line breaks of every kind; the other styles would fold them.
+    style = None if plain and data.isprintable() else "'" if data.isprintable() else '"'
     return dumper.represent_scalar(_TAG + "str", data, style=style)
 
 

@@ -39,6 +39,9 @@ class Fake(Task):
     @property
     def name(self) -> str:
         return f"fake/{self.part}"
+
+    def objective(self):
+        return {"kind": "answer", "labels": ["a", "b"]}
 """,
     "whole": """
 from encodery.tasks.base import Task
@@ -47,6 +50,22 @@ class Whole(Task):
     '''No parts.'''
     text: str = "sentence"
     columns: list[str] = []
+    root: str | None = None
     extra: dict[str, float] = {}
+
+    @property
+    def name(self) -> str:
+        return "whole"
 """,
 }
+OBJECTIVES = {
+    "answer": """
+from encodery.options import Options
+
+class Answer(Options):
+    '''A choice.'''
+    labels: list[str]
+    label_smoothing: float = 0.0
+""",
+}
+ROOMS = {"methods": METHODS, "tasks": TASKS, "objectives": OBJECTIVES}

@@ -1,38 +1,18 @@
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
-from config_rooms import METHODS, TASKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import encodery.methods
-import encodery.tasks
 from encodery import config
 from encodery.config import differences, dump, find, identity, keep_code, load, loads
 from encodery.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("small_rooms")
+
 BASE = {"model": "bert", "tasks": "fake/rte"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _rooms(tmp_path_factory):
-    """Methods plain, freelb, smart_reg and tasks fake, whole, in front of the real rooms."""
-    before, packages = dict(sys.modules), (encodery.methods, encodery.tasks)
-    for package, files in zip(packages, (METHODS, TASKS), strict=True):
-        folder = tmp_path_factory.mktemp("room")
-        for name, text in files.items():
-            (folder / f"{name}.py").write_text(text)
-            sys.modules.pop(f"{package.__name__}.{name}", None)
-        package.__path__.insert(0, str(folder))
-    yield
-    for package, files in zip(packages, (METHODS, TASKS), strict=True):
-        package.__path__.pop(0)
-        for name in files:
-            sys.modules.pop(f"{package.__name__}.{name}", None)
-    sys.modules.update(before)
 
 
 @pytest.fixture
@@ -140,6 +120,7 @@ def test_W4_what_is_no_override_is_refused(words):
     assert "write --key value, --key=value or key=value" in refusal(BASE, words)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])))
 def test_W4_any_text_arrives_equally_in_all_styles(text):
     def outcome(words):
@@ -192,7 +173,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     extra=st.dictionaries(WORDS, PLAIN, max_size=4),
     data=WORDS,
@@ -277,8 +258,22 @@ def test_keys_below_tasks_go_to_the_one_entry():
     assert (task.hard, entry.fraction, entry.objective) == (True, 0.1, {"label_smoothing": 0.1})
     assert got.origins["tasks.0.fraction"] == "command line"
     assert got.origins["tasks.0.name"] == "given"
+    wrong = refusal(BASE, ["tasks.objective={label_smothing: 0.1, label_smoothing: x}"])
+    assert (
+        "tasks.0.objective.label_smothing: unknown key of objective of fake/rte; did you mean label_smoothing" in wrong
+    )
+    assert "tasks.0.objective.label_smoothing: expected a number" in wrong
     both = {"model": "m", "tasks": ["fake/rte", "fake/mnli"]}
     assert "tasks.fraction needs exactly one task" in refusal(both, ["tasks.fraction=0.1"])
+
+
+def test_tasks_get_the_data_folder_and_the_folder_of_their_config(write, tmp_path):
+    write("low/low.yaml", "model: m\ntasks: {kind: whole}\ndata: here")
+    got = load(write("top.yaml", "extends: low/low.yaml"))
+    assert (got.tasks[0][0].data, got.config.tasks[0]["data"]) == ("here", None)
+    assert got.tasks[0][0].root == str((tmp_path / "low").resolve())
+    assert loads(dump(got)) == got
+    assert load(write("top.yaml", "extends: low/low.yaml"), ["tasks.data=there"]).tasks[0][0].data == "there"
 
 
 def test_changed_kind_drops_the_old_keys_with_a_note(write):
@@ -401,6 +396,9 @@ def test_code_of_a_run_directory_needs_permission_and_its_hash(write, tmp_path):
     assert "--allow-code" in refusal(run)
     assert "--allow-code" in refusal(run / "config.yaml")
     assert identity(load(run, allow_code=True), {}) == identity(got, {})
+    (run / "mine.py").write_text(OWN)
+    (run / "run.json").unlink()
+    assert "--allow-code" in refusal(run)
     copy = next((run / "code").glob("*.py"))
     copy.write_text(OWN + "\nimport os")
     assert "is not the file that the run was made with" in refusal(run, allow_code=True)
@@ -423,7 +421,7 @@ def test_S6_secrets_are_refused_and_not_shown(key):
 def test_S6_token_as_a_value_is_refused():
     for word in ["data=hf_AbCdEfGhIjKlMnOp", "optim.lr=hf_AbCdEfGhIjKlMnOp", "model=https://x:ghp_1234567890ab@host"]:
         message = refusal(BASE, [word])
-        assert "looks like an access token" in message
+        assert "looks like a secret" in message
         assert "AbCdEfGh" not in message
         assert "1234567890ab" not in message
     assert load(BASE, ["model.tokenizer=toy", "train.token_budget=64"]).config.train.token_budget == 64

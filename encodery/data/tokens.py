@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from encodery import files
 from encodery.data.pieces import TokenizerPieces
+from encodery.errors import UserError
 from encodery.tasks.base import Example, Features, Task
 
 VERSION = 1  # raise it when the content of a table changes for equal inputs
@@ -96,6 +98,22 @@ def token_table(
     return TokenTable(folder)
 
 
+def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> TokenTable:
+    """A table that never touches the disk, for raw input; without targets."""
+    rows = list(features)
+    starts = np.concatenate([[0], np.cumsum([len(row.ids) for row in rows])]).astype(np.int64)
+    table = TokenTable(Path())
+    table.__dict__.update(  # what the cached properties would read from files
+        ids=np.concatenate([np.asarray(row.ids, dtype=np.int32) for row in rows]),
+        types=np.concatenate([np.asarray(row.types, dtype=np.uint8) for row in rows]),
+        starts=starts,
+        example=np.asarray([row.example for row in rows], dtype=np.int64),
+        targets={},
+        example_ids=list(example_ids),
+    )
+    return table
+
+
 def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows: Sequence[Example]) -> str:
     content = hashlib.sha256()
     for row in rows:  # the rows themselves, so that no option that changes them can be forgotten
@@ -105,11 +123,11 @@ def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows:
 
 
 def _build(folder: Path, task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_length: int) -> None:
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    beside = files.hidden_sibling(folder)  # a name of its own even where processes of several machines share numbers
     beside.mkdir(parents=True)
     try:
         _write(beside, _features(task, rows, pieces, max_length), [r.id for r in rows], max_length)
+        files.sync_tree(beside)
         try:
             beside.rename(folder)
         except OSError:  # another process was faster; its table is the same
@@ -132,6 +150,10 @@ def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str
     targets: dict[str, list[Any]] = {}
     with open(folder / "ids.raw", "wb") as ids, open(folder / "types.raw", "wb") as types:
         for row in features:
+            if not row.ids:  # no first token to classify, and no place in a packed row
+                raise UserError(
+                    f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
+                )
             ids.write(np.asarray(row.ids, dtype=np.int32).tobytes())
             types.write(np.asarray(row.types, dtype=np.uint8).tobytes())
             lengths.append(len(row.ids))

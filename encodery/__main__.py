@@ -1,0 +1,7 @@
+"""`python -m encodery` is the command `encodery`."""
+
+import sys
+
+from encodery.cli import main
+
+sys.exit(main())

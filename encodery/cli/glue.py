@@ -1,0 +1,104 @@
+"""All GLUE tasks with one model, each with that model's recipe, for several seeds: one table.
+
+MODEL is a recipe family (electra-small, roberta-base, …; `encodery recipes` lists them), or a hub name or folder. A
+model that no recipe names is trained with the settings of bert-base (or of --like).
+"""
+
+import argparse
+
+from encodery.cli.parsing import Parser
+from encodery.errors import UserError
+
+TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+
+
+def arguments(parser: Parser) -> None:
+    """Which model, how often."""
+    parser.add_argument("model", metavar="MODEL", help="recipe family, hub name or folder")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds per task; default: 5")
+    parser.add_argument("--only", metavar="TASK,TASK", help=f"some of {', '.join(TASKS)}, wnli")
+    parser.add_argument("--like", default="bert-base", metavar="FAMILY", help="recipes for a model without its own")
+    parser.add_argument("--submit", metavar="ZIP", help="also write the test files of the median run of each task")
+    parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
+    parser.add_argument("--restart", action="store_true", help="begin anew; old runs are moved aside")
+    parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
+    parser.add_argument("--quiet", action="store_true", help="print only the table")
+    parser.examples(
+        "encodery glue electra-small",
+        "encodery glue roberta-base --only rte,mrpc --seeds 3 --data GLUE",
+        "encodery glue ./my-encoder --like bert-base train.epochs=2",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Train what is not trained yet, then print the table."""
+    from encodery.paths import as_name
+    from encodery.report import tables
+
+    family, extra = family_of(args.model, args.like)
+    out = args.out or f"runs/glue-{as_name(args.model.rstrip('/').rpartition('/')[2])}"
+    wanted = args.only.split(",") if args.only else list(TASKS)
+    bad = sorted(set(wanted) - {*TASKS, "wnli"})
+    if bad:
+        raise UserError(f"--only: there is no GLUE task {', '.join(bad)}; choose from {', '.join(TASKS)}, wnli")
+    failed = [task for task in wanted if not _train(args, task, family, f"{out}/{task}", [*extra, *rest])]
+    rows = tables.table([out])
+    print(tables.markdown(rows))
+    if args.submit:
+        _submit(rows, out, args.submit)
+    if failed:
+        print(f"not trained: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def family_of(model: str, like: str) -> tuple[str, list[str]]:
+    """The recipe family of a model, and the override that puts the model in where it is not the family's own."""
+    from encodery import recipes, yaml_reader
+
+    families = sorted({name.split("/")[2] for name in recipes.names() if name.startswith("glue/")})
+    if model in families:
+        return model, []
+    for family in families:
+        tree = yaml_reader.read_file(recipes.path(f"glue/_base/{family}"), family).tree
+        if isinstance(tree, dict) and model in (tree.get("model"), (tree.get("model") or {})):
+            return family, []
+    if like not in families:
+        raise UserError(f"--like: there is no recipe family {like}; choose from {', '.join(families)}")
+    return like, [f"model.name={model}"]
+
+
+def _train(args: argparse.Namespace, task: str, family: str, out: str, rest: list[str]) -> bool:
+    """All seeds of a task; a task whose data are not here is said and skipped."""
+    from encodery.errors import EncoderyError, Stopped
+    from encodery.many import train_seeds
+
+    options = argparse.Namespace(
+        config=f"recipe:glue/{task}/{family}", out=out, seeds=args.seeds, restart=args.restart,
+        allow_change=args.allow_change, allow_code=False, quiet=args.quiet,
+    )  # fmt: skip
+    try:
+        _, failures = train_seeds(options, rest)
+    except Stopped:
+        raise
+    except EncoderyError as error:
+        print(f"glue/{task}: {error}")
+        return False
+    return not failures
+
+
+def _submit(rows: list[dict[str, object]], out: str, zip_file: str) -> None:
+    from encodery.cli import submit
+
+    submit.make(median_runs(out), zip_file)
+
+
+def median_runs(out: str) -> list[str]:
+    """Of each task, the run whose score is the (lower) median over seeds."""
+    from encodery.report import tables
+
+    by_task: dict[str, list[tuple[float, str]]] = {}
+    for result in tables.results(out):
+        if result.value is not None and not result.data.endswith("mismatched"):
+            name = result.data.partition(":")[0].removeprefix("glue/")
+            by_task.setdefault(name, []).append((result.value, f"{out}/{name}/{result.run}"))
+    return [sorted(found)[(len(found) - 1) // 2][1] for found in by_task.values()]

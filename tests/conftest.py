@@ -1,0 +1,56 @@
+"""What all tests share: one thread, a cache of their own, no network; real data where they are."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.config_rooms import ROOMS
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Token tables of tests never meet those of a person; one thread, so that bits can be compared."""
+    import torch
+
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENCODERY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder with real data sets and encoders, or a skip."""
+    folder = os.environ.get("ENCODERY_DATA")
+    if not folder or not Path(folder, "glue").is_dir():
+        pytest.skip("ENCODERY_DATA does not name a folder with real data")
+    return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Small components in front of the real rooms."""
+    before = dict(sys.modules)
+    for room, files in ROOMS.items():
+        folder = tmp_path_factory.mktemp(room)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
+    yield
+    for room, files in ROOMS.items():
+        package = sys.modules[f"encodery.{room}"]
+        package.__path__.pop(0)
+        for name in files:
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+            vars(package).pop(name, None)
+            if real := before.get(f"encodery.{room}.{name}"):
+                sys.modules[real.__name__] = real
+                setattr(package, name, real)
