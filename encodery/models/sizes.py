@@ -57,4 +57,5 @@ def new_config(new: NewModel, tokenizer: Any) -> Any:
 
 def highest_id(tokenizer: Any) -> int:
     """The largest token id; a vocabulary with holes or doubles has fewer entries than that."""
-    return max(len(tokenizer) - 1, *tokenizer.get_vocab().values())
+    highest: int = max(len(tokenizer) - 1, *tokenizer.get_vocab().values())
+    return highest
