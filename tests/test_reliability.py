@@ -361,5 +361,4 @@ def test_moving_the_data_does_not_change_a_run_s_identity(setup: list[str], tmp_
     (tmp_path / "elsewhere").mkdir()
     moved = (tmp_path / "data.csv").rename(tmp_path / "elsewhere" / "data.csv")
     after = [text.replace(f"{tmp_path}/data.csv", str(moved)) for text in setup]
-    assert identity([*after, "tasks.name=data"]) == identity([*after, "tasks.name=data"])
     assert identity(after) == before
