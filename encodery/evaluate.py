@@ -136,10 +136,15 @@ def _joined_number(task: Task, answers: Sequence[Answer]) -> Answer:
 # Where they are kept
 
 
-def keep_in_run(run: RunDir, found: Evaluation) -> Path:
-    """Into a finished run: its predictions, and its scores under `evaluations`."""
+def require_run(run: RunDir) -> None:
+    """Only a finished run takes further answers: an unfinished one would overwrite them."""
     if not run.is_done:
         raise UserError(f"{run.path}: this run is not finished; run its command again, or keep the answers with -o")
+
+
+def keep_in_run(run: RunDir, found: Evaluation) -> Path:
+    """Into a finished run: its predictions, and its scores under `evaluations`."""
+    require_run(run)
     with run.lock():
         path = _write(run, found)
         result = run.read_scores()
@@ -147,10 +152,15 @@ def keep_in_run(run: RunDir, found: Evaluation) -> Path:
     return path
 
 
-def keep_in_folder(folder: Path, found: Evaluation, models: Sequence[str]) -> Path:
-    """Into a folder of their own: predictions/ and scores.json."""
+def require_folder(folder: Path) -> None:
+    """A run's own scores are not for others to write."""
     if (folder / "run.json").exists():
         raise UserError(f"{folder}: is a run; leave -o away to add to it, or give another folder")
+
+
+def keep_in_folder(folder: Path, found: Evaluation, models: Sequence[str]) -> Path:
+    """Into a folder of their own: predictions/ and scores.json."""
+    require_folder(folder)
     with files.io_trouble(f"{folder} cannot be written", folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     out = RunDir(folder)
