@@ -88,8 +88,6 @@ def find_inputs(resolved: Resolved) -> Inputs:
     digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = _content(task)
-        entry = resolved.config.tasks[i]
-        digests |= {f"tasks.{i}.{key}": "by content" for key in task.paths if entry.get(key) is not None}
     return Inputs(model, start, tokenizer, digests)
 
 
