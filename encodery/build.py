@@ -71,6 +71,7 @@ class Inputs:
 
     model: hub.Folder | None
     init_from: hub.Folder | None
+    tokenizer: hub.Folder | None
     digests: dict[str, str]
 
 
@@ -79,16 +80,15 @@ def find_inputs(resolved: Resolved) -> Inputs:
     options = resolved.config.model
     if (options.name is None) == (options.new is None):
         raise UserError("model: give either a name or new")
-    digests: dict[str, str] = {}
-    model = hub.resolve(options.name, options.revision, resolved.folder) if options.name else None
-    if model:
-        digests["model.name"] = model.digest()
-    start = hub.resolve(options.init_from, None, resolved.folder) if options.init_from else None
-    if start:
-        digests["model.init_from"] = start.digest()
+    near, pieces = resolved.folder, options.tokenizer
+    model = hub.resolve(options.name, options.revision, near) if options.name else None
+    start = hub.resolve(options.init_from, None, near) if options.init_from else None
+    tokenizer = hub.resolve_tokenizer(pieces, near) if pieces and pieces != "toy" else None
+    found = {"model.name": model, "model.init_from": start, "model.tokenizer": tokenizer}
+    digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = _content(task)
-    return Inputs(model, start, digests)
+    return Inputs(model, start, tokenizer, digests)
 
 
 def _content(task: Task) -> str:
@@ -105,7 +105,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
     task, entry = resolved.tasks[0]
     device = pick_device(config.device)
-    tokenizer = load_tokenizer(config.model, inputs.model, resolved.folder, toy=task.name.startswith("toy/"))
+    tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
     length = min(entry.max_length or config.train.max_length, longest_of(encoder))

@@ -69,9 +69,10 @@ def load(
     if str(source).startswith("recipe:"):
         name = as_name(str(source).removeprefix("recipe:"))
         return _resolve(layers.from_source(str(source), Path.cwd()), overrides, Path.cwd(), name, Code())
-    path = Path(source)
-    path = path / "config.yaml" if path.is_dir() else path
-    run = path.parent if path.name == "config.yaml" and (path.parent / "run.json").exists() else None
+    path, given = Path(source), Path(source).is_dir()
+    path = path / "config.yaml" if given else path
+    # A folder is a run directory even without run.json, or taking that file away would let its code run.
+    run = path.parent if given or (path.name == "config.yaml" and (path.parent / "run.json").exists()) else None
     code = Code(_kept(run), allow_code) if run else Code()
     name = as_name(run.resolve().name if run else path.stem)
     return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code)

@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+<<<<<<< HEAD
 
 from tests import tiny
 from tests.config_rooms import ROOMS
 
+=======
+from hypothesis import Phase, settings
+
+settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
+settings.load_profile("here")
+>>>>>>> core
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -47,10 +54,14 @@ def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
     yield
     for room, files in ROOMS.items():
-        sys.modules[f"encodery.{room}"].__path__.pop(0)
+        package = sys.modules[f"encodery.{room}"]
+        package.__path__.pop(0)
         for name in files:
             sys.modules.pop(f"encodery.{room}.{name}", None)
-    sys.modules.update(before)
+            vars(package).pop(name, None)
+            if real := before.get(f"encodery.{room}.{name}"):
+                sys.modules[real.__name__] = real
+                setattr(package, name, real)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from encodery import files
 from encodery.data.pieces import TokenizerPieces
+from encodery.errors import UserError
 from encodery.tasks.base import Example, Features, Task
 
 VERSION = 1  # raise it when the content of a table changes for equal inputs
@@ -121,11 +123,11 @@ def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows:
 
 
 def _build(folder: Path, task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_length: int) -> None:
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(beside, ignore_errors=True)
+    beside = files.hidden_sibling(folder)  # a name of its own even where processes of several machines share numbers
     beside.mkdir(parents=True)
     try:
         _write(beside, _features(task, rows, pieces, max_length), [r.id for r in rows], max_length)
+        files.sync_tree(beside)
         try:
             beside.rename(folder)
         except OSError:  # another process was faster; its table is the same
@@ -148,6 +150,10 @@ def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str
     targets: dict[str, list[Any]] = {}
     with open(folder / "ids.raw", "wb") as ids, open(folder / "types.raw", "wb") as types:
         for row in features:
+            if not row.ids:  # no first token to classify, and no place in a packed row
+                raise UserError(
+                    f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
+                )
             ids.write(np.asarray(row.ids, dtype=np.int32).tobytes())
             types.write(np.asarray(row.types, dtype=np.uint8).tobytes())
             lengths.append(len(row.ids))

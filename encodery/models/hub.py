@@ -1,16 +1,20 @@
 """From what a person typed to a folder with config, safetensors and tokenizer files."""
 
+import contextlib
 import hashlib
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from encodery.errors import UserError
 
 # Weights come as safetensors only: pickled checkpoints are never opened.
 FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
+TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
+TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spm.model"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Folder:
         if self.revision:
             return f"{self.name}@{self.revision}"
         whole = hashlib.sha256()
-        for file in sorted(self.path.iterdir()):
+        for file in [self.path] if self.path.is_file() else sorted(self.path.iterdir()):
             if file.suffix in {".json", ".safetensors", ".txt", ".model"} and file.name != "encodery.json":
                 whole.update(file.name.encode())
                 with open(file, "rb") as stream:
@@ -49,21 +53,19 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
     return _from_hub(name, revision)
 
 
-def _from_hub(name: str, revision: str | None) -> Folder:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+def resolve_tokenizer(name: str, near: Path) -> Folder:
+    """A vocab.txt, a tokenizer or model folder, a run directory, or a hub name; no weights are needed."""
+    for path in (near / name, near / name / "model", Path(name), Path(name) / "model"):
+        if path.is_file() or any((path / file).exists() for file in TOKENIZER_FILES):
+            return Folder(path.resolve(), name)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith(".txt"):
+        raise UserError(f"tokenizer {name}: no such file, and no such folder with a tokenizer.json")
+    folder = _download(name, None, f"tokenizer {name}", TOKENIZER_PATTERNS, TOKENIZER_FILES)
+    return Folder(folder, name, folder.name)
 
-    try:
-        try:
-            path = snapshot_download(name, revision=revision, allow_patterns=FILES, local_files_only=True)
-        except LocalEntryNotFoundError:
-            require_hub(f"model {name}")
-            path = snapshot_download(name, revision=revision, allow_patterns=FILES)
-    except HFValidationError as error:
-        raise UserError(f"model {name}: neither a folder here nor a name the hub could have ({error})") from None
-    except HfHubHTTPError as error:
-        raise UserError(f"model {name}: the hub says {str(error).splitlines()[0]}; check the name") from None
-    folder = Path(path)
+
+def _from_hub(name: str, revision: str | None) -> Folder:
+    folder = _download(name, revision, f"model {name}", FILES, ["*.safetensors"])
     if not list(folder.glob("*.safetensors")):
         raise UserError(
             f"model {name}: no safetensors weights there; pickled weights are never opened, convert them first"
@@ -71,13 +73,34 @@ def _from_hub(name: str, revision: str | None) -> Folder:
     return Folder(folder, name, folder.name)
 
 
+def _download(name: str, revision: str | None, what: str, patterns: list[str], needed: list[str]) -> Path:
+    """The snapshot on this disk if it has one of the needed files, else the hub's."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        with contextlib.suppress(LocalEntryNotFoundError):
+            here = Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True))
+            if any(list(here.glob(pattern)) for pattern in needed):  # else somebody fetched only the config, say
+                return here
+        require_hub(what)
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except HFValidationError as error:
+        raise UserError(f"{what}: neither a folder here nor a name the hub could have ({error})") from None
+    except HfHubHTTPError as error:
+        raise UserError(f"{what}: the hub says {str(error).splitlines()[0]}; check the name") from None
+
+
 def require_hub(what: str) -> None:
     """One clear sentence instead of a minute of retries where there is no network."""
     endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    proxy = None if proxy_bypass(endpoint.hostname or "") else getproxies().get(endpoint.scheme)
+    door = urlsplit(proxy) if proxy else endpoint
     try:
         if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
             raise OSError("HF_HUB_OFFLINE is set")
-        socket.create_connection((endpoint.hostname or "", endpoint.port or 443), timeout=5).close()
+        port = door.port or (80 if door.scheme == "http" else 443)
+        socket.create_connection((door.hostname or "", port), timeout=5).close()
     except OSError as error:
         raise UserError(
             f"{what} is not on this disk and the hub cannot be reached ({error}); "

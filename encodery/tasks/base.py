@@ -89,6 +89,10 @@ class Task(Options):
         """All rows of a split, in file order. A bad row is an error that names file, line and column."""
         raise NotImplementedError
 
+    def bad_rows(self, split: str) -> Sequence[Any]:
+        """The rows (readers.BadRow) that were left out because the task was told to skip bad ones."""
+        return ()
+
     def origin(self, split: str) -> Origin:
         """Where the rows of the split come from."""
         raise NotImplementedError

@@ -160,9 +160,11 @@ def _origin(start: Origin, examples: Sequence[Example], official: int | None, no
 
 def _skip_short(known: Known, sheet: Sheet) -> list[str]:
     """QQP's official files have a few broken rows; everybody leaves them out, we also say how many."""
-    short = [bad for bad in sheet.bad if " fields instead of " in bad.why] if known.skip_short else []
-    sheet.bad = [bad for bad in sheet.bad if bad not in short]
-    return [f"{len(short)} malformed rows of the official file skipped"] if short else []
+    if not known.skip_short:
+        return []
+    kept = [bad for bad in sheet.bad if " fields instead of " not in bad.why]
+    short, sheet.bad = len(sheet.bad) - len(kept), kept
+    return [f"{short:,} malformed rows of the official file skipped"] if short else []
 
 
 def _skip_unlabelled(examples: list[Example], notes: list[str]) -> tuple[list[Example], list[str]]:

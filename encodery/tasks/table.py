@@ -148,7 +148,7 @@ class Table(Classification):
         rows: dict[str, list[Example]] = {}
         legal = None if self.label_names is None else list(map(str, self.label_names))
         for split, sheet in sheets.items():
-            rows[split] = to_examples(sheet, self._columns(sheet), self._label_reader(split, legal))
+            rows[split] = to_examples(sheet, self._columns(split, sheet), self._label_reader(split, legal))
             if legal is None and self.form != "regression":
                 legal = label_set(rows[split])
         if not self.skip_bad_rows:
@@ -191,15 +191,17 @@ class Table(Classification):
         sheet = read(path, wanted)
         need_columns(sheet, texts + ([self.id] if self.id else []))
         if split != "test":
-            need_columns(sheet, [self.label, *filter(None, [self.group])])
+            need_columns(sheet, [self.label])
+        if split == "train" and self.group:
+            need_columns(sheet, [self.group])
         if not sheet.rows and not sheet.bad:
             raise UserError(f"{path}: has no rows")
         return sheet
 
-    def _columns(self, sheet: Sheet) -> Columns:
-        """The group matters only where rows are set aside; a test file need not have it, nor a label."""
+    def _columns(self, split: str, sheet: Sheet) -> Columns:
+        """The group matters only where rows are set aside, in train; the label may be absent, in test."""
         label = self.label if self.label in sheet.columns else None
-        group = self.group if self.group in sheet.columns else None
+        group = self.group if split == "train" else None
         return Columns((self.text, *filter(None, [self.text2])), label, self.id, group)
 
     def _label_reader(self, split: str, legal: Sequence[str] | None) -> Callable[[Any], Label]:

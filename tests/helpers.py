@@ -1,0 +1,220 @@
+"""Tiny things that many tests need: tokenizers, encoders, token tables, tasks and runs, all without a download."""
+
+import csv
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+from encodery import config
+from encodery.config import Resolved
+from encodery.data.batches import Batches, Cutter
+from encodery.data.tokens import TokenTable
+from encodery.models.encoder import Encoder
+from encodery.models.model import Model
+from encodery.objectives.classification import Classification
+from encodery.progress import Progress
+from encodery.run import train_run
+from encodery.rundir import RunDir
+
+WORDS = [f"w{i}" for i in range(40)]
+GOOD, BAD = WORDS[:8], WORDS[8:16]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+
+# Fields of a transformers config that make an encoder tiny, in the words of each architecture.
+SMALL = {
+    "vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "max_position_embeddings": 64, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+OTHER_FIELDS: dict[str, dict[str, Any]] = {
+    "albert": {"embedding_size": 8},
+    "electra": {"embedding_size": 8},
+    "distilbert": {"vocab_size": 61, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "pad_token_id": 1},
+    "deberta-v2": {
+        "relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"], "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0,
+    },
+    "modernbert": {"local_attention": 6, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 2},
+}  # fmt: skip
+KINDS = [
+    "bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "deberta-v2",
+    "mpnet",
+]  # fmt: skip
+DROPOUTS = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
+    "embedding_dropout", "classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout",
+)  # fmt: skip
+
+
+def small_config(kind: str, dropout: float = 0.0, **more: Any) -> Any:
+    """A transformers config of a tiny encoder."""
+    fields = {} if kind == "distilbert" else dict(SMALL)
+    found = AutoConfig.for_model(kind, **{**fields, **OTHER_FIELDS.get(kind, {}), **more})
+    for name in DROPOUTS:
+        if hasattr(found, name):
+            setattr(found, name, dropout)
+    return found
+
+
+def small_encoder(
+    kind: str = "bert", layout: str = "auto", seed: int = 0, dropout: float = 0.0, **more: Any
+) -> Encoder:
+    """A tiny encoder whose weights (biases and norms too) are all random, so that nothing is hidden by a zero."""
+    torch.manual_seed(seed)
+    net = AutoModel.from_config(small_config(kind, dropout, **more))
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            scale = 0.2 if parameter.ndim > 1 else 0.05
+            parameter.copy_(torch.randn_like(parameter) * scale + ("norm" in name.lower() and "weight" in name))
+    return Encoder(net, layout)
+
+
+class MemoryTable(TokenTable):
+    """A token table that lies in memory."""
+
+    def __init__(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]], targets: dict[str, Any]):
+        object.__setattr__(self, "folder", None)
+        starts = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
+        self.__dict__.update(
+            ids=np.concatenate([np.asarray(row, dtype=np.int32) for row in ids]),
+            types=np.concatenate([np.asarray(row, dtype=np.uint8) for row in types]),
+            starts=starts,
+            targets={name: np.asarray(values) for name, values in targets.items()},
+            example=np.arange(len(ids)),
+            example_ids=[f"row-{i}" for i in range(len(ids))],
+        )
+
+
+def random_table(lengths: Sequence[int], classes: int = 3, seed: int = 0, form: str = "single") -> MemoryTable:
+    """Sequences of the given lengths with random tokens, types and labels."""
+    rng = np.random.default_rng(seed)
+    ids = [[0, *rng.integers(3, 61, n - 1)] for n in lengths]
+    types = [(np.arange(n) > n // 2).astype(int) for n in lengths]
+    labels: Any = rng.integers(0, classes, len(lengths))
+    if form == "regression":
+        labels = rng.normal(size=len(lengths)).astype(np.float32)
+    elif form == "multilabel":
+        labels = rng.integers(0, 2, (len(lengths), classes)).astype(np.float32)
+    return MemoryTable(ids, types, {"label": labels})
+
+
+def small_model(encoder: Encoder, seed: int = 0, **options: Any) -> Model:
+    """The encoder with a classifier on top; one task called `t`."""
+    form = options.get("form", "single")
+    options.setdefault("labels", [] if form == "regression" else ["a", "b", "c"])
+    torch.manual_seed(seed)
+    return Model(encoder, {"t": Classification(**options).build(encoder, None)})
+
+
+def cutter_for(encoder: Encoder, layout: str | None = None, budget: int = 1 << 30, most: int | None = None) -> Cutter:
+    """A cutter in the encoder's layout."""
+    return Cutter(layout or encoder.layout, encoder.form, budget, most)  # type: ignore[arg-type]
+
+
+def stream(table: TokenTable, cutter: Cutter, batch_size: int = 32, seed: int = 1) -> Batches:
+    """All rows of a table as a training stream."""
+    return Batches("t", table, np.arange(len(table)), batch_size, seed, seed, cutter)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of all gradients by name."""
+    return {n: p.grad.detach().clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def furthest(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """The largest difference of any number in two sets of tensors, as a share of max(1, largest number)."""
+    assert a.keys() == b.keys()
+    largest = max(float(x.abs().max()) for x in a.values())
+    return max(float((a[name] - b[name]).abs().max()) for name in a) / max(1.0, largest)
+
+
+# Tokenizers
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """BERT's template over whole words."""
+    inner = Tokenizer(models.WordPiece({word: i for i, word in enumerate(VOCAB)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_max_length=64,
+    )  # fmt: skip
+
+
+def save_tokenizer(folder: Path) -> Path:
+    """A tokenizer folder."""
+    word_tokenizer().save_pretrained(folder)
+    return folder
+
+
+# Tasks and runs
+
+
+def write_rows(path: Path, n: int, seed: int, noise: bool = False) -> Path:
+    """A CSV of texts whose label says whether they hold words of one kind; with noise the label means nothing."""
+    rng = random.Random(seed)
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for _ in range(n):
+            label = rng.random() < 0.5
+            kind = rng.choice([GOOD, BAD]) if noise else (GOOD if label else BAD)
+            text = [rng.choice(WORDS[16:]) for _ in range(rng.randint(1, 8))]
+            text.insert(rng.randrange(len(text) + 1), rng.choice(kind))
+            writer.writerow([" ".join(text), "good" if label else "bad"])
+    return path
+
+
+def settings(folder: Path, *, rows: int = 96, dev: int = 32, noise: bool = False, **sections: Any) -> dict[str, Any]:
+    """A whole config for a tiny run on a table in `folder`; sections are merged over it."""
+    if not (folder / "train.csv").exists():
+        write_rows(folder / "train.csv", rows, 1, noise)
+        write_rows(folder / "dev.csv", dev, 2, noise)
+        save_tokenizer(folder / "tokenizer")
+    small = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64}
+    tree: dict[str, Any] = {
+        "model": {"new": {"kind": "bert", "size": "tiny", "config": small}, "tokenizer": str(folder / "tokenizer")},
+        "tasks": [{"kind": "table", "root": str(folder), "train": "train.csv", "dev": "dev.csv"}],
+        "optim": {"lr": 2e-3},
+        "train": {"epochs": 2, "batch_size": 16, "max_length": 16, "log": 1},
+        "device": "cpu",
+    }
+    for name, section in sections.items():
+        if name == "task":
+            tree["tasks"][0].update(section)
+        else:
+            tree[name] = {**tree[name], **section} if isinstance(tree.get(name), dict) else section
+    return tree
+
+
+def resolve(tree: dict[str, Any]) -> Resolved:
+    """The checked config."""
+    return config.load(json.loads(json.dumps(tree)))
+
+
+def run(tree: dict[str, Any], out: Path, **options: Any) -> RunDir:
+    """Train as the settings say."""
+    return train_run(resolve(tree), out, progress=Progress(quiet=True), **options)
+
+
+def weights_of(folder: RunDir) -> dict[str, torch.Tensor]:
+    """The weights of a finished run."""
+    from safetensors.torch import load_file
+
+    return load_file(folder.model / "model.safetensors")
+
+
+def metrics_of(folder: RunDir) -> list[dict[str, Any]]:
+    """metrics.jsonl without the fields that hold times."""
+    return [{k: v for k, v in line.items() if k not in ("time", "seconds")} for line in folder.metrics()]
