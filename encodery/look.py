@@ -46,13 +46,12 @@ def view(resolved: Resolved) -> View:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; inspect them one at a time")
     (task, entry), options = resolved.tasks[0], resolved.config.model
     inputs = find_inputs(resolved)
-    folder = inputs.model
-    tokenizer = load_tokenizer(options, inputs.tokenizer, folder, toy=task.name.startswith("toy/"))
-    if folder is None:
+    tokenizer = load_tokenizer(options, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
+    if inputs.model is None:
         assert options.new is not None
         net = new_config(options.new, tokenizer)
     else:
-        net = AutoConfig.from_pretrained(folder.path)
+        net = AutoConfig.from_pretrained(inputs.model.path)
     form = input_form(net)
     wanted = entry.max_length or resolved.config.train.max_length
     length = min(wanted, net.max_position_embeddings - form.first_position)
