@@ -51,7 +51,7 @@ class ModelOptions(Options):
     head: Literal["stock", "linear", "mlp_tanh", "mlp_gelu"] = "stock"
     """stock: the architecture's own class in transformers; linear: ELECTRA's; mlp_tanh: AMOS's."""
     head_dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Dropout of the head; default: what the architecture's config says."""
+    """Dropout of the head; default: what the architecture's config says (stock), 0.1 (the others)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Hidden dropout of the encoder; default: the checkpoint's."""
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)

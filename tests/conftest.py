@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 from tests import tiny
 from tests.config_rooms import ROOMS
 
+settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
+settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

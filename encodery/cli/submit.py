@@ -107,12 +107,20 @@ def test_answers(
             found[f"glue/{name}:{split}"] = read_predictions(path)
             continue
         one = asked(f"glue/{name}:{split}", data, [run])[0]
-        if not one.task.has(split):
-            print(f"{run.path}: no rows of {one.key} are here, so it cannot answer them", file=sys.stderr)
+        if not _is_here(one):
             continue
         model = model or open_classifier(run.path, device)
         found[one.key] = _make_answers(model, one, run, quiet)
     return found
+
+
+def _is_here(one: "Asked") -> bool:
+    """Whether the rows can be had; if not, says why: the file is then missing, or filled."""
+    try:
+        return len(one.task.examples(one.split)) > 0
+    except UserError as error:
+        print(f"{one.key} cannot be answered: {error}", file=sys.stderr)
+        return False
 
 
 def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":

@@ -57,4 +57,4 @@ def new_config(new: NewModel, tokenizer: Any) -> Any:
 
 def highest_id(tokenizer: Any) -> int:
     """The largest token id; a vocabulary with holes or doubles has fewer entries than that."""
-    return max(len(tokenizer) - 1, *tokenizer.get_vocab().values())
+    return int(max(len(tokenizer) - 1, *tokenizer.get_vocab().values()))
