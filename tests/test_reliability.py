@@ -348,3 +348,17 @@ def test_run_directory_is_as_decided(setup: list[str], tmp_path: Path) -> None:
     info = json.loads((out / "run.json").read_text())
     assert info["hardware"]["threads"] == 1
     assert info["environment"]["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+
+
+def test_moving_the_data_does_not_change_a_run_s_identity(setup: list[str], tmp_path: Path) -> None:
+    from encodery.build import find_inputs
+
+    def identity(settings: list[str]) -> str:
+        resolved = config.load(None, settings)
+        return config.identity(resolved, find_inputs(resolved).digests)
+
+    before = identity(setup)
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "data.csv").rename(tmp_path / "elsewhere" / "data.csv")
+    after = [text.replace(f"{tmp_path}/data.csv", str(moved)) for text in setup]
+    assert identity(after) == before
