@@ -194,6 +194,10 @@ def prepare(model: Model, config: Config, device: torch.device) -> None:
     """Device, precision, gradient checkpointing, compilation."""
     model.to(device)
     model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
+    if config.train.gradient_checkpointing and not model.encoder.net.supports_gradient_checkpointing:
+        raise UserError(
+            f"train.gradient_checkpointing: {model.encoder.kind} has none; lower train.token_budget instead"
+        )
     if config.train.gradient_checkpointing:
         model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if config.train.compile:

@@ -135,7 +135,9 @@ def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str
     with open(folder / "ids.raw", "wb") as ids, open(folder / "types.raw", "wb") as types:
         for row in features:
             if not row.ids:  # no first token to classify, and no place in a packed row
-                raise UserError(f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer")
+                raise UserError(
+                    f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
+                )
             ids.write(np.asarray(row.ids, dtype=np.int32).tobytes())
             types.write(np.asarray(row.types, dtype=np.uint8).tobytes())
             lengths.append(len(row.ids))
