@@ -62,7 +62,9 @@ def small_config(kind: str, dropout: float = 0.0, **more: Any) -> Any:
     return found
 
 
-def small_encoder(kind: str = "bert", layout: str = "auto", seed: int = 0, dropout: float = 0.0, **more: Any) -> Encoder:
+def small_encoder(
+    kind: str = "bert", layout: str = "auto", seed: int = 0, dropout: float = 0.0, **more: Any
+) -> Encoder:
     """A tiny encoder whose weights (biases and norms too) are all random, so that nothing is hidden by a zero."""
     torch.manual_seed(seed)
     net = AutoModel.from_config(small_config(kind, dropout, **more))
@@ -140,7 +142,9 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.WordPiece({word: i for i, word in enumerate(VOCAB)}, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",

@@ -1,5 +1,7 @@
 """Packed, rows and padded are three ways to lie in memory and one answer to every question."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -106,14 +108,14 @@ def test_row_cuts_are_the_cheapest_there_are(lengths: list[int]) -> None:
 
     def cost(sizes: list[int]) -> float:
         places = np.cumsum([0, *sizes])
-        return sum((b - a) * int(ordered[a]) + one_pass for a, b in zip(places, places[1:], strict=False))
+        return sum((b - a) * int(ordered[a]) + one_pass for a, b in itertools.pairwise(places))
 
     def ways(n: int) -> list[list[int]]:
         return [[]] if n == 0 else [[*rest, k] for k in range(1, n + 1) for rest in ways(n - k)]
 
     def legal(sizes: list[int]) -> bool:
         places = np.cumsum([0, *sizes])
-        return all(b - a == 1 or (b - a) * ordered[a] <= budget for a, b in zip(places, places[1:], strict=False))
+        return all(b - a == 1 or (b - a) * ordered[a] <= budget for a, b in itertools.pairwise(places))
 
     assert cost(row_cuts(ordered, budget, None, one_pass)) == min(cost(s) for s in ways(len(ordered)) if legal(s))
 

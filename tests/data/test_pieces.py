@@ -12,7 +12,16 @@ from transformers import PreTrainedTokenizerFast
 from encodery.data.pieces import TokenizerPieces, shorten
 from encodery.errors import UserError
 
-TEXTS = ["a b c", "the cat sat, on a mat", "", "ab  cd", "Ünïcode ok", "x" * 30, "[SEP] </s> inside", " lead and trail "]
+TEXTS = [
+    "a b c",
+    "the cat sat, on a mat",
+    "",
+    "ab  cd",
+    "Ünïcode ok",
+    "x" * 30,
+    "[SEP] </s> inside",
+    " lead and trail ",
+]
 LETTERS = [chr(i) for i in range(33, 127)]
 
 
@@ -57,7 +66,12 @@ def roberta_like() -> Tokenizer:
 
 
 def unigram_like(single: str, pair: str, specials: list[str]) -> Tokenizer:
-    scores = [(s, 0.0) for s in specials] + [("<unk>", -9.0), ("▁", -2.0), ("▁the", -3.0), *((c, -5.0) for c in LETTERS)]
+    scores = [(s, 0.0) for s in specials] + [
+        ("<unk>", -9.0),
+        ("▁", -2.0),
+        ("▁the", -3.0),
+        *((c, -5.0) for c in LETTERS),
+    ]
     inner = Tokenizer(models.Unigram(scores, unk_id=len(specials)))
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
     named = [(s, i) for i, s in enumerate(specials)]

@@ -163,7 +163,8 @@ def test_two_processes_may_build_the_same_table(tmp_path: Path, cache: Path) -> 
         for _ in range(2)
     ]
     for one in both:
-        assert one.stdout and one.stdout.readline() == "ready\n"
+        assert one.stdout
+        assert one.stdout.readline() == "ready\n"
     for one in both:
         assert one.stdin
         one.stdin.write("go\n")

@@ -379,7 +379,7 @@ def test_a_tokenizer_folder_or_a_vocabulary_is_enough(tmp_path: Path) -> None:
 def test_a_new_model_without_a_tokenizer_is_a_sentence() -> None:
     with pytest.raises(UserError, match=r"model\.tokenizer: a new model needs one"):
         load_tokenizer(ModelOptions(new=NewModel()), None, None, toy=False)
-    with pytest.raises(UserError, match="tokenizer ./nowhere: no such"):
+    with pytest.raises(UserError, match=r"tokenizer \./nowhere: no such"):
         hub.resolve_tokenizer("./nowhere", Path())
 
 
