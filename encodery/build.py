@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from encodery import predict
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter
@@ -107,8 +108,12 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
-    length = min(entry.max_length or config.train.max_length, longest_of(encoder))
+    wanted = entry.max_length or config.train.max_length
+    length = min(wanted, longest_of(encoder))
+    if length < wanted:
+        notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
     train, choice, rows = training_data(task, entry, config, pieces, length)
+    check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, config, tokenizer, train.table, rows)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
@@ -150,6 +155,28 @@ def training_data(
     return train, choice, rows
 
 
+def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
+    """Refuse now what could not be done at the end."""
+    options = config.train
+    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
+        if asked and (choice is None or options.evaluate == "never"):
+            raise UserError(
+                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
+            )
+    if choice and options.select_metric:
+        known = predict.majority(task, train.examples, choice.examples)
+        if options.select_metric not in known:
+            raise UserError(
+                f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
+            )
+    for split in entry.evaluate_on or []:
+        if split not in task.splits() or not task.has(split):
+            there = ", ".join(s for s in task.splits() if task.has(s))
+            raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
+        if any(example.label is None for example in task.examples(split)):
+            raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
+
+
 def first_dev(task: Task) -> str | None:
     """The dev split that scores during training are taken on."""
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
@@ -166,8 +193,8 @@ def make_model(
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     wanted = {**task.objective(), **entry.objective}
-    if "head" not in wanted:
-        wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
+    if "head" in find("objectives", wanted["kind"]).model_fields:
+        wanted = {"head": config.model.head, "head_dropout": config.model.head_dropout, **wanted}
     objective = make_objective(wanted).fitted({name: values[rows] for name, values in table.targets.items()})
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
