@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from encodery import predict
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter
@@ -23,6 +24,7 @@ from encodery.models.model import Model, read_card
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
+from encodery.options import Options
 from encodery.schema import Config, Entry
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
@@ -108,8 +110,12 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
-    length = min(entry.max_length or config.train.max_length, longest_of(encoder))
+    wanted = entry.max_length or config.train.max_length
+    length = min(wanted, longest_of(encoder))
+    if length < wanted:
+        notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
     train, choice, rows = training_data(task, entry, config, pieces, length)
+    check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
@@ -162,6 +168,28 @@ def training_data(
     return train, choice, rows
 
 
+def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
+    """Refuse now what could not be done at the end."""
+    options = config.train
+    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
+        if asked and (choice is None or options.evaluate == "never"):
+            raise UserError(
+                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
+            )
+    if choice and options.select_metric:
+        known = predict.majority(task, train.examples, choice.examples)
+        if options.select_metric not in known:
+            raise UserError(
+                f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
+            )
+    for split in entry.evaluate_on or []:
+        if split not in task.splits() or not task.has(split):
+            there = ", ".join(s for s in task.splits() if task.has(s))
+            raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
+        if any(example.label is None for example in task.examples(split)):
+            raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
+
+
 def first_dev(task: Task) -> str | None:
     """The dev split that scores during training are taken on."""
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
@@ -179,11 +207,10 @@ def make_model(
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     config = resolved.config
     wanted = {**task.objective(), **entry.objective}
-    if "head" not in wanted:
-        wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
-    objective = make_objective(wanted, resolved.code).fitted(
-        {name: values[rows] for name, values in table.targets.items()}
-    )
+    if "head" in objective_class(wanted["kind"], resolved.code).model_fields:
+        wanted = {"head": config.model.head, "head_dropout": config.model.head_dropout, **wanted}
+    targets = {name: values[rows] for name, values in table.targets.items()}
+    objective = make_objective(wanted, resolved.code).fitted(targets)
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)
@@ -196,10 +223,7 @@ def make_model(
 def make_objective(plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None) -> Any:
     """The options object of an objective that is given as plain data; own files must be among the checked ones."""
     options = {k: v for k, v in plain.items() if k != "kind"}
-    file, _, name = plain["kind"].rpartition(":")
-    if file and file not in (code or {}):
-        raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
-    cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
+    cls = objective_class(plain["kind"], code)
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
@@ -208,10 +232,22 @@ def make_objective(plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]
     return cls.model_validate_json(json.dumps(options))
 
 
+def objective_class(kind: str, code: Mapping[str, tuple[Path, str]] | None = None) -> type[Options]:
+    """The class of a kind of objective."""
+    file, _, name = kind.rpartition(":")
+    if file and file not in (code or {}):
+        raise UserError(f"objective: {kind} is somebody's own code; load it with its run and --allow-code")
+    return find("objectives", f"{code[file][0]}:{name}" if code and file else kind)
+
+
 def prepare(model: Model, config: Config, device: torch.device) -> None:
     """Device, precision, gradient checkpointing, compilation."""
     model.to(device)
     model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
+    if config.train.gradient_checkpointing and not model.encoder.net.supports_gradient_checkpointing:
+        raise UserError(
+            f"train.gradient_checkpointing: {model.encoder.kind} has none; lower train.token_budget instead"
+        )
     if config.train.gradient_checkpointing:
         model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if config.train.compile:
