@@ -24,7 +24,7 @@ from peer import Peer
 
 from encodery import build, config, optim
 from encodery.data.batches import Cutter
-from encodery.train import TrainState, train
+from encodery.loop import TrainState, train
 
 SKIP = 2  # first steps of a round, not counted
 PADDED = 128
