@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from encodery.train import StepReport
 from helpers import metrics_of, resolve, run, settings, weights_of
 
 from encodery import build, checkpoint, every, predict, train
@@ -16,7 +17,6 @@ from encodery.every import Every
 from encodery.models.model import Model
 from encodery.rundir import RunDir
 from encodery.session import Session
-from encodery.train import StepReport
 
 
 def evaluations(folder: RunDir) -> list[int]:
