@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style bench bench-long bench-gpu stories docs clean
+.PHONY: demo test check style docs stories bench clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,20 @@ check: $(VENV)/installed
 
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+# The pages that are made from the code: all settings, and which tests prove which statement.
+docs: $(VENV)/installed
+	$(BIN)/encodery config --reference > docs/configuration.md
+	$(BIN)/python docs/fill_facts.py
+
+# Needs ENCODERY_DATA: the tables of docs/results.md. Finished runs are not repeated.
+stories: $(VENV)/installed
+	$(BIN)/python stories/glue_minilm.py 
+
+# Timings, as ratios against a peer in the same run; results go to bench/results.
+BENCH := $(filter-out bench/common.py bench/peer.py,$(wildcard bench/*.py))
+bench: $(VENV)/installed
+	for script in $(BENCH); do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -10,14 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from encodery.api import Classifier, Run, load, steps, table, train
+    from encodery.api import Classifier, Prediction, Run, load, steps, table, train
 
 try:
     __version__ = version("encodery")
 except PackageNotFoundError:  # run from a checkout that was not installed
     __version__ = "0+unknown"
 
-__all__ = ["Classifier", "Run", "__version__", "load", "steps", "table", "train"]
+__all__ = ["Classifier", "Prediction", "Run", "__version__", "load", "steps", "table", "train"]
 
 
 def __getattr__(name: str) -> Any:

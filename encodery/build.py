@@ -21,9 +21,10 @@ from encodery.errors import UserError
 from encodery.models import hub, lora, prove
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
-from encodery.schema import Config, Entry
+from encodery.schema import Config, Entry, ModelOptions
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
 from encodery.tasks.split import set_aside
@@ -114,7 +115,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
         notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
     train, choice, rows = training_data(task, entry, config, pieces, length)
     check_evaluation(task, entry, config, train, choice)
-    model, objective = make_model(encoder, task, entry, config, tokenizer, train.table, rows)
+    model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
@@ -131,9 +132,20 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
         encoder = new_encoder(config.model, tokenizer, config.train.layout)
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
+        require_vocabulary(encoder, tokenizer)
     if encoder.layout == "packed":
         prove.require_equal(encoder)
     return encoder, notes
+
+
+def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
+    """A tokenizer of another model would name rows that the embedding does not have."""
+    rows, highest = encoder.net.config.vocab_size, highest_id(tokenizer)
+    if highest >= rows:
+        raise UserError(
+            f"model.tokenizer: its ids go up to {highest:,}, but the encoder has embeddings for {rows:,} tokens; "
+            "use the model's own tokenizer"
+        )
 
 
 def training_data(
@@ -189,13 +201,13 @@ def dev_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Sp
 
 
 def make_model(
-    encoder: Encoder, task: Task, entry: Entry, config: Config, tokenizer: Any, table: TokenTable, rows: np.ndarray
+    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: np.ndarray
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
+    config = resolved.config
     wanted = {**task.objective(), **entry.objective}
-    if "head" in find("objectives", wanted["kind"]).model_fields:
-        wanted = {"head": config.model.head, "head_dropout": config.model.head_dropout, **wanted}
-    objective = make_objective(wanted).fitted({name: values[rows] for name, values in table.targets.items()})
+    objective = make_objective(wanted, resolved.code, config.model)
+    objective = objective.fitted({name: values[rows] for name, values in table.targets.items()})
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)
@@ -205,10 +217,20 @@ def make_model(
     return model, {"kind": wanted["kind"], **objective.plain()}
 
 
-def make_objective(plain: Mapping[str, Any]) -> Any:
-    """The options object of an objective that is given as plain data."""
+def make_objective(
+    plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None, model: ModelOptions | None = None
+) -> Any:
+    """The options object of an objective that is given as plain data; own files must be among the checked ones.
+
+    An objective with a head takes what it does not say itself from the model's options.
+    """
     options = {k: v for k, v in plain.items() if k != "kind"}
-    cls = find("objectives", plain["kind"])
+    file, _, name = plain["kind"].rpartition(":")
+    if file and file not in (code or {}):
+        raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
+    cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
+    if model and "head" in cls.model_fields:
+        options = {"head": model.head, "head_dropout": model.head_dropout, **options}
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
@@ -248,20 +270,31 @@ def card_of(
         "objective": dict(objective),
         "head": objective.get("head"),
         "max_length": length,
+        "texts": len(task.examples("train")[0].texts),
+        "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
     }
     return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}
 
 
-def load_model(folder: Path, layout: str = "auto", device: str = "auto") -> tuple[Model, Any, dict[str, Any]]:
-    """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card."""
-    from transformers import AutoTokenizer
+def load_model(
+    folder: Path,
+    layout: str = "auto",
+    device: str = "auto",
+    code: Mapping[str, tuple[Path, str]] | None = None,
+) -> tuple[Model, Any, dict[str, Any]]:
+    """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card.
 
-    from encodery.schema import ModelOptions
+    `code` holds the own Python files that may run (`Resolved.code`); a card alone never makes a file run.
+    """
+    from transformers import AutoTokenizer
 
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    require_vocabulary(encoder, tokenizer)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
-    questions = {n: make_objective(about["objective"]).build(encoder, tokenizer) for n, about in card["tasks"].items()}
+    questions = {
+        n: make_objective(about["objective"], code).build(encoder, tokenizer) for n, about in card["tasks"].items()
+    }
     model = Model(encoder, questions)
     model.load_heads(folder)
     if encoder.layout == "packed":

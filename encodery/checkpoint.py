@@ -43,8 +43,9 @@ class Checkpoint:
 
     def tensors(self, group: str) -> dict[str, Tensor]:
         """The tensors of a group by name; names that shared a tensor when it was saved share one again."""
+        tied = self._tied[group]
         found = read_tensors(self.path / f"{group}.safetensors")
-        return found | {name: found[stored] for name, stored in self._tied[group].items()}
+        return found | {name: found[stored] for name, stored in tied.items()}
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
@@ -99,12 +100,18 @@ def load(path: Path) -> Checkpoint:
 
 def prune(folder: Path, keep: Collection[int]) -> None:
     """Remove all checkpoints but these. Keep two at least: the newest may turn out damaged."""
-    for step in sorted(steps(folder) - set(keep)):
-        path = folder / f"step-{step:08d}"
-        gone = files.hidden_sibling(path, "old")
-        os.rename(path, gone)  # so that no half-removed checkpoint has a name
-        shutil.rmtree(gone)
-    files.remove_leftovers(folder)
+    with files.io_trouble(f"{folder} could not be tidied", folder):
+        for step in sorted(steps(folder) - set(keep)):
+            path = folder / f"step-{step:08d}"
+            gone = files.hidden_sibling(path, "old")
+            os.rename(path, gone)  # so that no half-removed checkpoint has a name
+            shutil.rmtree(gone)
+        files.remove_leftovers(folder)
+
+
+def newest(folder: Path, count: int, until: int) -> set[int]:
+    """The last steps up to `until` with a checkpoint. Those beyond were skipped as damaged: they must not count."""
+    return set(sorted(step for step in steps(folder) if step <= until)[-count:])
 
 
 def steps(folder: Path) -> set[int]:

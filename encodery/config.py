@@ -53,11 +53,15 @@ class Resolved:
 
 
 def load(
-    source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = (), *, allow_code: bool = False
+    source: str | Path | Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    allow_code: bool = False,
 ) -> Resolved:
     """A config file, `recipe:…`, a mapping, a run directory or nothing, with the overrides on top.
 
-    Own Python files named by a config run; those kept in a run directory run only with `allow_code`.
+    Overrides are words of a command line, or sections as data. Own Python files named by a config run; those kept
+    in a run directory run only with `allow_code`.
     """
     if source is None or isinstance(source, Mapping):
         layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
@@ -65,9 +69,10 @@ def load(
     if str(source).startswith("recipe:"):
         name = as_name(str(source).removeprefix("recipe:"))
         return _resolve(layers.from_source(str(source), Path.cwd()), overrides, Path.cwd(), name, Code())
-    path = Path(source)
-    path = path / "config.yaml" if path.is_dir() else path
-    run = path.parent if path.name == "config.yaml" and (path.parent / "run.json").exists() else None
+    path, given = Path(source), Path(source).is_dir()
+    path = path / "config.yaml" if given else path
+    # A folder is a run directory even without run.json, or taking that file away would let its code run.
+    run = path.parent if given or (path.name == "config.yaml" and (path.parent / "run.json").exists()) else None
     code = Code(_kept(run), allow_code) if run else Code()
     name = as_name(run.resolve().name if run else path.stem)
     return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code)
@@ -78,9 +83,14 @@ def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
     return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())
 
 
-def _resolve(layer: Layer, overrides: Sequence[str], folder: Path, name: str, code: Code) -> Resolved:
-    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
-        layer.lay(above)
+def _resolve(
+    layer: Layer, overrides: Sequence[str] | Mapping[str, Any], folder: Path, name: str, code: Code
+) -> Resolved:
+    if isinstance(overrides, Mapping):
+        layer.lay(layers.from_mapping(overrides, Place("given", Path.cwd())))
+    else:
+        for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+            layer.lay(above)
     checked = check(layer, code)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
@@ -135,16 +145,31 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     `digests` gives, by dotted key (`model.name`, `tasks.0.data`), the digest that stands for what the path holds.
     """
     tree = resolved.config.plain()
-    for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
+    for key in _NOT_IDENTITY:
         _put(tree, key, None)
-    for section, at in [(tree["method"], "method"), *((entry, "tasks") for entry in tree["tasks"])]:
+    for i, (task, _) in enumerate(resolved.tasks):
+        for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
+            _put(tree, ("tasks", i, name), None)
+    sections = [(tree["method"], "method")]
+    for entry in tree["tasks"]:
+        sections += [(entry, "tasks"), (entry["objective"], "objectives")]
+    for section, at in sections:
         file, _, name = section.get("kind", "").rpartition(":")
         if file in resolved.code:
             section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
     for dotted, digest in digests.items():
         _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
-    text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(_by_value(tree), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_value(value: Any) -> Any:
+    """Numbers by their value: 3.0 is 3."""
+    if isinstance(value, dict):
+        return {key: _by_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_by_value(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _put(tree: Any, key: Key, value: Any) -> None:

@@ -101,8 +101,8 @@ def _write_whole(handle: int, data: bytes, size_before: int) -> None:
 
 def cut_torn_line(path: Path) -> None:
     """Remove what a killed process left of its last line."""
-    if path.exists():
-        data = path.read_bytes()
+    with io_trouble(f"{path} could not be written", path.parent):
+        data = path.read_bytes() if path.exists() else b""
         if data and not data.endswith(b"\n"):
             os.truncate(path, data.rfind(b"\n") + 1)
 
@@ -197,7 +197,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the hidden files and folders of writers that died."""
+    """Remove the hidden files and folders of writers that died. Only for those who hold the folder's lock:
+    a living writer on another machine looks dead from here.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         match = _LEFTOVER.match(path.name)
         if match and _mark(int(match[1])) != match[2]:

@@ -14,7 +14,9 @@ from encodery.errors import UserError
 from encodery.options import Options
 
 # Files of a room that are no components, besides those with a leading _.
-_HELPERS = {"base", "classify", "hub", "known", "metrics", "named", "readers", "rows", "sources", "split"}
+_HELPERS = {
+    "base", "check", "classify", "grammar", "hub", "known", "metrics", "named", "readers", "rows", "sources", "split",
+}  # fmt: skip
 
 
 def find(room: str, name: str, folder: Path | None = None) -> type[Options]:

@@ -20,7 +20,7 @@ from types import TracebackType
 
 from encodery import process
 from encodery.errors import UserError
-from encodery.files import hidden_sibling
+from encodery.files import hidden_sibling, io_trouble
 
 NAME = ".lock"
 BEAT = 15.0  # seconds between two touches
@@ -66,17 +66,23 @@ class RunLock:
     def acquire(self) -> None:
         """Take the lock, over a dead process's record if need be; UserError if somebody holds it."""
         begun = time.monotonic()
-        while self._handle is None:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                self._handle = handle if self._try(handle, time.monotonic() - begun) else None
-            finally:
-                if self._handle is None:
-                    os.close(handle)
+        with io_trouble(f"{self.folder} could not be locked", self.folder):
+            while self._handle is None:
+                self._handle = self._attempt(time.monotonic() - begun)
         _held.add(self)
         self._leave.clear()
         self._heart = threading.Thread(target=self._beat, args=(self._handle,), daemon=True)
         self._heart.start()
+
+    def _attempt(self, waited: float) -> int | None:
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        taken = False
+        try:
+            taken = self._try(handle, waited)
+        finally:
+            if not taken:
+                os.close(handle)
+        return handle if taken else None
 
     def _try(self, handle: int, waited: float) -> bool:
         locked = _flock(handle)

@@ -43,14 +43,14 @@ def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/<pid>/stat from the state on; the command name before it may hold anything."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
 
 
 def _boot_time() -> int | None:
     try:
         lines = Path("/proc/stat").read_text().splitlines()
-    except OSError:
+    except FileNotFoundError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
 

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from encodery.train import StepReport
+from encodery.loop import StepReport
 
 
 class Progress:
@@ -90,3 +90,38 @@ def spell_scores(scores: Mapping[str, float], main: str) -> str:
     """`accuracy 0.8123  f1 0.7610 …`, the headline first."""
     order = [main, *(name for name in scores if name != main)]
     return "  ".join(f"{name} {scores[name]:.4f}" for name in order if name in scores)
+
+
+class Counting:
+    """`with Counting("glue/rte:dev", 277) as tick:` a bar or lines for work that is counted in rows; `tick(8)`."""
+
+    def __init__(self, name: str, total: int, quiet: bool = False, every: float = 10.0):
+        self.name, self.total, self.quiet, self.every = name, total, quiet, every
+        self.done = 0
+        self.bar: Any = None
+        self.task: Any = None
+        self.begin = self.said = time.monotonic()
+
+    def __enter__(self) -> Callable[[int], None]:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.bar.start()
+            self.task = self.bar.add_task(self.name, total=self.total)
+        return self.tick
+
+    def tick(self, rows: int) -> None:
+        """So many rows more."""
+        self.done += rows
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done)
+        elif not self.quiet and time.monotonic() - self.said >= self.every:
+            self.said = time.monotonic()
+            left = (self.said - self.begin) / self.done * (self.total - self.done)
+            print(f"{self.name}  {self.done:,}/{self.total:,}  {duration(left)} left", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -13,13 +13,13 @@ from encodery.build import Inputs
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
+from encodery.loop import StepReport
 from encodery.progress import Progress, spell_scores
 from encodery.report.card import model_card
 from encodery.rundir import RunDir, default_path
 from encodery.session import Session
 from encodery.signals import StopRequest
 from encodery.tasks.base import Task
-from encodery.train import StepReport
 
 
 def train_run(
@@ -33,11 +33,11 @@ def train_run(
 ) -> RunDir:
     """Train as the config says. Run again = go on; a finished run is left as it is."""
     progress = progress or Progress(quiet=True)
-    with prepared(resolved, out, restart, allow_change, progress) as session, StopRequest() as stop:
+    with StopRequest() as stop, prepared(resolved, out, restart, allow_change, progress, stop) as session:
         if isinstance(session, RunDir):
             return session
         try:
-            session.loop(stop, watch)
+            session.loop(watch)
             finish(session, resolved, session.finish())
         except (EncoderyError, MemoryError, KeyboardInterrupt) as error:
             note_end(session.run, error)
@@ -50,14 +50,14 @@ def train_run(
 def note_end(run: RunDir, error: BaseException) -> None:
     """Write down how a run ended that is not done: tables show it as failed or stopped."""
     state = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
-    run.log(f"{state}: {error}")
     with suppress(EncoderyError, OSError):  # a full disk must not hide the first failure
+        run.log(f"{state}: {error}")
         run.update_info(ended={"state": state, "error": str(error)})
 
 
 @contextmanager
 def prepared(
-    resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress
+    resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress, stop: StopRequest
 ) -> Iterator["Session | RunDir"]:
     """A locked run directory with everything built and resumed; a finished one is given back as it is."""
     if resolved.config.threads:
@@ -77,7 +77,7 @@ def prepared(
             return
         begin(run, resolved, inputs, identity)
         built = build.build(resolved, inputs)
-        session = Session(run, resolved, built, progress)
+        session = Session(run, resolved, built, progress, stop)
         for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
             session.tell(note)
         session.resume()
@@ -133,7 +133,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         environment=environment(),
         seed=resolved.config.seed.plain(),
         task=task.name,
-        model=resolved.config.model.name or resolved.config.plain()["model"]["new"],
+        model=resolved.config.model.name or resolved.config.model.plain()["new"],
         method=resolved.config.method["kind"],
         data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
     )

@@ -22,11 +22,10 @@ from encodery.lock import Holder, RunLock, holder
 from encodery.metrics_file import MetricsFile
 from encodery.scrub import scrub, scrub_data, scrub_yaml
 
-_NAMES = {"config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "DONE"} | {
-    "checkpoints",
-    "model",
-    "code",
-}
+_NAMES = {
+    "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
+    "model", "code", "DONE",
+}  # fmt: skip
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
 _MOVED = re.compile(r"\.old-\d+$")
 
@@ -94,8 +93,9 @@ class RunDir:
             return None
         with self.lock():
             target = next(path for path in self._old_paths() if not path.exists())
-            os.rename(self.path, target)
-            files.sync_folder(self.path.resolve().parent)
+            with files.io_trouble(f"{self.path} could not be moved aside", self.path.parent):
+                os.rename(self.path, target)
+                files.sync_folder(target.parent)
         return target
 
     def _old_paths(self) -> Iterator[Path]:
@@ -152,9 +152,10 @@ class RunDir:
 
     def sync(self) -> None:
         """Bring metrics and log to the disk; before a checkpoint, so that it never survives its own records."""
-        for path in (self.metrics_file.path, self.log_file):
-            if path.exists():
-                files.sync_file(path)
+        with files.io_trouble(f"{self.path} could not be written", self.path):
+            for path in (self.metrics_file.path, self.log_file):
+                if path.exists():
+                    files.sync_file(path)
 
     # What came out
 
@@ -165,7 +166,8 @@ class RunDir:
     def write_predictions(self, task: str, split: str, rows: Iterable[Mapping[str, Any]]) -> Path:
         """Write one prediction per line, all or none."""
         path = self.predictions_path(task, split)
-        path.parent.mkdir(exist_ok=True)
+        with files.io_trouble(f"{path} could not be written", self.path):
+            path.parent.mkdir(exist_ok=True)
         with files.atomic(path) as stream:
             stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
         return path
@@ -212,7 +214,7 @@ class RunDir:
         if missing:
             return f"{self.path} is not a whole run: {' and '.join(missing)} missing"
         try:
-            self.config_text(), self.info(), self.metrics()
+            self.config_text(), self.info()  # not the metrics: a table of a thousand runs would read millions of lines
             return self._scores_problem()
         except UserError as error:
             return str(error)
@@ -243,20 +245,23 @@ def find_runs(*folders: Path | str) -> list[Found]:
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder")
-        for path in _run_paths(folder):
+        for path in _run_paths(folder, set()):
             found.setdefault(path.resolve(), Found(RunDir(path), RunDir(path).problem()))
     return list(found.values())
 
 
-def _run_paths(folder: Path) -> Iterator[Path]:
+def _run_paths(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    if folder.resolve() in seen:  # links may lead round in circles
+        return
+    seen.add(folder.resolve())
     names = {entry.name for entry in folder.iterdir()}
     if "run.json" in names or {"config.yaml", "metrics.jsonl"} <= names or {"config.yaml", "DONE"} <= names:
         yield folder
         return
     for name in sorted(names):
         below = folder / name
-        if below.is_dir() and not below.is_symlink() and not name.startswith(".") and not _MOVED.search(name):
-            yield from _run_paths(below)
+        if below.is_dir() and not name.startswith(".") and not _MOVED.search(name):
+            yield from _run_paths(below, seen)
 
 
 def default_path(stem: str, identity: str, root: Path | str = "runs") -> Path:

@@ -8,18 +8,19 @@ from encodery import build, checkpoint, every, files, optim, predict
 from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.errors import RunFailed, Stopped
+from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.models import lora
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
-from encodery.train import LossScale, StepReport, TrainState, steps_in_all, train
+from encodery.tasks.base import Answer
 
 
 class Session:
     """The state of a run in memory; everything that must outlive the process goes through `save`."""
 
-    def __init__(self, run: RunDir, resolved: Resolved, built: Built, progress: Progress):
-        self.run, self.config, self.built, self.progress = run, resolved.config, built, progress
+    def __init__(self, run: RunDir, resolved: Resolved, built: Built, progress: Progress, stop: StopRequest):
+        self.run, self.config, self.built, self.progress, self.stop = run, resolved.config, built, progress, stop
         self.method: Any = resolved.method
         self.optimizer = build.make_optimizer(built.model, self.config)
         options = self.config.train
@@ -58,21 +59,25 @@ class Session:
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
         best = {self.state.best["step"]} if self.state.best and self.config.train.select == "best" else set()
-        newest = sorted(checkpoint.steps(self.run.checkpoints))[-2:]
-        checkpoint.prune(self.run.checkpoints, {*newest, *best})
+        newest = checkpoint.newest(self.run.checkpoints, 2, until=self.state.step)
+        checkpoint.prune(self.run.checkpoints, newest | best)
 
     # The loop
 
-    def loop(self, stop: StopRequest, watch: Callable[[StepReport], None] | None = None) -> None:
+    def loop(self, watch: Callable[[StepReport], None] | None = None) -> None:
         """Take the steps that are left."""
         self.progress.start(self.built.task.name, self.state.total, self.state.step)
         for report in self.steps():
             if watch:
                 watch(report)
-            self.after(report, stop.requested)
-            if stop.requested and not self.finished:
-                again = "the same command goes on"
-                raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
+            self.after(report)
+            self.leave_if_asked()
+
+    def leave_if_asked(self, _: int = 0) -> None:
+        """End with exit code 3 after a signal; whoever calls has nothing unsaved."""
+        if self.stop.requested:
+            again = "the same command goes on"
+            raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
     def steps(self) -> Iterator[StepReport]:
         """The loop itself: a generator of step reports. Early stopping ends it."""
@@ -81,6 +86,8 @@ class Session:
             self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
             optim_options.clip, options.loss_reduction,
         )  # fmt: skip
+        if self.state.owes_evaluation:
+            self.settle()
         while not self.finished:
             yield next(steps)
 
@@ -89,7 +96,7 @@ class Session:
         """Whether no step is left."""
         return self.state.step >= self.state.total or self.state.stopped_early
 
-    def after(self, report: StepReport, stop: bool = False) -> None:
+    def after(self, report: StepReport) -> None:
         """What follows a step, the last one included: record, evaluate, save."""
         options, step = self.config.train, report.step
         recent = self.state.losses[-options.log :]
@@ -98,12 +105,22 @@ class Session:
         last = step >= self.state.total
         if step % options.log == 0 or last:
             self.record(report, loss)
-        better = False
-        if self.built.choice and options.evaluate != "never" and (self.evaluations.due(step) or last):
-            better = self.evaluate(self.built.choice)
+        wanted = self.built.choice is not None and options.evaluate != "never"
+        self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
+        better = self.state.owes_evaluation and self.settle()
         keep = better and options.select == "best"
-        if self.saves.due(step) or keep or last or stop or self.state.stopped_early:
+        if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
             self.save()
+
+    def settle(self) -> bool:
+        """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
+        assert self.built.choice is not None
+        try:
+            better = self.evaluate(self.built.choice)
+        except Stopped:
+            return False
+        self.state.owes_evaluation = False
+        return better
 
     def record(self, report: StepReport, loss: float) -> None:
         """One line of metrics.jsonl."""
@@ -117,7 +134,7 @@ class Session:
     def evaluate(self, split: Split) -> bool:
         """Score the split that choices are made on; says whether this is the best so far."""
         task, state = self.built.task, self.state
-        answers = predict.answer(self.built.model, task, split.table, self.built.cutter)
+        answers = self.answers(split)
         scores = task.score(answers, split.examples)
         metric = self.config.train.select_metric or task.main_metric
         self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
@@ -134,6 +151,10 @@ class Session:
             self.tell(f"stopping early: no better {metric} in {patience} evaluations")
         return better
 
+    def answers(self, split: Split) -> dict[str, Answer]:
+        """The model's answers; a signal ends it between two batches."""
+        return predict.answer(self.built.model, self.built.task, split.table, self.built.cutter, self.leave_if_asked)
+
     # The end
 
     def finish(self) -> dict[str, Any]:
@@ -145,7 +166,7 @@ class Session:
         train_rows = self.built.task.examples("train")
         for name in self.evaluation_splits():
             split = self.built.split(name)
-            answers = predict.answer(self.built.model, self.built.task, split.table, self.built.cutter)
+            answers = self.answers(split)
             self.run.write_predictions(self.built.task.name, name, ({"id": k, **v} for k, v in answers.items()))
             key = f"{self.built.task.name}:{name}"
             scores[key] = self.built.task.score(answers, split.examples)

@@ -1,11 +1,16 @@
-"""What all tests share: one thread, a cache of their own, no network."""
+"""What all tests share: one thread, a cache of their own, no network; real data where they are."""
 
+import importlib
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+
+from tests import tiny
+from tests.config_rooms import ROOMS
 
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
@@ -24,10 +29,50 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder with real data and encoders, or a skip that says why."""
+    """The folder with real data sets and encoders, or a skip."""
     folder = os.environ.get("ENCODERY_DATA")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("needs real data: set ENCODERY_DATA")
+    if not folder or not Path(folder, "glue").is_dir():
+        pytest.skip("ENCODERY_DATA does not name a folder with real data")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Small components in front of the real rooms."""
+    before = dict(sys.modules)
+    for room, files in ROOMS.items():
+        folder = tmp_path_factory.mktemp(room)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
+    yield
+    for room, files in ROOMS.items():
+        package = sys.modules[f"encodery.{room}"]
+        package.__path__.pop(0)
+        for name in files:
+            sys.modules.pop(f"encodery.{room}.{name}", None)
+            vars(package).pop(name, None)
+            if real := before.get(f"encodery.{room}.{name}"):
+                sys.modules[real.__name__] = real
+                setattr(package, name, real)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """trained("single"), "pair", "multilabel" or "regression": a finished run, trained once and only read from."""
+    import encodery as en
+
+    found: dict[str, Path] = {}
+
+    def get(form: str, seed: int = 1) -> Path:
+        name = f"{form}-{seed}"
+        if name not in found:
+            folder = tmp_path_factory.mktemp(name)
+            task = getattr(tiny, form)(folder)
+            found[name] = en.train(tiny.config(folder, task), folder / "run", seed=seed).path
+        return found[name]
+
+    return get

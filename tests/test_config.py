@@ -1,11 +1,8 @@
-import importlib
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
-from config_rooms import ROOMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,25 +10,9 @@ from encodery import config
 from encodery.config import differences, dump, find, identity, keep_code, load, loads
 from encodery.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("small_rooms")
+
 BASE = {"model": "bert", "tasks": "fake/rte"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _rooms(tmp_path_factory):
-    """Small components in front of the real rooms."""
-    before = dict(sys.modules)
-    for room, files in ROOMS.items():
-        folder = tmp_path_factory.mktemp(room)
-        for name, text in files.items():
-            (folder / f"{name}.py").write_text(text)
-            sys.modules.pop(f"encodery.{room}.{name}", None)
-        importlib.import_module(f"encodery.{room}").__path__.insert(0, str(folder))
-    yield
-    for room, files in ROOMS.items():
-        sys.modules[f"encodery.{room}"].__path__.pop(0)
-        for name in files:
-            sys.modules.pop(f"encodery.{room}.{name}", None)
-    sys.modules.update(before)
 
 
 @pytest.fixture
@@ -139,6 +120,7 @@ def test_W4_what_is_no_override_is_refused(words):
     assert "write --key value, --key=value or key=value" in refusal(BASE, words)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])))
 def test_W4_any_text_arrives_equally_in_all_styles(text):
     def outcome(words):
@@ -191,7 +173,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     extra=st.dictionaries(WORDS, PLAIN, max_size=4),
     data=WORDS,
@@ -245,6 +227,16 @@ def test_W7_identity_takes_paths_by_content():
     assert identity(a, {}) != identity(b, {})
     assert identity(a, {"model.name": "d1"}) == identity(b, {"model.name": "d1"}) != identity(b, {"model.name": "d2"})
     assert identity(a, {"tasks.0.data": "d1"}) != identity(a, {"tasks.0.data": "d2"})
+
+
+def test_W7_own_files_count_by_content_not_by_name():
+    def one(**keys):
+        return load({"model": "m", "tasks": [{"kind": "table", **keys}]})
+
+    a, b = one(train="a.csv"), one(train="copy/b.csv", root="/elsewhere")
+    assert identity(a, {}) != identity(b, {})
+    assert identity(a, {"tasks.0.data": "d"}) == identity(b, {"tasks.0.data": "d"})
+    assert identity(a, {"tasks.0.data": "d"}) != identity(one(train="a.csv", text="t"), {"tasks.0.data": "d"})
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -414,6 +406,9 @@ def test_code_of_a_run_directory_needs_permission_and_its_hash(write, tmp_path):
     assert "--allow-code" in refusal(run)
     assert "--allow-code" in refusal(run / "config.yaml")
     assert identity(load(run, allow_code=True), {}) == identity(got, {})
+    (run / "mine.py").write_text(OWN)
+    (run / "run.json").unlink()
+    assert "--allow-code" in refusal(run)
     copy = next((run / "code").glob("*.py"))
     copy.write_text(OWN + "\nimport os")
     assert "is not the file that the run was made with" in refusal(run, allow_code=True)

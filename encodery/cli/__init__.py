@@ -96,12 +96,14 @@ def _bug(error: Exception, traceback: bool) -> int:
     """What a person cannot act on is our fault: say so, and keep the traceback for the log."""
     import logging
 
+    from encodery.scrub import scrub
+
     log = logging.getLogger("encodery")
     log.addHandler(logging.NullHandler())
     log.error("unexpected failure", exc_info=error)
     if traceback:
         _show(error)
-    print(f"Sorry, this is a bug in encodery: {type(error).__name__}: {error}", file=sys.stderr)
+    print(scrub(f"Sorry, this is a bug in encodery: {type(error).__name__}: {error}"), file=sys.stderr)
     print("Please report it with the command and with what it prints when --traceback is added.", file=sys.stderr)
     return 1
 

@@ -54,7 +54,8 @@ def annotated(resolved: "Resolved") -> str:
 
     text = dump(resolved)
     read = read_text(text, "dump")
-    where = {line: resolved.origins.get(".".join(map(str, key)), "") for key, line in read.lines.items()}
+    dotted = {".".join(map(str, key)): line for key, line in read.lines.items()}
+    where = {line: resolved.origins[key] for key, line in dotted.items() if key in resolved.origins}
     lines = text.splitlines()
     width = min(60, max(map(len, lines)))
     marked = (f"{line:{width}}  # {where[i]}" if where.get(i) else line for i, line in enumerate(lines, 1))

@@ -4,6 +4,7 @@ The toy tasks come from a small grammar of our own; nobody should quote their sc
 """
 
 import argparse
+from pathlib import Path
 
 from encodery.cli.parsing import Parser
 
@@ -21,8 +22,6 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train on two toy tasks, show the table, ask the model something, draw the curves."""
-    from pathlib import Path
-
     from encodery.many import train_seeds
     from encodery.report import tables
     from encodery.report.figures import curves
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
-def _ask(run: object) -> None:
+def _ask(run: Path) -> None:
     """Two sentences of the dev set, answered by the trained model."""
     import encodery as en
     from encodery.tasks.toy import Toy

@@ -89,7 +89,7 @@ def _train(args: argparse.Namespace, task: str, family: str, out: str, rest: lis
 def _submit(rows: list[dict[str, object]], out: str, zip_file: str) -> None:
     from encodery.cli import submit
 
-    submit.run(argparse.Namespace(runs=median_runs(out), out=zip_file, fill=None, check=None, quiet=False), [])
+    submit.make(median_runs(out), zip_file)
 
 
 def median_runs(out: str) -> list[str]:

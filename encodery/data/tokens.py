@@ -98,6 +98,22 @@ def token_table(
     return TokenTable(folder)
 
 
+def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> TokenTable:
+    """A table that never touches the disk, for raw input; without targets."""
+    rows = list(features)
+    starts = np.concatenate([[0], np.cumsum([len(row.ids) for row in rows])]).astype(np.int64)
+    table = TokenTable(Path())
+    table.__dict__.update(  # what the cached properties would read from files
+        ids=np.concatenate([np.asarray(row.ids, dtype=np.int32) for row in rows]),
+        types=np.concatenate([np.asarray(row.types, dtype=np.uint8) for row in rows]),
+        starts=starts,
+        example=np.asarray([row.example for row in rows], dtype=np.int64),
+        targets={},
+        example_ids=list(example_ids),
+    )
+    return table
+
+
 def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows: Sequence[Example]) -> str:
     content = hashlib.sha256()
     for row in rows:  # the rows themselves, so that no option that changes them can be forgotten

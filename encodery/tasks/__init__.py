@@ -1,7 +1,7 @@
 """The question in text, and the mark for an answer. Nothing in this room imports torch."""
 
 from importlib import import_module
-from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,19 +37,20 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 
 def task_classes() -> dict[str, "type[Task]"]:
-    """File name -> its public task, for every file of this room that has one."""
+    """File (or folder) name -> its public task, for each in this room that has one."""
     from encodery.tasks.base import Task
 
     found: dict[str, type[Task]] = {}
-    for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-        for value in vars(import_module(f"{__name__}.{file.stem}")).values():
-            if isinstance(value, type) and issubclass(value, Task) and _is_of(value, file.stem):
-                found[file.stem] = value
+    for name in sorted(module.name for module in iter_modules(__path__)):
+        for value in vars(import_module(f"{__name__}.{name}")).values():
+            if isinstance(value, type) and issubclass(value, Task) and _is_of(value, name):
+                found[name] = value
     return found
 
 
-def _is_of(task: type, stem: str) -> bool:
-    return task.__module__ == f"{__name__}.{stem}" and "parts" in vars(task)
+def _is_of(task: type, name: str) -> bool:
+    """Bases have no parts, and an imported class belongs to its own file."""
+    return f"{task.__module__}.".startswith(f"{__name__}.{name}.") and "parts" in vars(task)
 
 
 def _form(task: "Task") -> str:

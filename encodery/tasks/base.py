@@ -68,6 +68,8 @@ class Task(Options):
 
     parts: ClassVar[Mapping[str, str]]
     """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
+    paths: ClassVar[tuple[str, ...]] = ()
+    """Keys that name files: in a run's identity their content stands for them."""
 
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
@@ -88,6 +90,10 @@ class Task(Options):
     def examples(self, split: str) -> Sequence[Example]:
         """All rows of a split, in file order. A bad row is an error that names file, line and column."""
         raise NotImplementedError
+
+    def bad_rows(self, split: str) -> Sequence[Any]:
+        """The rows (readers.BadRow) that were left out because the task was told to skip bad ones."""
+        return ()
 
     def origin(self, split: str) -> Origin:
         """Where the rows of the split come from."""

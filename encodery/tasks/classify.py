@@ -89,11 +89,8 @@ class Classification(Task):
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
     def _one(self, logits: metrics.Floats) -> Iterator[Answer]:
-        for row in softmax(logits):
-            yield {
-                "prediction": self.labels[int(row.argmax())],
-                "probabilities": dict(zip(self.labels, row.tolist(), strict=True)),
-            }
+        for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
+            yield {"prediction": self.labels[best], "probabilities": dict(zip(self.labels, row, strict=True))}
 
     def _several(self, logits: metrics.Floats) -> Iterator[Answer]:
         for row in sigmoid(logits).tolist():
@@ -139,7 +136,8 @@ class Classification(Task):
 
 def softmax(logits: metrics.Floats) -> metrics.Floats:
     """Probabilities of each row; no overflow for any finite logits."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):  # a difference of -inf is probability 0, which is right
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 

@@ -64,13 +64,13 @@ class Sheet:
         self.bad.append(BadRow(self.file, line, bad.column, bad.why, raw))
 
 
-def refuse(bad: Sequence[BadRow]) -> None:
+def refuse(bad: Sequence[BadRow], advice: str = "Correct them, or go on without them with skip_bad_rows.") -> None:
     """Raise one error that names all bad rows, up to a limit."""
     if bad:
         more = f"\n  and {len(bad) - SHOWN:,} more" if len(bad) > SHOWN else ""
         listed = "".join(f"\n  {row}" for row in bad[:SHOWN])
         count = "1 bad row" if len(bad) == 1 else f"{len(bad):,} bad rows"
-        raise UserError(f"{count}:{listed}{more}\nCorrect them, or go on without them with skip_bad_rows.")
+        raise UserError(f"{count}:{listed}{more}\n{advice}")
 
 
 def read(path: Path, columns: Sequence[str] | None = None, header: Sequence[str] | None = None) -> Sheet:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,15 @@ def load(
     if found:
         return _from_file(known, split, found, skip_bad_rows)
     where = f" ({folder} has none of its files)" if folder else ""
-    sheet, commit = hub.rows(known, split, revision, missing=f"{known.name}, split {split}, is not here{where}")
-    return _finish(
-        known, split, sheet, _columns(known, sheet, hub_side=True), skip_bad_rows, Origin("hub", "", 0, revision=commit)
-    )
+    return from_hub(known, split, revision, skip_bad_rows, f"{known.name}, split {split}, is not here{where}")
+
+
+def from_hub(known: Known, split: str, revision: str | None, skip_bad_rows: bool, missing: str) -> Loaded:
+    """The split from the hub; `missing` opens the sentence when it cannot be had."""
+    sheet, commit = hub.rows(known, split, revision, missing)
+    columns = _columns(known, split, sheet, hub_side=True)
+    need_columns(sheet, [*columns.texts, *filter(None, [columns.label])])
+    return _finish(known, split, sheet, columns, skip_bad_rows, Origin("hub", "", 0, revision=commit))
 
 
 def _from_file(known: Known, split: str, found: Found, skip_bad_rows: bool) -> Loaded:
@@ -104,7 +109,7 @@ def _from_file(known: Known, split: str, found: Found, skip_bad_rows: bool) -> L
         columns = Columns(found.tsv.texts, found.tsv.label)
     else:
         sheet = read(found.path, [*known.texts, "label", known.id, *filter(None, [known.divide_by])])
-        columns = _columns(known, sheet)
+        columns = _columns(known, split, sheet)
     need_columns(sheet, [*columns.texts, *filter(None, [columns.label])])
     origin = Origin("folder", "", 0, files={found.path.name: file_digest(found.path)}, note=found.note)
     loaded = _finish(known, split, sheet, columns, skip_bad_rows, origin)
@@ -120,20 +125,21 @@ def _only_listed(sheet: Sheet, folder: Path, tsv: Tsv) -> Sheet:
     return sheet
 
 
-def _columns(known: Known, sheet: Sheet, hub_side: bool = False) -> Columns:
+def _columns(known: Known, split: str, sheet: Sheet, hub_side: bool = False) -> Columns:
     """Columns of Parquet and hub rows; a row whose id is unknown there gets a name that no official id has."""
     has_id = known.id in sheet.columns
     for place, row in enumerate(sheet.rows):
         value = row.values.get(known.id) if has_id else place
         row.values["id"] = f"row-{place}" if value is None else str(value)
     texts = known.hub_texts if hub_side and known.hub_texts else known.texts
-    return Columns(texts, "label" if "label" in sheet.columns else None, "id", known.divide_by)
+    label = None if split.startswith("test") and "label" not in sheet.columns else "label"
+    return Columns(texts, label, "id", known.divide_by)
 
 
 def _finish(known: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_rows: bool, origin: Origin) -> Loaded:
     notes = [origin.note] if origin.note else []
     notes += _skip_short(known, sheet)
-    examples = to_examples(sheet, columns, lambda value: label_of(known, value))
+    examples = to_examples(sheet, columns, lambda value: label_of(known, split, value))
     if known.skip_unlabelled:
         examples, notes = _skip_unlabelled(examples, notes)
     if not skip_bad_rows:
@@ -145,16 +151,20 @@ def _finish(known: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_r
 
 
 def _origin(start: Origin, examples: Sequence[Example], official: int | None, notes: Sequence[str]) -> Origin:
-    of = official if official != len(examples) else None
-    digest = content_digest(examples)
-    return Origin(start.source, digest, len(examples), of, start.files, start.revision, "; ".join(notes) or None)
+    rows = len(examples)
+    if official and rows > official:
+        notes = [*notes, f"{rows:,} rows, more than the official {official:,}: another release?"]
+    of = official if official and rows < official else None
+    return replace(start, digest=content_digest(examples), rows=rows, of=of, note="; ".join(notes) or None)
 
 
 def _skip_short(known: Known, sheet: Sheet) -> list[str]:
     """QQP's official files have a few broken rows; everybody leaves them out, we also say how many."""
-    short = [bad for bad in sheet.bad if " fields instead of " in bad.why] if known.skip_short else []
-    sheet.bad = [bad for bad in sheet.bad if bad not in short]
-    return [f"{len(short)} malformed rows of the official file skipped"] if short else []
+    if not known.skip_short:
+        return []
+    kept = [bad for bad in sheet.bad if " fields instead of " not in bad.why]
+    short, sheet.bad = len(sheet.bad) - len(kept), kept
+    return [f"{short:,} malformed rows of the official file skipped"] if short else []
 
 
 def _skip_unlabelled(examples: list[Example], notes: list[str]) -> tuple[list[Example], list[str]]:
@@ -167,15 +177,17 @@ def _divide(known: Known, split: str, loaded: Loaded) -> Loaded:
     """Our own dev split of a set that came in one piece: a tenth, always the same."""
     rest, aside = set_aside(loaded.examples, 0.1, seed=0)
     examples = rest if split == "train" else aside
-    return Loaded(
-        examples, _origin(loaded.origin, examples, known.counts.get(split), [loaded.origin.note or ""]), loaded.bad
-    )
+    official = known.counts["train"] if split == "train" else None
+    origin = _origin(loaded.origin, examples, official, [loaded.origin.note or ""])
+    return Loaded(examples, origin, loaded.bad)
 
 
-def label_of(known: Known, value: Any) -> Label:
-    """A label in any layout: the hub's number, a name, or a score; -1 and nothing mean hidden."""
+def label_of(known: Known, split: str, value: Any) -> Label:
+    """A label in any layout: the hub's number, a name, or a score; -1 and nothing mean hidden, in test sets only."""
     if value is None or value == "" or (isinstance(value, int | float) and value == -1):
-        return None
+        if split.startswith("test") or known.skip_unlabelled:
+            return None
+        raise Bad("there is no label")
     if not known.labels:
         return _score(known, value)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -12,8 +12,8 @@ def set_aside(examples: Sequence[Example], fraction: float, seed: int) -> tuple[
     grouped = any(e.group is not None for e in examples)
     chosen = _by_group(examples, fraction, seed) if grouped else _by_label(examples, fraction, seed)
     if not 0 < len(chosen) < len(examples):
-        what = "groups" if grouped else "rows"
-        raise UserError(f"{len(examples)} rows are too few {what} to set {fraction:g} of them aside")
+        what = f"the groups of {len(examples)} rows" if grouped else f"{len(examples)} rows"
+        raise UserError(f"{what} are too few to set {fraction:g} of them aside; name a dev file")
     rest = [e for i, e in enumerate(examples) if i not in chosen]
     return rest, [e for i, e in enumerate(examples) if i in chosen]
 

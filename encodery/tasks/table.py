@@ -30,6 +30,7 @@ class Table(Classification):
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
     parts: ClassVar[Mapping[str, str]] = {}
+    paths: ClassVar[tuple[str, ...]] = ("train", "dev", "test", "root")
 
     form: Literal["single", "pair", "multilabel", "regression"] = "single"
     """What is asked: a label of one text or of a pair, several labels, or a number."""
@@ -57,7 +58,7 @@ class Table(Classification):
     """How much of train is set aside when there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
     """Another number, another part set aside."""
-    called: str | None = Field(default=None, alias="name", pattern=r"^[A-Za-z0-9._-]+$")
+    called: str | None = Field(default=None, alias="name", pattern=r"^(table/)?[A-Za-z0-9._-]+$")
     """The task is called table/<name>; default: the name of the training file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
@@ -82,7 +83,8 @@ class Table(Classification):
     @property
     def name(self) -> str:
         """`table/reviews`."""
-        return f"table/{self.called or Path(next(iter(self._files().values()))).stem}"
+        called = self.called or Path(next(iter(self._files().values()))).stem
+        return f"table/{called.removeprefix('table/')}"
 
     @property
     def answer_form(self) -> Form:
@@ -91,18 +93,23 @@ class Table(Classification):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """As given, else those of the training rows: numbers in their order, words alphabetically."""
+        """As given, else those of the first file, which is train if there is one, sorted."""
         if self.form == "regression":
             return ()
         if self.label_names is not None:
             return tuple(map(str, self.label_names))
-        self._load()
+        self._load(next(iter(self._files())))
         return tuple(self._names)
 
     def splits(self) -> tuple[str, ...]:
         """Those with a file, and dev wherever there is something to train on."""
         files = self._files()
         return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and "train" in files))
+
+    def has(self, split: str) -> bool:
+        """Whether the file is here; a dev part that is set aside needs the training file."""
+        file = split if split in self._files() else "train"
+        return split in self.splits() and self._path(file).is_file()
 
     def examples(self, split: str) -> Sequence[Example]:
         """All rows, in file order."""
@@ -123,7 +130,7 @@ class Table(Classification):
     def _path(self, split: str) -> Path:
         return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
 
-    def _load(self, split: str = "train") -> Loaded:
+    def _load(self, split: str) -> Loaded:
         """All files at once, so that one error can name the bad rows of all of them."""
         if not self._sheets:
             self._sheets.update(self._read_all())
@@ -142,7 +149,7 @@ class Table(Classification):
         rows: dict[str, list[Example]] = {}
         legal = None if self.label_names is None else list(map(str, self.label_names))
         for split, sheet in sheets.items():
-            rows[split] = to_examples(sheet, self._columns(sheet), self._label_reader(split, legal))
+            rows[split] = to_examples(sheet, self._columns(split, sheet), self._label_reader(split, legal))
             if legal is None and self.form != "regression":
                 legal = label_set(rows[split])
         if not self.skip_bad_rows:
@@ -185,15 +192,17 @@ class Table(Classification):
         sheet = read(path, wanted)
         need_columns(sheet, texts + ([self.id] if self.id else []))
         if split != "test":
-            need_columns(sheet, [self.label, *filter(None, [self.group])])
+            need_columns(sheet, [self.label])
+        if split == "train" and self.group:
+            need_columns(sheet, [self.group])
         if not sheet.rows and not sheet.bad:
             raise UserError(f"{path}: has no rows")
         return sheet
 
-    def _columns(self, sheet: Sheet) -> Columns:
-        """The group matters only where rows are set aside; a test file need not have it, nor a label."""
+    def _columns(self, split: str, sheet: Sheet) -> Columns:
+        """The group matters only where rows are set aside, in train; the label may be absent, in test."""
         label = self.label if self.label in sheet.columns else None
-        group = self.group if self.group in sheet.columns else None
+        group = self.group if split == "train" else None
         return Columns((self.text, *filter(None, [self.text2])), label, self.id, group)
 
     def _label_reader(self, split: str, legal: Sequence[str] | None) -> Callable[[Any], Label]:

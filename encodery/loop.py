@@ -48,6 +48,7 @@ class TrainState:
     losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
     best: dict[str, Any] | None = None  # {"step", "score"} of the best evaluation so far
     waited: int = 0  # evaluations since then
+    owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
 
     def remember(self, loss: float, keep: int = 100) -> None:

@@ -1,0 +1,230 @@
+"""A trained model that answers raw text: a text, a pair of texts, or a list of these."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from encodery import build, predict
+from encodery.data.batches import Cutter
+from encodery.data.pieces import TokenizerPieces
+from encodery.data.tokens import memory_table
+from encodery.errors import UserError
+from encodery.models import hub
+from encodery.models.model import Model
+from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.classify import Classification, Form
+
+CHUNK = 8192  # examples whose tokens are held in memory at once
+BUDGET = 16384  # tokens of a micro-batch
+Text = str | tuple[str] | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An answer: a label with probabilities, several labels, or a value."""
+
+    label: str | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None  # of a model that may give several
+    value: float | None = None  # of a model that gives a number
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Prediction":
+        """From an answer as tasks give it."""
+        said = answer["prediction"]
+        chances = dict(answer.get("probabilities", {}))
+        if isinstance(said, str):
+            return cls(said, chances)
+        return cls(labels=tuple(said), probabilities=chances) if isinstance(said, list) else cls(value=said)
+
+
+class Head(Classification):
+    """What a head was trained to say: enough of a task to turn texts into tokens and outputs into answers."""
+
+    called: str
+    """The task it was trained on, or `foreign`."""
+    form: Form
+    """One label, several, or a number."""
+    names: list[str] = []
+    """Labels in the order of the outputs."""
+    limits: tuple[float, float] | None = None
+    """Numbers are cut to this range."""
+    factor: float = 1.0
+    """Numbers are multiplied by this."""
+    texts: int | None = None
+    """Texts of an example; None where nobody knows."""
+    max_length: int = Field(ge=4)
+    """Longest sequence."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.called
+
+    @property
+    def answer_form(self) -> Form:
+        """One label, several, or a number."""
+        return self.form
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the order of the outputs."""
+        return tuple(self.names)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Numbers are cut to this range."""
+        return self.limits
+
+    @property
+    def scale(self) -> float:
+        """Numbers are multiplied by this."""
+        return self.factor
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether the labels are transformers' placeholders, which say nothing."""
+        return bool(self.names) and all(name.startswith("LABEL_") for name in self.names)
+
+
+def head_of(name: str, about: Mapping[str, Any]) -> Head:
+    """A head from the card that lies beside the weights."""
+    objective = about["objective"]
+    if objective["kind"] != "classification":
+        raise UserError(f"{name}: a model for {objective['kind']} gives no labels for a text")
+    low, high = objective.get("low"), objective.get("high")
+    return Head(
+        called=name,
+        form=objective["form"],
+        names=objective["labels"],
+        limits=None if low is None or high is None else (low, high),
+        factor=about.get("scale", 1.0),
+        texts=about.get("texts"),
+        max_length=about["max_length"],
+    )
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """`model(("a premise", "a hypothesis"))` gives label and probabilities; a list gives a list."""
+
+    model: Model = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    card: Mapping[str, Any] = field(repr=False)
+    head: Head
+    source: str
+
+    @property
+    def encoder(self) -> Any:
+        """The transformers encoder."""
+        return self.model.encoder.net
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the order of the outputs; empty for a model that gives a number."""
+        return self.head.labels
+
+    @property
+    def task(self) -> str | None:
+        """The task it was trained on; None for models of others."""
+        return None if self.foreign else self.head.name
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it was trained elsewhere."""
+        return self.card["tasks"][self.head.name]["task"] is None
+
+    def __call__(self, texts: Text | Sequence[Text]) -> Any:
+        """A Prediction for one text or pair, a list of them for a list."""
+        many = isinstance(texts, list)
+        examples = [Example(str(i), as_texts(one)) for i, one in enumerate(texts if many else [texts])]
+        answers = self.answers(examples)
+        found = [Prediction.of(answers[example.id]) for example in examples]
+        return found if many else found[0]
+
+    def answers(
+        self, examples: Sequence[Example], task: Task | None = None, tick: Callable[[int], None] | None = None
+    ) -> dict[str, Answer]:
+        """Answers by example id. A task may turn its examples into tokens in its own way."""
+        self.require_texts(examples)
+        found: dict[str, Answer] = {}
+        for begin in range(0, len(examples), CHUNK):
+            found |= self.head.decode(self.outputs(examples[begin : begin + CHUNK], task, tick))
+        return found
+
+    def outputs(
+        self, examples: Sequence[Example], task: Task | None = None, tick: Callable[[int], None] | None = None
+    ) -> list[dict[str, Any]]:
+        """Raw outputs, in order."""
+        hidden = [replace(example, label=None) for example in examples]
+        features = (task or self.head).encode(hidden, self.pieces, self.head.max_length)
+        table = memory_table(features, [example.id for example in examples])
+        return predict.outputs_by_example(self.model, self.head.name, table, self.cutter, tick)
+
+    @property
+    def pieces(self) -> TokenizerPieces:
+        """The tokenizer as tasks see it."""
+        return TokenizerPieces(self.tokenizer)
+
+    @property
+    def cutter(self) -> Cutter:
+        """The layout that the encoder was proven in."""
+        encoder = self.model.encoder
+        return Cutter(encoder.layout, encoder.form, BUDGET, device=next(encoder.parameters()).device)
+
+    def require_texts(self, examples: Sequence[Example]) -> None:
+        """A model of pairs that is given one text would answer nonsense."""
+        count = self.head.texts
+        wrong = next((example for example in examples if count and len(example.texts) != count), None)
+        if wrong is not None:
+            needs = "pairs of texts" if count == 2 else "single texts"
+            raise UserError(f"{self.source}: this model reads {needs}; example {wrong.id} has {len(wrong.texts)}")
+
+
+def as_texts(value: Any) -> tuple[str, ...]:
+    """One text or a pair, as a tuple."""
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"a text, a tuple of two texts, or a list of these is needed, not {value!r:.80}")
+    return texts
+
+
+def open_classifier(
+    source: str | Path, device: str = "auto", *, head: str | None = None, labels: Sequence[str] | None = None
+) -> Classifier:
+    """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …"""
+    folder = hub.resolve(str(source))
+    model, tokenizer, card = build.load_model(folder.path, device=device)
+    heads = {name: head_of(name, about) for name, about in card["tasks"].items()}
+    if head is not None and head not in heads:
+        raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
+    chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
+    return chosen if labels is None else with_labels(chosen, labels)
+
+
+def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
+    """The same model with names for its outputs, which only models of others need."""
+    if not model.foreign:
+        raise UserError(
+            f"{model.source}: knows its labels ({', '.join(model.labels)}); --labels is for models of others"
+        )
+    if len(set(labels)) != len(model.labels) or len(labels) != len(model.labels):
+        raise UserError(f"--labels: {len(model.labels)} different names are needed, not {', '.join(labels)}")
+    return replace(model, head=model.head.model_copy(update={"names": list(labels)}))
+
+
+def heads_in(model: Classifier) -> Iterator[Head]:
+    """All heads of a model; the current one first, with the names it has now."""
+    yield model.head
+    yield from (head_of(name, about) for name, about in model.card["tasks"].items() if name != model.head.name)
+
+
+@torch.no_grad()
+def logits(model: Classifier, texts: Sequence[Text]) -> torch.Tensor:
+    """Outputs before any softmax, in order: for checks against transformers."""
+    rows = model.outputs([Example(str(i), as_texts(one)) for i, one in enumerate(texts)])
+    return torch.tensor([row["logits"] for row in rows])

@@ -1,0 +1,38 @@
+"""Fetch data sets ahead, for machines without internet, or check what is in a folder."""
+
+import argparse
+
+from encodery.cli.parsing import Parser
+
+
+def arguments(parser: Parser) -> None:
+    """get or check."""
+    parser.add_argument(
+        "what", choices=["get", "check"], help="get: fetch from the hub; check: verify counts and digests"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME|DIR", help="get: glue, glue/rte, nli/snli, …; check: a folder"
+    )
+    parser.add_argument("--to", metavar="DIR", default="data", help="get: where to put the files; default: data")
+    parser.examples(
+        "encodery data get glue nli/snli --to data",
+        "encodery data check data",
+        "ENCODERY_DATA=data encodery train recipe:glue/rte/electra-small",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Fetch or check; exit 1 if something in the folder is wrong."""
+    from encodery.errors import UserError
+    from encodery.tasks import check
+
+    if not args.names:
+        raise UserError("encodery data: say which sets to get or which folder to check")
+    if args.what == "get":
+        for line in check.get(args.names, args.to):
+            print(line, flush=True)
+        return 0
+    found = [status for folder in args.names for status in check.check(folder)]
+    for status in found:
+        print(status)
+    return 1 if any(status.state == "wrong" for status in found) else 0

@@ -1,0 +1,91 @@
+"""Evaluate trained models on tasks: predictions and scores. Several models are an ensemble (mean of probabilities).
+
+Models are runs, model folders or hub names. Answers of one run are kept in it; other answers are kept with -o.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encodery.cli.parsing import Parser
+
+if TYPE_CHECKING:
+    from encodery.evaluate import Evaluation
+
+
+def arguments(parser: Parser) -> None:
+    """Which models, on what."""
+    parser.add_argument("models", nargs="+", metavar="RUN|MODEL", help="run directory, model folder or hub name")
+    parser.add_argument(
+        "--on", nargs="+", action="extend", required=True, metavar="TASK[:SPLIT]",
+        help="such as glue/rte:dev, or the config or run whose task is meant; default split: dev, else test",
+    )  # fmt: skip
+    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
+    parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
+    parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    parser.examples(
+        "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
+        "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
+        "encodery evaluate runs/reviews --on table/reviews:test",
+        "encodery evaluate textattack/bert-base-uncased-RTE --on glue/rte --labels entailment,not_entailment",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Answer, score, keep, print."""
+    from encodery.classifier import open_classifier
+    from encodery.evaluate import evaluate
+    from encodery.on import asked
+    from encodery.progress import Counting
+    from encodery.rundir import RunDir
+
+    runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
+    keep = _keeper(args, runs)
+    questions = [one for text in args.on for one in asked(text, args.data, runs, allow_code=args.allow_code)]
+    names = args.labels.split(",") if args.labels else None
+    models = [open_classifier(path, args.device, labels=names) for path in args.models]
+    printed: dict[str, Any] = {}
+    for one in questions:
+        rows = len(one.task.examples(one.split)) * len(models)
+        with Counting(one.key, rows, args.quiet) as tick:
+            found = evaluate(models, one, args.head, tick)
+        path = keep(found)
+        printed[one.key] = found.plain() | ({"predictions": str(path)} if path else {})
+        if not args.json:
+            _print(found, path, args.quiet)
+    if args.json:
+        print(json.dumps(printed, indent=1, ensure_ascii=False))
+    return 0
+
+
+def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
+    """Where answers go; what would be refused at the end is refused before the work."""
+    from encodery.evaluate import keep_in_folder, keep_in_run, require_folder, require_run
+
+    if args.out:
+        folder = Path(args.out)
+        require_folder(folder)
+        return lambda found: keep_in_folder(folder, found, args.models)
+    if len(args.models) == 1 and runs:
+        require_run(runs[0])
+        return lambda found: keep_in_run(runs[0], found)
+    return lambda found: None
+
+
+def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
+    from encodery.progress import spell_scores
+
+    about = found.plain()
+    for key in ("part", "note"):
+        if key in about and not quiet:
+            print(f"WARNING {found.asked.key} {about[key]}", file=sys.stderr)
+    scores = spell_scores(found.scores, found.main) if found.scores else "labels are hidden: predictions only"
+    print(f"{found.asked.key}  {scores}" + (f"  ({path})" if path else ""))

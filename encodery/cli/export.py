@@ -1,0 +1,25 @@
+"""Export a run's model as a clean folder for transformers, and verify that it says the same there."""
+
+import argparse
+from pathlib import Path
+
+from encodery.cli.parsing import Parser
+
+
+def arguments(parser: Parser) -> None:
+    """From where, to where."""
+    parser.add_argument("run", metavar="RUN", help="run directory or model folder")
+    parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
+    parser.examples("encodery export runs/rte rte-model")
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Copy, verify, say what it is."""
+    from encodery.export import export
+
+    done = export(args.run, Path(args.folder))
+    same = f"{done.rows} texts give the same logits (to {done.difference:.0e})"
+    print(f"{done.folder}: opens with {done.opens_with}; {same}")
+    if not done.opens_with.startswith("transformers"):
+        print("  AutoModel opens the encoder in it; the head is in heads/, because transformers has no class for it")
+    return 0

@@ -1,0 +1,60 @@
+"""Predict: labels and probabilities of a trained model for raw text, given as words, in a file or on stdin.
+
+Files are jsonl, csv, tsv or Parquet with named columns. On stdin (`--file -`) each line is a text (for models that
+read pairs: two texts with a tab between them) or a JSON object.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from encodery.cli.parsing import Parser
+from encodery.errors import UserError
+
+
+def arguments(parser: Parser) -> None:
+    """Which model, which texts."""
+    parser.add_argument("model", metavar="RUN", help="run directory, model folder or hub name")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--text", metavar="A", help="a text")
+    given.add_argument("--file", metavar="F", help="a file with texts, or - for stdin")
+    parser.add_argument("--text2", metavar="B", help="the second text of a pair")
+    parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: as in training, else text")
+    parser.add_argument("--text2-column", metavar="NAME", help="column of the second text; else text2")
+    parser.add_argument("--skip-bad-rows", action="store_true", help="go on without rows that cannot be used")
+    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if there are several")
+    parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
+    parser.add_argument("--format", choices=["table", "jsonl"], help="on stdout; default: table at a terminal")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.examples(
+        'encodery predict runs/sst2 --text "a film to remember"',
+        'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
+        "encodery predict runs/reviews --file new.csv --text-column review -o answers.jsonl",
+        "cat lines.txt | encodery predict runs/sst2 --file -",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Answer and print or write."""
+    from encodery import raw
+    from encodery.classifier import open_classifier
+    from encodery.progress import Counting
+
+    if args.text2 is not None and args.text is None:
+        raise UserError("--text2 goes with --text; for files give --text2-column")
+    write = raw.writer(Path(args.out)) if args.out else None
+    model = open_classifier(args.model, args.device, head=args.head)
+    if args.file is None:
+        examples = raw.of_words(args.text, args.text2)
+    else:
+        names = (args.text_column, args.text2_column)
+        examples = raw.of_file(args.file, model, names, args.skip_bad_rows)
+    form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
+    with Counting(args.model, len(examples), args.quiet or len(examples) < 2) as tick:
+        rows = raw.answered(model, examples, tick)
+        if write:
+            write(rows)
+        else:
+            raw.show(rows, form)
+    return 0

@@ -1,0 +1,136 @@
+"""Submit: the eleven GLUE test files in one zip, checked. Test answers are taken from the runs or made now.
+
+An MNLI run also answers the mismatched and the diagnostic set. What is missing is named; --fill majority writes it
+with the commonest label of the training set, and the file beside the zip says so.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from encodery.cli.parsing import Parser
+from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from encodery.on import Asked
+    from encodery.rundir import RunDir
+    from encodery.tasks.base import Answer
+
+
+def arguments(parser: Parser) -> None:
+    """Which runs, or which zip to check."""
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="one run for each task, or folders with such runs")
+    parser.add_argument("-o", "--out", default="glue.zip", metavar="ZIP", help="default: glue.zip")
+    parser.add_argument("--fill", choices=["majority"], help="what stands for tasks that nobody answers")
+    parser.add_argument("--check", metavar="ZIP", help="only check this submission")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    parser.examples(
+        "encodery submit runs/cola runs/sst2 runs/mnli runs/rte --fill majority",
+        "encodery submit runs/glue-electra -o electra.zip",
+        "encodery submit --check somebodys.zip",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check, or gather and write."""
+    from encodery.submit import check_submission
+
+    if args.check:
+        check_submission(args.check)
+        print(f"{args.check}: eleven files, as the GLUE site wants them")
+        return 0
+    if not args.runs:
+        raise UserError("Which runs? Write `encodery submit RUN…`, or `--check ZIP`.")
+    make(args.runs, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
+    return 0
+
+
+def make(
+    folders: Sequence[str],
+    out: str,
+    *,
+    fill: Literal["majority"] | None = None,
+    data: str | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+) -> None:
+    """Write the zip and say what is in it."""
+    from encodery.submit import write_submission
+
+    answers: dict[str, Mapping[str, Answer]] = {}
+    for part, one in runs_by_part(folders).items():
+        answers |= test_answers(one, part, data, device, quiet)
+    report = write_submission(answers, out, fill)
+    print(f"{out}: {len(report['rows'])} files, checked")
+    if report["filled"]:
+        print(f"filled with the majority, NOT answered by a model: {', '.join(report['filled'])}")
+
+
+def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
+    """GLUE task -> its one run."""
+    from encodery.rundir import find_runs
+
+    found: dict[str, RunDir] = {}
+    for item in find_runs(*folders):
+        if item.problem:
+            raise UserError(item.problem)
+        room, _, part = str(item.run.info().get("task")).partition("/")
+        if room != "glue":
+            raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is no GLUE task")
+        if part in found:
+            raise UserError(f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them")
+        found[part] = item.run
+    if not found:
+        raise UserError(f"{', '.join(folders)}: there are no runs in it")
+    return found
+
+
+def test_answers(
+    run: "RunDir", part: str, data: str | None, device: str, quiet: bool
+) -> "dict[str, Mapping[str, Answer]]":
+    """All test sets that this run answers: from its predictions, or made and kept there now."""
+    from encodery.classifier import open_classifier
+    from encodery.on import asked
+    from encodery.score import read_predictions
+    from encodery.submit import FILES
+
+    parts = (part, "ax") if part == "mnli" else (part,)
+    found: dict[str, Mapping[str, Answer]] = {}
+    model: Any = None
+    for name, split in [(file.part, file.split) for file in FILES.values() if file.part in parts]:
+        path = run.predictions_path(f"glue/{name}", split)
+        if path.is_file():
+            found[f"glue/{name}:{split}"] = read_predictions(path)
+            continue
+        one = asked(f"glue/{name}:{split}", data, [run])[0]
+        if not _is_here(one):
+            continue
+        model = model or open_classifier(run.path, device)
+        found[one.key] = _make_answers(model, one, run, quiet)
+    return found
+
+
+def _is_here(one: "Asked") -> bool:
+    """Whether the rows can be had; if not, says why: the file is then missing, or filled."""
+    try:
+        return len(one.task.examples(one.split)) > 0
+    except UserError as error:
+        print(f"{one.key} cannot be answered: {error}", file=sys.stderr)
+        return False
+
+
+def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
+    from encodery.evaluate import evaluate, keep_in_run, require_run
+    from encodery.progress import Counting
+
+    require_run(run)
+    with Counting(one.key, len(one.task.examples(one.split)), quiet) as tick:
+        found = evaluate([model], one, tick=tick)
+    path: Path = keep_in_run(run, found)
+    if not quiet:
+        print(f"{one.key}  {len(found.answers):,} answers  ({path})", file=sys.stderr)
+    return found.answers

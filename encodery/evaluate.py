@@ -1,0 +1,177 @@
+"""Models on a split of any task that their labels fit: answers, scores, ensembles, and where they are kept."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.classifier import Classifier, Head, heads_in
+from encodery.errors import UserError
+from encodery.on import Asked
+from encodery.rundir import RunDir
+from encodery.tasks.base import Answer, Origin, Task
+from encodery.tasks.classify import Classification
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What models said on a split."""
+
+    asked: Asked
+    answers: Mapping[str, Answer]
+    scores: Mapping[str, float] | None  # None: the labels are hidden
+    heads: tuple[str, ...]
+
+    @property
+    def main(self) -> str:
+        """The headline among the scores."""
+        return self.asked.task.main_metric
+
+    def plain(self) -> dict[str, Any]:
+        """What scores.json says of it."""
+        origin: Origin = self.asked.task.origin(self.asked.split)
+        about = {"part": origin.part, "note": origin.note}
+        known = {key: value for key, value in about.items() if value}
+        return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
+
+
+def evaluate(
+    models: Sequence[Classifier], asked: Asked, head: str | None = None, tick: Callable[[int], None] | None = None
+) -> Evaluation:
+    """Answers and scores of one model, or of several as an ensemble (mean of probabilities or numbers)."""
+    task, examples = asked.task, asked.task.examples(asked.split)
+    fitting = [with_head_for(model, task, head) for model in models]
+    each = [model.answers(examples, task, tick) for model in fitting]
+    answers = each[0] if len(each) == 1 else average(task, each)
+    hidden = any(example.label is None for example in examples)
+    scores = None if hidden else task.score(answers, examples)
+    return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting))
+
+
+# Which head answers
+
+
+def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> Classifier:
+    """The model with the head that answers a task: the named one, the task's own, or the one with equal label names."""
+    heads = [head for head in heads_in(model) if wanted in (None, head.name)]
+    if not heads:
+        have = ", ".join(head.name for head in heads_in(model))
+        raise UserError(f"{model.source}: has no head {wanted}; it has {have}")
+    own = [head for head in heads if head.name == task.name]
+    fitting = [head for head in own or heads if spelled(head, task) is not None]
+    if not fitting:
+        raise UserError(_no_head(model, heads, task))
+    if len(fitting) > 1:
+        names = ", ".join(head.name for head in fitting)
+        raise UserError(f"{model.source}: the heads {names} all fit {task.name}; choose one with --head")
+    chosen = fitting[0]
+    if not (own or wanted or model.foreign or telling(task)):
+        kinds = f"labels {', '.join(task.labels)}" if task.labels else "numbers"
+        raise UserError(
+            f"{model.source}: was trained on {chosen.name}, and {kinds} do not say whether that fits {task.name}; "
+            f"if it does, add --head {chosen.name}"
+        )
+    return replace(model, head=chosen.model_copy(update={"names": spelled(chosen, task)}))
+
+
+def spelled(head: Head, task: Task) -> list[str] | None:
+    """The head's labels as the task spells them, in the head's order; None if they are not the same."""
+    if form_of(task) != head.answer_form:
+        return None
+    names = {label.lower(): label for label in task.labels}
+    if sorted(names) != sorted(label.lower() for label in head.labels):
+        return None
+    return [names[label.lower()] for label in head.labels]
+
+
+def telling(task: Task) -> bool:
+    """Whether equal labels mean an equal question: `entailment` does, `0` and `1` or a number do not."""
+    return any(not label.isdecimal() for label in task.labels)
+
+
+def form_of(task: Task) -> str:
+    """One label, several, or a number."""
+    return task.answer_form if isinstance(task, Classification) else str(task.objective().get("form"))
+
+
+def _no_head(model: Classifier, heads: Sequence[Head], task: Task) -> str:
+    if any(head.unnamed for head in heads):
+        return (
+            f"{model.source}: its labels are only called {', '.join(model.labels)}, so nobody can know which is which; "
+            f"give their names in that order, such as --labels {','.join(task.labels)}"
+        )
+    have = "; ".join(f"{head.name} says {', '.join(head.labels) or 'a number'}" for head in heads)
+    return f"{model.source}: no head fits {task.name} ({', '.join(task.labels) or 'a number'}): {have}"
+
+
+# Ensembles
+
+
+def average(task: Task, each: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
+    """The mean of several models' answers by example id."""
+    joined = {"single": _joined_label, "multilabel": _joined_labels, "regression": _joined_number}[form_of(task)]
+    return {id: joined(task, [answers[id] for answers in each]) for id in each[0]}
+
+
+def _chances(task: Task, answers: Sequence[Answer]) -> dict[str, float]:
+    return {label: math.fsum(a["probabilities"][label] for a in answers) / len(answers) for label in task.labels}
+
+
+def _joined_label(task: Task, answers: Sequence[Answer]) -> Answer:
+    chances = _chances(task, answers)
+    return {"prediction": max(chances, key=chances.__getitem__), "probabilities": chances}
+
+
+def _joined_labels(task: Task, answers: Sequence[Answer]) -> Answer:
+    chances = _chances(task, answers)
+    return {"prediction": [label for label, chance in chances.items() if chance > 0.5], "probabilities": chances}
+
+
+def _joined_number(task: Task, answers: Sequence[Answer]) -> Answer:
+    return {"prediction": math.fsum(answer["prediction"] for answer in answers) / len(answers)}
+
+
+# Where they are kept
+
+
+def require_run(run: RunDir) -> None:
+    """Only a finished run takes further answers: an unfinished one would overwrite them."""
+    if not run.is_done:
+        raise UserError(f"{run.path}: this run is not finished; run its command again, or keep the answers with -o")
+
+
+def keep_in_run(run: RunDir, found: Evaluation) -> Path:
+    """Into a finished run: its predictions, and its scores under `evaluations`."""
+    require_run(run)
+    with run.lock():
+        path = _write(run, found)
+        result = run.read_scores()
+        run.write_scores(result | {"evaluations": result.get("evaluations", {}) | {found.asked.key: found.plain()}})
+    return path
+
+
+def require_folder(folder: Path) -> None:
+    """A run's own scores are not for others to write."""
+    if (folder / "run.json").exists():
+        raise UserError(f"{folder}: is a run; leave -o away to add to it, or give another folder")
+
+
+def keep_in_folder(folder: Path, found: Evaluation, models: Sequence[str]) -> Path:
+    """Into a folder of their own: predictions/ and scores.json."""
+    require_folder(folder)
+    with files.io_trouble(f"{folder} cannot be written", folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    out = RunDir(folder)
+    with out.lock():
+        path = _write(out, found)
+        before = out.read_scores().get("evaluations", {}) if out.scores.exists() else {}
+        about = found.plain() | {"models": list(models)}
+        files.write_json(out.scores, {"evaluations": before | {found.asked.key: about}})
+    return path
+
+
+def _write(run: RunDir, found: Evaluation) -> Path:
+    rows = ({"id": id, **answer} for id, answer in found.answers.items())
+    return run.write_predictions(found.asked.task.name, found.asked.split, rows)

@@ -1,0 +1,75 @@
+"""A run's model as a folder of its own, verified against what the run says."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from encodery import files
+from encodery.classifier import Classifier, Text, logits, open_classifier
+from encodery.errors import RunFailed, UserError
+from encodery.models import hub
+from encodery.models.encoder import quiet
+
+TOLERANCE = 1e-5
+SPECIAL = 4  # most special tokens around a pair
+WORDS = "The small house by the river was sold last year, and nobody knows who lives there now."
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What lies in the folder."""
+
+    folder: Path
+    opens_with: str
+    rows: int
+    difference: float
+
+
+def export(source: str | Path, folder: Path) -> Exported:
+    """Copy the model and check the copy on a few texts; nothing is left behind if it differs."""
+    origin = hub.resolve(str(source)).path
+    if folder.exists():
+        raise UserError(f"{folder}: is already there; give a folder that is not")
+    if not folder.resolve().parent.is_dir():
+        raise UserError(f"{folder}: the folder {folder.parent} does not exist")
+    ours = open_classifier(source, "cpu")
+    texts = probes(ours)
+    with files.atomic_folder(folder) as beside:
+        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        stock = ours.card["tasks"][ours.head.name]["head"] == "stock"
+        theirs = stock_logits(beside, texts) if stock else logits(open_classifier(beside, "cpu"), texts)
+        difference = float((theirs - logits(ours, texts)).abs().max())
+        if not difference <= TOLERANCE:
+            raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
+    opens = "transformers.AutoModelForSequenceClassification" if stock else "encodery.load"
+    return Exported(folder, opens, len(texts), difference)
+
+
+def probes(model: Classifier) -> list[Text]:
+    """A few texts or pairs of different lengths, none so long that it would be cut."""
+    words = WORDS.split()
+    singles = [" ".join(words[: 1 + 3 * i]) for i in range(4)]
+    found: list[Text] = list(zip(singles, reversed(singles), strict=True)) if model.head.texts == 2 else list(singles)
+    fitting = [text for text in found if _length(model, text) <= model.head.max_length]
+    return fitting or [("a", "b") if model.head.texts == 2 else "a"]
+
+
+def _length(model: Classifier, text: Text) -> int:
+    return sum(map(len, model.pieces.many([text] if isinstance(text, str) else list(text)))) + SPECIAL
+
+
+@torch.no_grad()
+def stock_logits(folder: Path, texts: Sequence[Text]) -> torch.Tensor:
+    """What transformers alone makes of the folder."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    with quiet():
+        net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = [
+        net(**tokenizer(*([text] if isinstance(text, str) else text), return_tensors="pt")).logits for text in texts
+    ]
+    return torch.cat(rows)

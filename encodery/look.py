@@ -1,0 +1,181 @@
+"""What a model will see before anything is trained: rows, lengths, labels, doubles, the first batch."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig
+
+from encodery.build import Split, find_inputs, training_data
+from encodery.config import Resolved
+from encodery.data import draws
+from encodery.data.batches import Batches, Cutter, InputForm, describe
+from encodery.data.pieces import TokenizerPieces
+from encodery.data.tokens import token_table
+from encodery.errors import UserError
+from encodery.loop import steps_in_all
+from encodery.models.encoder import choose_layout, input_form
+from encodery.models.sizes import new_config
+from encodery.models.tokenizer import load_tokenizer
+from encodery.schema import Entry
+from encodery.tasks.base import Example, Label, Task
+
+SAMPLE = 20_000  # rows whose full length is measured
+BAR = 40  # characters of the longest bar
+
+
+@dataclass(frozen=True)
+class View:
+    """A run's data as its model would read them; no weights are loaded."""
+
+    resolved: Resolved
+    task: Task
+    entry: Entry
+    tokenizer: Any
+    pieces: TokenizerPieces
+    form: InputForm
+    layout: Any
+    max_length: int
+
+
+def view(resolved: Resolved) -> View:
+    """Tokenizer, task and layout of a config."""
+    if len(resolved.tasks) != 1:
+        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; inspect them one at a time")
+    (task, entry), options = resolved.tasks[0], resolved.config.model
+    inputs = find_inputs(resolved)
+    tokenizer = load_tokenizer(options, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
+    if inputs.model is None:
+        assert options.new is not None
+        net = new_config(options.new, tokenizer)
+    else:
+        net = AutoConfig.from_pretrained(inputs.model.path)
+    form = input_form(net)
+    wanted = entry.max_length or resolved.config.train.max_length
+    length = min(wanted, net.max_position_embeddings - form.first_position)
+    layout = choose_layout(net.model_type, resolved.config.train.layout)
+    return View(resolved, task, entry, tokenizer, TokenizerPieces(tokenizer), form, layout, length)
+
+
+def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:
+    """Everything, line by line."""
+    seen = view(resolved)
+    if split not in seen.task.splits():
+        raise UserError(f'{seen.task.name} has no split "{split}"; it has {", ".join(seen.task.splits())}')
+    here = {name: seen.task.examples(name) for name in seen.task.splits() if name == split or seen.task.has(name)}
+    yield from data_lines(seen.task, here)
+    yield from label_lines(seen.task, here)
+    yield from double_lines(here)
+    table = _split(seen, split, here[split])
+    yield from length_lines(seen, table)
+    yield from row_lines(seen, table, rows)
+    if seen.task.has("train"):
+        yield from batch_lines(seen)
+
+
+def _split(seen: View, name: str, examples: Sequence[Example]) -> Split:
+    return Split(name, examples, token_table(seen.task, name, seen.pieces, seen.max_length, examples))
+
+
+def data_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:
+    """Where the rows come from."""
+    yield task.name
+    for name, examples in here.items():
+        origin = task.origin(name)
+        more = "".join(f"  WARNING {text}" for text in (origin.part, origin.note) if text)
+        yield f"  {name}: {len(examples):,} rows from {origin.source}{more}"
+
+
+def label_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:
+    """How often each label stands in each split."""
+    yield "labels"
+    for name, examples in here.items():
+        known = [example.label for example in examples if example.label is not None]
+        if not known:
+            yield f"  {name}: hidden"
+        elif not task.labels:
+            numbers = np.asarray(known, dtype=float)
+            yield f"  {name}: from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3f}"
+        else:
+            counts = Counter(one for label in known for one in _several(label))
+            shares = (f"{label} {counts[label]:,} ({counts[label] / len(known):.1%})" for label in task.labels)
+            yield f"  {name}: " + "  ".join(shares)
+
+
+def _several(label: Label) -> tuple[Any, ...]:
+    return label if isinstance(label, tuple) else (label,)
+
+
+def double_lines(here: dict[str, Sequence[Example]]) -> Iterator[str]:
+    """Texts that stand twice, within a split and across."""
+    yield "doubles"
+    texts: dict[str, set[tuple[str, ...]]] = {}
+    for name, examples in here.items():
+        labels: dict[tuple[str, ...], list[Label]] = defaultdict(list)
+        for example in examples:
+            labels[example.texts].append(example.label)
+        texts[name] = set(labels)
+        again = [found for found in labels.values() if len(found) > 1]
+        unequal = sum(len(set(found)) > 1 for found in again)
+        yield f"  {name}: {len(again):,} texts stand more than once, {unequal:,} of them with different labels"
+    for name in texts:
+        if name != "train" and "train" in texts:
+            yield f"  train and {name} share {len(texts['train'] & texts[name]):,} texts"
+
+
+def length_lines(seen: View, split: Split) -> Iterator[str]:
+    """How long the sequences are, before anything is cut."""
+    lengths, sample = full_lengths(seen, split.examples), min(len(split.examples), SAMPLE)
+    of = f"{sample:,} rows drawn of {len(split.examples):,}" if sample < len(split.examples) else f"{sample:,} rows"
+    cut = int((lengths > seen.max_length).sum())
+    marks = {"shortest": lengths.min(), "median": np.median(lengths), "95 %": np.quantile(lengths, 0.95)}
+    spelled = ", ".join(f"{name} {value:.0f}" for name, value in marks.items())
+    yield f"lengths of {split.name} in tokens ({of}): {spelled}, longest {lengths.max()}"
+    yield f"  cut at max_length {seen.max_length}: {cut:,} ({cut / len(lengths):.1%})"
+    counts, edges = np.histogram(lengths, bins=min(10, max(1, int(lengths.max() - lengths.min()))))
+    for count, low, high in zip(counts, edges, edges[1:], strict=False):
+        yield f"  {low:6.0f} to {high:6.0f}  {'#' * round(BAR * count / counts.max()):{BAR}}  {count:,}"
+    unknown = seen.tokenizer.unk_token_id
+    if unknown is not None:
+        share = float(np.mean(np.asarray(split.table.ids) == unknown))
+        yield f"  unknown pieces ({seen.tokenizer.unk_token}): {share:.2%}"
+
+
+def full_lengths(seen: View, examples: Sequence[Example]) -> np.ndarray:
+    """Tokens of each sequence if nothing were cut; of a part of the rows where there are many."""
+    if len(examples) > SAMPLE:
+        examples = [examples[i] for i in draws.choose(0, "inspect", len(examples), SAMPLE)]
+    return np.asarray([len(row.ids) for row in seen.task.encode(examples, seen.pieces, 1 << 30)])
+
+
+def row_lines(seen: View, split: Split, rows: int) -> Iterator[str]:
+    """The first rows as the model reads them, special tokens included."""
+    table = split.table
+    yield f"rows of {split.name}"
+    for place in range(min(rows, len(table))):
+        ids = table.ids[table.starts[place] : table.starts[place + 1]]
+        example = split.examples[int(table.example[place])]
+        label = "hidden" if example.label is None else str(example.label)
+        target = ", ".join(f"{name} {values[place].tolist()}" for name, values in table.targets.items())
+        yield f"  id {example.id}  {label} ({target})  {len(ids)} tokens"
+        yield f"    {seen.tokenizer.decode(ids.tolist(), skip_special_tokens=False)}"
+
+
+def batch_lines(seen: View) -> Iterator[str]:
+    """How the first step lies in memory."""
+    config = seen.resolved.config
+    train, _, rows = training_data(seen.task, seen.entry, config, seen.pieces, seen.max_length)
+    cutter = Cutter(seen.layout, seen.form, config.train.token_budget, config.train.micro_batch)
+    seeds = config.seed
+    batches = Batches(seen.task.name, train.table, rows, config.train.batch_size, seeds.data, seeds.init, cutter)
+    micro = batches.at(0)
+    sizes = describe(micro)
+    total = steps_in_all(batches, config.train.epochs, config.train.max_steps)
+    yield f"first batch ({seen.layout}): {sizes['sequences']} sequences, {sizes['tokens']:,} tokens"
+    yield f"  {sizes['cells']:,} cells, {sizes['cells'] - sizes['tokens']:,} of them padding"
+    for number, batch in enumerate(micro, start=1):
+        shape = " × ".join(str(n) for n in batch.inputs["input_ids"].shape)
+        yield f"  micro-batch {number}: {len(batch)} sequences as {shape}"
+    yield f"  {len(rows):,} rows: {batches.steps_per_epoch:,} steps per epoch, {total:,} in all"

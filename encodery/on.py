@@ -1,0 +1,93 @@
+"""What a person means by `--on glue/rte:dev`: a task by its name, or the own task of a config or a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from encodery import config, yaml_reader
+from encodery.errors import UserError
+from encodery.rundir import RunDir
+from encodery.tasks import split_name
+from encodery.tasks.base import Task
+
+
+class Asked(NamedTuple):
+    """A split of a task."""
+
+    task: Task
+    split: str
+
+    @property
+    def key(self) -> str:
+        """`glue/rte:dev`."""
+        return f"{self.task.name}:{self.split}"
+
+
+def asked(text: str, data: str | None = None, runs: Sequence[RunDir] = (), *, allow_code: bool = False) -> list[Asked]:
+    """The splits meant by a word: one if it names one, else all dev splits that are here, else all test splits.
+
+    A name that is the task of one of the `runs` means that very task, with the options and files of the run; other
+    tasks are looked for in the run's data folder.
+    """
+    name, split = split_name(text)
+    own = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code)
+    task = own or named(name, data or _folder_of(runs))
+    return [Asked(task, one) for one in ([split] if split else default_splits(task))]
+
+
+def named(name: str, data: str | None = None) -> Task:
+    """A task that has a name, such as glue/rte."""
+    room, _, part = name.partition("/")
+    kind = config.find("tasks", room)
+    if "part" in kind.model_fields and not part:
+        raise UserError(f"{name}: give a part too, such as {room}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
+    if "part" not in kind.model_fields:
+        raise UserError(f"{name}: own files have no name; give the config or the run that names them")
+    try:
+        task = kind.model_validate({"part": part, "data": data})
+    except ValidationError as error:
+        raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
+    assert isinstance(task, Task)
+    return task
+
+
+def default_splits(task: Task) -> list[str]:
+    """What is meant when nobody names a split."""
+    here = [split for split in task.splits() if task.has(split)]
+    for begin in ("dev", "test"):
+        if found := [split for split in here if split.startswith(begin)]:
+            return found
+    raise UserError(f"{task.name}: neither dev nor test rows are here; it has {', '.join(here) or 'no rows at all'}")
+
+
+def _of_path(name: str, data: str | None, allow_code: bool) -> Task | None:
+    """The task of a config file or a run directory."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or (path / "config.yaml").is_file() or name.startswith("recipe:"):
+        return _only(config.load(name, _data(data), allow_code=allow_code), name)
+    return None
+
+
+def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bool) -> Task | None:
+    for run in runs:
+        if run.info().get("task") == name:
+            return _only(config.load(run.path, _data(data), allow_code=allow_code), str(run.path))
+    return None
+
+
+def _folder_of(runs: Sequence[RunDir]) -> str | None:
+    """The data folder that the runs were given."""
+    trees = (yaml_reader.read_text(run.config_text(), str(run.config)).tree for run in runs)
+    return next((tree["data"] for tree in trees if isinstance(tree, dict) and tree.get("data")), None)
+
+
+def _data(data: str | None) -> dict[str, object]:
+    return {} if data is None else {"data": data, "tasks": {"data": data}}
+
+
+def _only(resolved: config.Resolved, where: str) -> Task:
+    if len(resolved.tasks) != 1:
+        raise UserError(f"{where}: has {len(resolved.tasks)} tasks; give the name of one")
+    return resolved.tasks[0][0]

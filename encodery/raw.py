@@ -1,0 +1,148 @@
+"""Raw input of `predict`: texts from the command line, a file or stdin, and answers as rows of a file."""
+
+import csv
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.classifier import CHUNK, Classifier
+from encodery.errors import UserError
+from encodery.tasks.base import Example
+from encodery.tasks.readers import Sheet, need_columns, read, refuse
+from encodery.tasks.rows import Columns, to_examples
+
+Row = dict[str, Any]  # id, text, text2, prediction, probabilities
+SHOWN = 60  # characters of a text in a table
+
+
+def of_words(text: str, text2: str | None) -> list[Example]:
+    """One text or pair."""
+    return [Example("0", (text,) if text2 is None else (text, text2))]
+
+
+def of_file(
+    name: str, model: Classifier, columns: tuple[str | None, str | None], skip_bad_rows: bool = False
+) -> list[Example]:
+    """The texts of a file, or of stdin. Bad rows are named, all at once, unless they shall be skipped."""
+    data = sys.stdin.buffer.read() if name == "-" else None
+    if data is not None and not data.lstrip().startswith(b"{"):
+        return _of_lines(data, pairs=model.head.texts == 2)
+    sheet = read(Path(name)) if data is None else _of_json(data)
+    texts = _text_columns(model, columns, sheet)
+    need_columns(sheet, texts)
+    examples = to_examples(sheet, Columns(texts, id="id" if "id" in sheet.columns else None), lambda value: None)
+    if not skip_bad_rows:
+        refuse(sheet.bad)
+    if not examples:
+        raise UserError(f"{sheet.file}: has no rows that can be used")
+    return examples
+
+
+def _of_lines(data: bytes, pairs: bool) -> list[Example]:
+    examples = []
+    for number, raw in enumerate(data.splitlines(), start=1):
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"stdin, line {number}: is no valid UTF-8 at byte {error.start + 1}") from None
+        texts = tuple(line.split("\t")) if pairs else (line,)
+        if pairs and len(texts) != 2:
+            raise UserError(f"stdin, line {number}: two texts with one tab between them are needed")
+        examples.append(Example(str(number - 1), texts))
+    if not examples:
+        raise UserError("stdin: there is nothing to read")
+    return examples
+
+
+def _of_json(data: bytes) -> Sheet:
+    """The reader of files wants a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin.jsonl"
+        path.write_bytes(data)
+        sheet = read(path)
+    sheet.file, sheet.bad = "stdin", [replace(bad, file="stdin") for bad in sheet.bad]
+    return sheet
+
+
+def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
+    """As given, else as the model's own files called them, else text and text2."""
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+    first = given[0] or trained.get("text") or "text"
+    second = given[1] or trained.get("text2") or "text2"
+    pair = model.head.texts == 2 or (model.head.texts is None and (given[1] is not None or second in sheet.columns))
+    if given[1] and not pair:
+        raise UserError(f"--text2-column {given[1]}: this model reads single texts")
+    return (first, second) if pair else (first,)
+
+
+def answered(model: Classifier, examples: Sequence[Example], tick: Callable[[int], None]) -> Iterator[Row]:
+    """Rows in order, a chunk at a time."""
+    for begin in range(0, len(examples), CHUNK):
+        chunk = examples[begin : begin + CHUNK]
+        answers = model.answers(chunk, tick=tick)
+        for example in chunk:
+            texts = dict(zip(("text", "text2"), example.texts, strict=False))
+            yield {"id": example.id, **texts, **answers[example.id]}
+
+
+def writer(path: Path) -> Callable[[Iterable[Row]], None]:
+    """A function that writes rows to the file, whole or not at all; the ending of its name decides the form."""
+    delimiters = {".jsonl": "", ".csv": ",", ".tsv": "\t"}
+    if path.suffix not in delimiters:
+        raise UserError(f"{path}: answers are written to {', '.join(delimiters)} files")
+    if not path.resolve().parent.is_dir():
+        raise UserError(f"{path}: the folder {path.parent} does not exist")
+    delimiter = delimiters[path.suffix]
+
+    def write(rows: Iterable[Row]) -> None:
+        lines = _cells(rows, delimiter) if delimiter else (files.plain_json(row) + "\n" for row in rows)
+        with files.atomic(path) as stream:
+            stream.writelines(line.encode() for line in lines)
+
+    return write
+
+
+def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
+    """Comma- or tab-separated lines, a column p_<label> for each probability."""
+    for number, row in enumerate(rows):
+        chances = row.get("probabilities") or {}
+        flat = {key: value for key, value in row.items() if key != "probabilities"}
+        flat |= {f"p_{label}": chance for label, chance in chances.items()}
+        if number == 0:
+            yield _line(list(flat), delimiter)
+        yield _line([",".join(cell) if isinstance(cell, list) else cell for cell in flat.values()], delimiter)
+
+
+def _line(cells: list[Any], delimiter: str) -> str:
+    """In tsv there is no quoting: tabs and line ends inside a text become spaces."""
+    if delimiter == "\t":
+        return "\t".join(" ".join(str(cell).replace("\t", " ").splitlines()) for cell in cells) + "\n"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def show(rows: Iterable[Row], form: str) -> None:
+    """On stdout, for programs or for people."""
+    for row in rows:
+        print(files.plain_json(row) if form == "jsonl" else _for_people(row))
+
+
+def _for_people(row: Row) -> str:
+    said, chances = row["prediction"], row.get("probabilities") or {}
+    texts = " | ".join(_cut(row[key]) for key in ("text", "text2") if key in row)
+    if isinstance(said, float):
+        return f"{said:8.4f}  {texts}"
+    best = ", ".join(said) if isinstance(said, list) else said
+    order = sorted(chances.items(), key=lambda pair: -pair[1])
+    return f"{best or '(none)'}  {'  '.join(f'{label} {chance:.3f}' for label, chance in order)}  {texts}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"

@@ -1,0 +1,117 @@
+"""Prediction files: writing ours, reading anybody's, and scoring them."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.errors import UserError
+from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.readers import Row, Sheet, read, refuse, shown
+
+IDS = ("id", "index", "idx", "pairID", "pair_id")
+GUESSES = ("prediction", "pred", "label", "gold_label")
+SHOWN = 5  # ids that an error message shows
+
+
+def score_file(path: str | Path, task: Task, split: str) -> dict[str, float]:
+    """Scores of a prediction file on a split of a task."""
+    answers = read_predictions(path)
+    examples = task.examples(split)
+    _same_ids(str(path), answers, examples)
+    form = task.objective().get("form")
+    return task.score({id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}, examples)
+
+
+def read_predictions(path: str | Path) -> dict[str, Answer]:
+    """Answers by id: our jsonl, or any file with an id (or index) and a prediction column, as GLUE wants them."""
+    sheet = read(Path(path))
+    refuse(sheet.bad, advice="Correct them.")
+    id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
+    pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
+    twice = [id for id, count in Counter(id for id, _ in pairs).items() if count > 1]
+    if twice:
+        raise UserError(f"{path}: {_few(twice)} stand{'s' if len(twice) == 1 else ''} there more than once")
+    return dict(pairs)
+
+
+def write_predictions(path: str | Path, answers: Mapping[str, Answer]) -> None:
+    """One JSON object per line, {"id", "prediction", "probabilities"}; the file appears whole or not at all."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with files.atomic(Path(path)) as stream:
+        for id, answer in answers.items():
+            stream.write((json.dumps({"id": id, **answer}, ensure_ascii=False) + "\n").encode())
+
+
+def _column(sheet: Sheet, names: Sequence[str], what: str) -> str:
+    for name in names:
+        if name in sheet.columns:
+            return name
+    have = ", ".join(sheet.columns)
+    raise UserError(f"{sheet.file}: no column for {what} (called {' or '.join(names)}); there are {have}")
+
+
+def _id(sheet: Sheet, row: Row, column: str) -> str:
+    value = row.values.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": {shown(value)} is no id')
+    return str(value)
+
+
+def _answer(sheet: Sheet, row: Row, column: str) -> Answer:
+    if row.values.get(column) is None:
+        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": there is no prediction')
+    answer: dict[str, Any] = {"prediction": row.values[column]}
+    if isinstance(row.values.get("probabilities"), dict):
+        answer["probabilities"] = row.values["probabilities"]
+    return answer
+
+
+def _same_ids(file: str, answers: Mapping[str, Answer], examples: Iterable[Example]) -> None:
+    wanted = {e.id for e in examples}
+    missing, extra = [id for id in wanted if id not in answers], [id for id in answers if id not in wanted]
+    problems = [f"no prediction for {_few(missing)}"] if missing else []
+    problems += [f"predictions for {_few(extra)}, which the split does not have"] if extra else []
+    if problems:
+        raise UserError(f"{file}: {'; '.join(problems)}")
+
+
+def _few(ids: Sequence[str]) -> str:
+    """`3 ids (4, 7, 9)`, in the order of the numbers where they are numbers."""
+    first = sorted(ids, key=lambda id: (int(id) if id.isdecimal() else math.inf, id))[:SHOWN]
+    return f"{len(ids):,} id{'' if len(ids) == 1 else 's'} ({', '.join(first)}{', …' if len(ids) > SHOWN else ''})"
+
+
+def _legal(file: str, task: Task, form: str | None, id: str, answer: Answer) -> Answer:
+    """The answer with its prediction as the task has it: a label's name, a list of names, a number."""
+    guess = answer["prediction"]
+    if form == "regression":
+        return {**answer, "prediction": _number(file, id, guess)}
+    if form == "multilabel":
+        return {**answer, "prediction": [_label(file, task, id, one) for one in _list(guess)]}
+    return {**answer, "prediction": _label(file, task, id, guess)} if form == "single" else answer
+
+
+def _number(file: str, id: str, guess: Any) -> float:
+    try:
+        number = math.nan if isinstance(guess, bool) else float(guess)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no finite number")
+    return number
+
+
+def _list(guess: Any) -> list[Any]:
+    return guess if isinstance(guess, list) else [word.strip() for word in str(guess).split(",") if word.strip()]
+
+
+def _label(file: str, task: Task, id: str, guess: Any) -> str:
+    name = str(guess).lower() if isinstance(guess, bool) else str(guess)
+    if name not in task.labels:
+        legal = ", ".join(task.labels)
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no label of {task.name} ({legal})")
+    return name

@@ -1,0 +1,115 @@
+"""What every task must keep: each file of the room is found by itself, with all its parts and splits."""
+
+import json
+import os
+
+import pytest
+from task_pieces import Characters
+
+from encodery.tasks import task_classes
+from encodery.tasks.base import Example, Task
+from encodery.tasks.classify import Classification
+
+MOST = 300  # rows of a split that are encoded
+
+
+def table_entry(folder):
+    """The task that needs files of its own gets some."""
+    rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(20)]
+    path = folder / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"train": str(path)}
+
+
+CASES = [(name, part) for name, kind in task_classes().items() for part in (kind.parts or {"": ""})]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "/".join(filter(None, case)))
+def task(request, tmp_path_factory):
+    name, part = request.param
+    options = {"part": part} if part else table_entry(tmp_path_factory.mktemp("own")) if name == "table" else {}
+    return task_classes()[name].model_validate(options)
+
+
+def here(task: Task) -> list[str]:
+    """The splits whose rows can be read now; the hub is not asked."""
+    from_files = "revision" in type(task).model_fields
+    if from_files and not os.environ.get("ENCODERY_DATA"):
+        pytest.skip(f"{task.name} needs ENCODERY_DATA")
+    splits = [split for split in task.splits() if task.has(split)]
+    if not splits:
+        pytest.skip(f"no file of {task.name} is in ENCODERY_DATA")
+    return splits
+
+
+def test_it_names_itself_and_its_splits(task):
+    name = next(name for name, kind in task_classes().items() if isinstance(task, kind))
+    assert task.name.split("/")[0] == name
+    known = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
+    assert task.splits()
+    assert sorted(task.splits(), key=known.index) == list(task.splits())
+
+
+def test_its_objective_is_plain_data(task):
+    objective = task.objective()
+    assert json.loads(json.dumps(objective)) == objective
+    assert isinstance(objective["kind"], str)
+    assert type(task).model_validate(task.plain()).plain() == task.plain()
+
+
+def test_ids_are_unique_and_the_origin_fits(task):
+    for split in here(task):
+        examples = task.examples(split)
+        assert len({e.id for e in examples}) == len(examples) == task.origin(split).rows > 0
+        assert len(task.origin(split).digest) >= 16
+
+
+def test_a_second_task_of_the_same_options_gives_the_same_rows(task):
+    split = min(here(task), key=lambda split: task.origin(split).rows)
+    again = type(task).model_validate(task.plain())
+    assert again.origin(split) == task.origin(split)
+    assert again.examples(split) == task.examples(split)
+
+
+def test_labels_are_legal(task):
+    if not isinstance(task, Classification):
+        pytest.skip(f"{task.name} does not classify")
+    for split in here(task):
+        for example in task.examples(split):
+            assert example.label is not None or split.startswith("test")
+            assert legal(task, example)
+
+
+def legal(task: Classification, example: Example) -> bool:
+    if example.label is None:
+        return True
+    if task.answer_form == "regression":
+        return isinstance(example.label, float)
+    return set([example.label] if isinstance(example.label, str) else example.label) <= set(task.labels)
+
+
+@pytest.mark.parametrize("max_length", [8, 64])
+def test_encoding_gives_legal_lengths(task, max_length):
+    for split in here(task):
+        examples = task.examples(split)[:MOST]
+        features = list(task.encode(examples, Characters(), max_length))
+        assert {f.example for f in features} == set(range(len(examples)))
+        assert all(0 < len(f.ids) == len(f.types) <= max_length for f in features)
+        assert len({tuple(sorted(f.targets)) for f in features}) == 1
+
+
+def gold_logits(task: Classification, label):
+    if task.answer_form == "regression":
+        return [label / task.scale]
+    return [9.0 if name == label or (isinstance(label, tuple) and name in label) else -9.0 for name in task.labels]
+
+
+def test_gold_answers_are_perfect(task):
+    if not isinstance(task, Classification):
+        pytest.skip(f"{task.name} does not classify")
+    for split in here(task):
+        examples = [e for e in task.examples(split) if e.label is not None][: 10 * MOST]
+        if examples:
+            answers = task.decode({"id": e.id, "logits": gold_logits(task, e.label)} for e in examples)
+            assert json.loads(json.dumps(answers)) == answers
+            assert task.score(answers, examples)[task.main_metric] == pytest.approx(1.0)

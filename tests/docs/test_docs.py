@@ -1,0 +1,101 @@
+"""What the pages say can be done: commands parse, recipes exist, links resolve, configs are legal. Nothing is run."""
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, blocks, write_named
+
+from encodery import config, recipes
+from encodery.cli.parsing import Parser, split
+from encodery.cli.verbs import VERBS
+
+VERB = {verb.name: verb for verb in VERBS}
+SHORT = [page.relative_to(ROOT).as_posix() for page in PAGES]
+SOME_RUN = {"model": "some-encoder", "tasks": "glue/rte"}
+
+
+def in_shell(page: Path) -> list[str]:
+    """`encodery …` lines of shell blocks, joined over `\\`."""
+    shell = "\n".join(block.text for block in blocks(page) if block.language in ("bash", "sh", "shell"))
+    lines = shell.replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip().startswith("encodery ")]
+
+
+def in_text(page: Path) -> list[str]:
+    """Commands in the running text; there a verb alone is a mention."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`(encodery [^`\n]+)`", text)
+
+
+MENTIONS = [(page, line) for page in PAGES for line in in_text(page)]
+EVERY = [(page, line) for page in PAGES for line in in_shell(page)] + MENTIONS
+
+
+@pytest.mark.parametrize(("page", "line"), EVERY, ids=[f"{p.name}: {line}" for p, line in EVERY])
+def test_commands_parse(page: Path, line: str) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    if words[0].startswith("-") or words[0].isupper():  # --help, --version, `encodery VERB …`
+        return
+    assert words[0] in VERB, f"{page.name}: there is no verb {words[0]}"
+    verb = VERB[words[0]]
+    module = import_module(verb.module)
+    parser = Parser(f"encodery {verb.name}", "")
+    module.arguments(parser)
+    if "--help" in words or (len(words) == 1 and (page, line) in MENTIONS):
+        return
+    known, rest = split(parser, words[1:]) if verb.overrides else (words[1:], [])
+    args = parser.parse_args(known)
+    if verb.overrides:
+        check_settings(getattr(args, "config", None), rest)
+
+
+def check_settings(source: str | None, overrides: list[str]) -> None:
+    """The settings are legal: with the recipe, alone, or on top of some run where a file is named."""
+    if source and source.startswith("recipe:"):
+        config.load(source, overrides)
+    elif source is None and any(word.lstrip("-").startswith("model") for word in overrides):
+        config.load(None, overrides)
+    else:
+        config.load(SOME_RUN, overrides)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=SHORT)
+def test_recipes_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"recipe:([a-z0-9_][a-z0-9._/-]*[a-z0-9])", page.read_text(encoding="utf-8")):
+        recipes.path(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=SHORT)
+def test_relative_links_resolve(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        path = (page.parent / file) if file else page
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a forge makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=SHORT)
+def test_yaml_blocks_are_legal_configs(page: Path, tmp_path: Path) -> None:
+    written = write_named(page, tmp_path)
+    for number, block in enumerate(blocks(page, "yaml")):
+        path = tmp_path / (block.name or f"block-{number}.yaml")
+        if path not in written:
+            path.write_text(block.text, encoding="utf-8")
+        config.load(path)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200

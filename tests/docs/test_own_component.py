@@ -1,0 +1,63 @@
+"""The page "your own task, method, objective in one file" tells the truth: its files train."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pages import ROOT, blocks, write_named
+
+from encodery import config
+from encodery.errors import UserError
+
+PAGE = ROOT / "docs" / "own-component.md"
+CONFIGS = [block.name for block in blocks(PAGE, "yaml") if block.name]
+FEW = ["train.max_steps=3", "train.batch_size=8", "train.evaluate=end", "device=cpu"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page's files, in an empty folder that is not the one where the command runs."""
+    monkeypatch.setenv("ENCODERY_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "files"
+    place.mkdir()
+    write_named(PAGE, place)
+    return place
+
+
+def test_the_page_has_a_task_a_method_and_an_objective() -> None:
+    assert CONFIGS == ["larger.yaml", "agree.yaml", "focal.yaml"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_files_of_the_page_train(name: str, folder: Path) -> None:
+    from encodery.run import train_run
+
+    resolved = config.load(folder / name, FEW)
+    run = train_run(resolved, folder / "run")
+    assert run.is_done
+    assert set(run.read_scores()["scores"]) == {"own/larger:dev"}
+    kept = json.loads((run.path / "code" / "files.json").read_text())
+    assert set(kept) == {"larger.py"} | ({name.replace("yaml", "py")} if name != "larger.yaml" else set())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_own_code_is_part_of_the_run_s_identity(name: str, folder: Path) -> None:
+    before = config.identity(config.load(folder / name), {})
+    source = folder / name.replace("yaml", "py")
+    source.write_text(source.read_text() + "\n# changed\n")
+    assert config.identity(config.load(folder / name), {}) != before
+
+
+def test_a_wrong_key_of_an_own_component_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"weigth.*did you mean weight"):
+        config.load(folder / "agree.yaml", ["method.weigth=1"])
+
+
+def test_a_card_alone_runs_no_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from encodery.build import make_objective
+
+    monkeypatch.chdir(folder)
+    (folder / "evil.py").write_text("raise SystemExit('this file was run')\n")
+    with pytest.raises(UserError, match="allow-code"):
+        make_objective({"kind": "evil.py:Evil", "labels": ["a", "b"]})

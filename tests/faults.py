@@ -1,0 +1,75 @@
+"""Faults for tests: a process that dies, or a call to the system that fails, at every place where one can."""
+
+import errno
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+WRITES = {"write", "pwrite", "fsync", "rename", "mkdir"}
+CALLS = WRITES | {"open", "unlink", "rmdir", "close", "truncate", "ftruncate"}
+
+
+@contextmanager
+def at_call(number: int, act: Callable[[], None], calls: Collection[str] = WRITES) -> Iterator[None]:
+    """Act instead of the n-th of these calls to the system (from 0) that is made inside the block."""
+    counter = itertools.count()
+
+    def watch(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ in calls and next(counter) == number:
+            sys.setprofile(None)
+            act()
+
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def dies_at(number: int, action: Callable[[], object]) -> bool:
+    """Do it in a process that is gone at its n-th call, without any clean-up; False if it never made that many."""
+
+    def work() -> None:
+        with at_call(number, lambda: os._exit(77), CALLS):
+            action()
+
+    code = in_child(work)
+    assert code in (0, 77), code
+    return code == 77
+
+
+def in_child(action: Callable[[], object]) -> int:
+    """Do it in a forked process and wait; its exit code, negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(start_child(action), 0)[1])
+
+
+def start_child(action: Callable[[], object]) -> int:
+    """Start doing it in a forked process; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return pid
+
+
+def fail_with(number: int) -> Callable[[], None]:
+    """An act for `at_call`: the error of that number."""
+
+    def act() -> None:
+        raise OSError(number, os.strerror(number))
+
+    return act
+
+
+disk_full = fail_with(errno.ENOSPC)

@@ -1,0 +1,249 @@
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from task_pieces import Characters
+
+from encodery.errors import UserError
+from encodery.tasks.table import Table
+
+
+def jsonl(folder, name, rows):
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+def table(folder, **options):
+    return Table.model_validate({"root": str(folder), **options})
+
+
+def many(n=20, labels="ab"):
+    return [{"text": f"t{i}", "label": labels[i % len(labels)]} for i in range(n)]
+
+
+def test_single_texts_with_an_automatic_dev_split(tmp_path):
+    task = table(tmp_path, train=jsonl(tmp_path, "reviews.jsonl", many(40)))
+    assert task.name == "table/reviews"
+    assert task.labels == ("a", "b")
+    assert task.splits() == ("train", "dev")
+    train, dev = task.examples("train"), task.examples("dev")
+    assert len(train) == 36
+    assert sorted(e.label for e in dev) == ["a", "a", "b", "b"]
+    assert sorted([*train, *dev], key=lambda e: int(e.id)) == [
+        *sorted([*train, *dev], key=lambda e: int(e.texts[0][1:]))
+    ]
+    assert "set aside" in task.origin("dev").note
+    assert task.origin("train").digest != task.origin("dev").digest
+
+
+def test_the_split_depends_on_the_seed_alone(tmp_path):
+    jsonl(tmp_path, "a.jsonl", many(100))
+    ids = [[e.id for e in table(tmp_path, train="a.jsonl", split_seed=s).examples("dev")] for s in (0, 0, 1)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_groups_stay_together(tmp_path):
+    rows = [row | {"author": i // 5} for i, row in enumerate(many(100))]
+    task = table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows), group="author", dev_fraction=0.2)
+    train, dev = ({e.group for e in task.examples(split)} for split in ("train", "dev"))
+    assert not train & dev
+    assert len(task.examples("dev")) == 20
+
+
+@given(st.lists(st.sampled_from("aaaaaab"), min_size=20, max_size=200), st.sampled_from([0.05, 0.1, 0.3, 0.5]))
+@settings(max_examples=40)
+def test_every_label_gives_its_share(tmp_path_factory, labels, fraction):
+    folder = tmp_path_factory.mktemp("t")
+    rows = [{"text": "x", "label": label} for label in [*labels, "b"]]
+    task = table(folder, train=jsonl(folder, "a.jsonl", rows), dev_fraction=fraction)
+    if set(labels) == {"b"}:
+        return
+    for label in "ab":
+        here = sum(e.label == label for e in task.examples("dev"))
+        assert abs(here - fraction * sum(row["label"] == label for row in rows)) <= 1
+    assert len(task.examples("dev")) + len(task.examples("train")) == len(rows)
+
+
+def test_too_few_rows_to_set_aside(tmp_path):
+    with pytest.raises(UserError, match="too few"):
+        table(tmp_path, train=jsonl(tmp_path, "a.jsonl", many(3))).examples("dev")
+
+
+def test_pairs_from_csv_with_own_column_names(tmp_path):
+    (tmp_path / "a.csv").write_text('q,a,good,key\n"one, two",5" disk,yes,k1\n"say ""hi""",N/A,no,k2\n')
+    (tmp_path / "t.csv").write_text("q,a,key\nnull,x,k3\n")
+    task = table(
+        tmp_path, form="pair", train="a.csv", dev="a.csv", test="t.csv", text="q", text2="a", label="good", id="key"
+    )
+    assert [(e.id, e.texts, e.label) for e in task.examples("train")] == [
+        ("k1", ("one, two", '5" disk'), "yes"),
+        ("k2", ('say "hi"', "N/A"), "no"),
+    ]
+    assert task.examples("test")[0].texts == ("null", "x")
+    assert task.examples("test")[0].label is None
+    assert task.labels == ("no", "yes")
+    assert [f.targets["label"] for f in task.encode(task.examples("train"), Characters(), 12)] == [1, 0]
+
+
+def test_numbers_as_labels_keep_their_order(tmp_path):
+    rows = [{"text": "x", "label": i % 12} for i in range(48)]
+    assert table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows)).labels == tuple(map(str, range(12)))
+
+
+def test_labels_may_be_given(tmp_path):
+    jsonl(tmp_path, "a.jsonl", many(20))
+    task = table(tmp_path, train="a.jsonl", labels=["b", "c", "a"], name="mine")
+    assert task.labels == ("b", "c", "a")
+    assert task.name == "table/mine"
+    assert Table.model_validate(task.plain()).plain() == task.plain()
+    with pytest.raises(UserError, match='"b" is no label of this task'):
+        table(tmp_path, train="a.jsonl", labels=["a", "c"]).examples("train")
+
+
+def test_multilabel(tmp_path):
+    rows = [{"text": f"t{i}", "label": names} for i, names in enumerate([["b"], ["a", "b"], [], ["c"]] * 5)]
+    task = table(tmp_path, form="multilabel", train=jsonl(tmp_path, "a.jsonl", rows))
+    assert task.labels == ("a", "b", "c")
+    assert task.objective() == {"kind": "classification", "form": "multilabel", "labels": ["a", "b", "c"]}
+    examples = sorted(task.examples("train"), key=lambda e: int(e.id))
+    targets = {
+        e.label: f.targets["label"] for e, f in zip(examples, task.encode(examples, Characters(), 9), strict=True)
+    }
+    assert targets[("a", "b")] == [1.0, 1.0, 0.0]
+    assert targets[()] == [0.0, 0.0, 0.0]
+    found = task.decode([{"id": "0", "logits": [3.0, -1.0, 0.5]}])["0"]
+    assert found["prediction"] == ["a", "c"]
+    assert found["probabilities"]["b"] == pytest.approx(1 / (1 + math.e))
+    gold = {e.id: {"prediction": list(e.label)} for e in examples}
+    assert task.score(gold, examples) == {"micro_f1": 1.0, "macro_f1": 1.0, "subset_accuracy": 1.0}
+    assert task.main_metric == "micro_f1"
+
+
+@pytest.mark.parametrize(("separator", "cell"), [(None, '"red, blue"'), ("|", "red|blue"), (" ", "red blue")])
+def test_multilabel_in_csv(tmp_path, separator, cell):
+    (tmp_path / "a.csv").write_text(f"text,label\nx,{cell}\ny,\nz,red\n")
+    task = table(tmp_path, form="multilabel", train="a.csv", dev="a.csv", label_separator=separator)
+    assert [e.label for e in task.examples("train")] == [("red", "blue"), (), ("red",)]
+
+
+def test_regression(tmp_path):
+    rows = [{"text": f"t{i}", "label": i / 2} for i in range(40)]
+    task = table(tmp_path, form="regression", train=jsonl(tmp_path, "a.jsonl", rows))
+    assert task.labels == ()
+    dev = task.examples("dev")
+    assert len(dev) == 4
+    assert max(e.label for e in dev) - min(e.label for e in dev) > 10
+    assert task.score({e.id: {"prediction": e.label} for e in dev}, dev)["spearman"] == 1.0
+    assert task.objective() == {"kind": "classification", "form": "regression", "labels": []}
+
+
+FAULTS = [
+    ({"text": 3, "label": "a"}, "text", "3 is no text"),
+    ({"text": None, "label": "a"}, "text", "null is no text"),
+    ({"text": ["x"], "label": "a"}, "text", "is no text"),
+    ({"label": "a"}, "text", "is missing"),
+    ({"text": "\ud800", "label": "a"}, "text", "half a character"),
+    ({"text": "x"}, "label", "there is no label"),
+    ({"text": "x", "label": None}, "label", "there is no label"),
+    ({"text": "x", "label": ""}, "label", "there is no label"),
+    ({"text": "x", "label": 1.5}, "label", "is no label"),
+    ({"text": "x", "label": {"a": 1}}, "label", "is no label"),
+]
+
+
+@pytest.mark.parametrize(("row", "column", "why"), FAULTS)
+def test_R11_every_fault_is_named_by_file_line_and_column(tmp_path, row, column, why):
+    jsonl(tmp_path, "a.jsonl", [*many(20), row, *many(2)])
+    with pytest.raises(UserError) as error:
+        table(tmp_path, train="a.jsonl").examples("train")
+    assert f'a.jsonl, line 21, column "{column}": ' in str(error.value)
+    assert why in str(error.value)
+    assert str(error.value).startswith("1 bad row:")
+    assert error.value.exit_code == 2
+
+
+def test_R11_bad_rows_of_all_files_at_once_and_skipping_them(tmp_path):
+    jsonl(tmp_path, "a.jsonl", [*many(20), *(fault for fault, _, _ in FAULTS)])
+    jsonl(tmp_path, "d.jsonl", [{"text": "x", "label": "new"}, {"text": "x", "label": "a"}])
+    options = {"train": "a.jsonl", "dev": "d.jsonl"}
+    with pytest.raises(UserError) as error:
+        print(table(tmp_path, **options).labels)
+    assert str(error.value).startswith("11 bad rows:")
+    assert 'd.jsonl, line 1, column "label": "new" is no label of this task' in str(error.value)
+    task = table(tmp_path, **options, skip_bad_rows=True)
+    assert len(task.examples("train")) == 20
+    assert len(task.bad_rows("train")) == 10
+    assert json.loads(task.bad_rows("dev")[0].raw) == {"text": "x", "label": "new"}
+    assert task.origin("train").note == "10 bad rows skipped"
+    assert task.labels == ("a", "b")
+
+
+def test_R11_ids_must_be_unique_and_present(tmp_path):
+    rows = [{"text": "x", "label": "a", "id": key} for key in ("1", 1, None, "", "3")]
+    with pytest.raises(UserError) as error:
+        table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows), id="id").examples("train")
+    for words in ('line 2, column "id": the id "1" occurs twice, first in 1', 'line 3, column "id"', "line 4"):
+        assert words in str(error.value)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "1_0", "one", "1,5", "0x1"])
+def test_R11_numbers_that_are_none(tmp_path, cell):
+    (tmp_path / "a.tsv").write_text(f"text\tlabel\nx\t{cell}\ny\t-1.5e1\n")
+    with pytest.raises(UserError, match=r'line 2, column "label": .* is no finite number'):
+        table(tmp_path, form="regression", train="a.tsv", dev="a.tsv").examples("train")
+
+
+@pytest.mark.parametrize("value", [["a", "a"], [""], [None], "a", 3, {"a": 1}])
+def test_R11_lists_of_labels_that_are_none(tmp_path, value):
+    rows = [{"text": "x", "label": ["a"]}, {"text": "y", "label": value}]
+    with pytest.raises(UserError, match='line 2, column "label"'):
+        table(tmp_path, form="multilabel", train=jsonl(tmp_path, "a.jsonl", rows), dev="a.jsonl").examples("train")
+
+
+def test_a_missing_column_names_what_there_is_and_the_nearest(tmp_path):
+    jsonl(tmp_path, "a.jsonl", [{"sentence": "x", "lable": "a"}])
+    with pytest.raises(UserError, match=r'no column "label" \(did you mean "lable"\?\); it has sentence, lable'):
+        table(tmp_path, train="a.jsonl", text="sentence").examples("train")
+    with pytest.raises(UserError, match='no column "text"; it has sentence, lable'):
+        table(tmp_path, train="a.jsonl").examples("train")
+
+
+def test_one_label_is_no_task(tmp_path):
+    with pytest.raises(UserError, match='only "a"'):
+        table(tmp_path, train=jsonl(tmp_path, "a.jsonl", many(20, "a"))).examples("train")
+
+
+def test_a_file_that_is_not_here_matters_only_when_asked_for(tmp_path):
+    jsonl(tmp_path, "t.jsonl", [{"text": "x"}])
+    task = table(tmp_path, train="gone.jsonl", test="t.jsonl", labels=["a", "b"])
+    assert len(task.examples("test")) == 1
+    with pytest.raises(UserError, match=r"gone\.jsonl, does not exist"):
+        task.examples("train")
+    with pytest.raises(UserError, match='has no split "dev_mismatched"'):
+        task.examples("dev_mismatched")
+
+
+def test_parquet_lists_and_nulls(tmp_path):
+    pq.write_table(pa.table({"text": ["x", "y"], "label": [["a"], None], "rest": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match='row 2, column "label": there is no label'):
+        table(tmp_path, form="multilabel", train="a.parquet", dev="a.parquet").examples("train")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "needs a file"),
+        ({"train": "a.csv", "form": "pair"}, "needs text2"),
+        ({"train": "a.csv", "text2": "b"}, "so the form is pair"),
+        ({"train": "a.csv", "form": "regression", "labels": ["a"]}, "has no labels"),
+        ({"train": "a.csv", "name": "../x"}, "name"),
+        ({"train": "a.csv", "colour": 1}, "colour"),
+    ],
+)
+def test_options_that_do_not_fit(options, words):
+    with pytest.raises(ValueError, match=words):
+        Table.model_validate(options)
