@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 import torch
+<<<<<<< HEAD
 from encodery.train import StepReport
 from helpers import metrics_of, resolve, run, settings, weights_of
+=======
+>>>>>>> core
 
-from encodery import build, checkpoint, every, predict, train
+from encodery import build, checkpoint, every, loop, predict
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.every import Every
+from encodery.loop import StepReport
 from encodery.models.model import Model
 from encodery.rundir import RunDir
 from encodery.session import Session
+<<<<<<< HEAD
+=======
+from tests.helpers import metrics_of, resolve, run, settings, weights_of
+>>>>>>> core
 
 
 def evaluations(folder: RunDir) -> list[int]:
@@ -189,7 +197,7 @@ def test_patience_stops_early_and_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_cannot_be_done_at_the_end_is_refused_at_the_start(
     tmp_path: Path, change: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "gradient", lambda *_: pytest.fail("a step was taken"))
+    monkeypatch.setattr(loop, "gradient", lambda *_: pytest.fail("a step was taken"))
     with pytest.raises(UserError, match=said):
         run(settings(tmp_path, **change), tmp_path / "run")
 
@@ -314,7 +322,7 @@ def test_lora_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gradient = train.gradient
+    gradient = loop.gradient
 
     def broken(model: Model, method: Any, batches: Any, state: Any, reduction: str) -> Any:
         found = gradient(model, method, batches, state, reduction)
@@ -322,7 +330,7 @@ def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypat
             next(p for p in model.parameters() if p.grad is not None).grad.fill_(math.nan)  # type: ignore[union-attr]
         return found
 
-    monkeypatch.setattr(train, "gradient", broken)
+    monkeypatch.setattr(loop, "gradient", broken)
     with pytest.raises(RunFailed, match=r"step 8: the gradient norm is not finite; task table/train, examples \d+"):
         run(settings(tmp_path, train={"save": "1 step"}), tmp_path / "run")
     found, skipped = checkpoint.latest(tmp_path / "run" / "checkpoints")

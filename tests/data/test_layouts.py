@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers import cutter_for, random_table, small_encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encodery.data.batches import Cutter, InputForm
 from encodery.data.layouts import Packed, Rows, attention_groups, fill_cuts, groups_of, row_cuts
+from tests.helpers import cutter_for, random_table, small_encoder
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=24)
 FORM = InputForm(types=True, pad_id=1, first_position=2)

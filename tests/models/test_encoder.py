@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import KINDS, cutter_for, random_table, save_tokenizer, small_config, small_encoder, small_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -19,6 +18,7 @@ from encodery.models import hub, lora
 from encodery.models.encoder import freeze, load_encoder, new_encoder
 from encodery.models.tokenizer import load_tokenizer
 from encodery.schema import Lora, ModelOptions, NewModel, OptimOptions
+from tests.helpers import KINDS, cutter_for, random_table, save_tokenizer, small_config, small_encoder, small_model
 
 ANY = ModelOptions(name="x")
 

@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+<<<<<<< HEAD
 from helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
+=======
+>>>>>>> core
 
 from encodery.data.batches import Batch
 from encodery.data.layouts import Group, groups_of
@@ -15,6 +18,7 @@ from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
 from encodery.models import packed, prove
 from encodery.models.encoder import Encoder
+from tests.helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
 
 PACKED = sorted(packed.PROVEN)
 LENGTHS = [60, 58, 50, 40, 23, 17, 9, 9, 9, 5, 5, 2, 1]  # longer than ModernBERT's window, equal ones, one token

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import KINDS, cutter_for, random_table, small_encoder, small_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.model import Model
 from encodery.objectives.classification import HIDDEN, Classification
+from tests.helpers import KINDS, cutter_for, random_table, small_encoder, small_model
 
 LABELS = ["a", "b", "c"]
 WEIGHTS = [0.5, 2.0, 1.25]
@@ -219,7 +219,11 @@ def test_an_unused_pooler_is_taken_out(head: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stock_heads_are_initialised_whole_and_by_the_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+<<<<<<< HEAD
     """Weights are made on the meta device: whatever the initialisation forgets stays as it lies in memory."""
+=======
+    """Weights are made on the meta device first: what the initialisation forgets would stay as it lies in memory."""
+>>>>>>> core
     plain = torch.nn.Module.to_empty
 
     def poisoned(module: torch.nn.Module, **options: Any) -> torch.nn.Module:

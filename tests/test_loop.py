@@ -7,18 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+<<<<<<< HEAD:tests/test_train.py
 from encodery.train import LossScale, StepReport, TrainState, count, steps_in_all
 from helpers import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
+=======
+>>>>>>> core:tests/test_loop.py
 from transformers import BertForSequenceClassification, get_linear_schedule_with_warmup
 
-from encodery import optim, train
+from encodery import loop, optim
 from encodery.data.batches import Batches
 from encodery.errors import RunFailed, UserError
+from encodery.loop import LossScale, StepReport, TrainState, count, steps_in_all
 from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
 from encodery.models.model import Model
 from encodery.optim import Optimizer, Param
 from encodery.schema import OptimOptions
+<<<<<<< HEAD:tests/test_train.py
+=======
+from tests.helpers import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
+>>>>>>> core:tests/test_loop.py
 
 LENGTHS = np.random.default_rng(5).integers(2, 20, 64).tolist()
 WEIGHTS = [0.5, 2.0, 1.25]
@@ -43,21 +51,21 @@ def optimizer_of(model: Model, **options: Any) -> Optimizer:
     return Optimizer([*named, *heads], OptimOptions(**{"lr": 1e-3, "warmup": 0.0, **options}), model.encoder.layers)
 
 
-def loop(model: Model, batches: Batches, steps: int, state: TrainState | None = None, **more: Any) -> list[StepReport]:
+def take(model: Model, batches: Batches, steps: int, state: TrainState | None = None, **more: Any) -> list[StepReport]:
     """Some steps of the loop, with options of the optimiser and of the loop."""
     clip, reduction = more.pop("clip_norm", 1.0), more.pop("reduction", "mean")
     method = more.pop("method", Plain())
     optimizer = more.pop("optimizer", None) or optimizer_of(model, **more)
     state = state or TrainState(steps, budget=batches.cutter.budget)
     factor = optim.schedule(optimizer.options, steps)
-    return list(train.train(model, method, batches, optimizer, factor, state, clip, reduction))
+    return list(loop.train(model, method, batches, optimizer, factor, state, clip, reduction))
 
 
 def gradient(model: Model, batches: Batches, reduction: str = "mean") -> tuple[dict[str, torch.Tensor], float, int]:
     """Gradient of step 0, its loss, and the number of micro-batches."""
     model.zero_grad(set_to_none=True)
     state = TrainState(1, budget=batches.cutter.budget)
-    micro, counts, terms = train.gradient(model, Plain(), batches, state, reduction)
+    micro, counts, terms = loop.gradient(model, Plain(), batches, state, reduction)
     return gradients(model), float(terms["t", "loss"]) / counts["t", "loss"], len(micro)
 
 
@@ -108,7 +116,7 @@ def test_a_step_whose_labels_are_all_hidden_moves_nothing() -> None:
     model, batches = parts()
     batches.table.targets["label"] = np.full(64, -100)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    (report,) = loop(model, batches, 1, weight_decay=0.0)
+    (report,) = take(model, batches, 1, weight_decay=0.0)
     assert (report.loss, report.norm) == (0.0, 0.0)
     assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
 
@@ -120,7 +128,7 @@ def test_R14_weights_agree_after_20_steps_of_adamw(cut: dict[str, Any]) -> None:
     weights = []
     for options in ({}, cut):
         model, batches = parts(**options)
-        loop(model, batches, 20, eps=1e-6)
+        take(model, batches, 20, eps=1e-6)
         weights.append({n: p.detach() for n, p in model.named_parameters()})
     assert furthest(*weights) < 5e-6
 
@@ -129,7 +137,7 @@ def test_R14_float64_weights_agree_after_20_steps() -> None:
     weights = []
     for options in ({}, {"most": 8}):
         model, batches = parts(double=True, **options)
-        loop(model, batches, 20, eps=1e-6)
+        take(model, batches, 20, eps=1e-6)
         weights.append({n: p.detach() for n, p in model.named_parameters()})
     assert furthest(*weights) < 1e-12
 
@@ -140,23 +148,23 @@ def test_R14_equal_layouts_give_equal_bits_with_dropout(layout: str) -> None:
     for _ in range(2):
         model, batches = parts(layout, dropout=0.1, budget=200)
         torch.manual_seed(len(found))  # whatever happened before must not matter
-        found.append(([r.loss for r in loop(model, batches, 6)], model.state_dict()))
+        found.append(([r.loss for r in take(model, batches, 6)], model.state_dict()))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(found[0][1][n], found[1][1][n]) for n in found[0][1])
 
 
 def test_R4_going_on_in_the_middle_of_an_epoch_gives_the_same_bits() -> None:
     model, batches = parts(dropout=0.1, budget=200, lengths=LENGTHS * 2)  # 4 steps an epoch
-    straight = loop(model, batches, 10)
+    straight = take(model, batches, 10)
     first, batches = parts(dropout=0.1, budget=200, lengths=LENGTHS * 2)
     optimizer, state = optimizer_of(first), TrainState(10, budget=200)
-    steps = train.train(first, Plain(), batches, optimizer, optim.schedule(optimizer.options, 10), state)
+    steps = loop.train(first, Plain(), batches, optimizer, optim.schedule(optimizer.options, 10), state)
     begun = list(itertools.islice(steps, 6))
     second, batches = parts(dropout=0.1, budget=200, lengths=LENGTHS * 2)
     second.load_state_dict(first.state_dict())
     other = optimizer_of(second)
     other.load(optimizer.tensors(), optimizer.state())
-    rest = loop(second, batches, 10, TrainState.read(state.plain()), optimizer=other)
+    rest = take(second, batches, 10, TrainState.read(state.plain()), optimizer=other)
     assert [r.loss for r in [*begun, *rest]] == [r.loss for r in straight]
     assert all(torch.equal(p, dict(model.named_parameters())[n]) for n, p in second.named_parameters())
 
@@ -186,7 +194,7 @@ def test_five_steps_equal_a_loop_written_by_hand_over_transformers() -> None:
         schedule.step()
         adam.zero_grad()
         losses.append(float(loss))
-    ours = loop(model, batches, 5, warmup=2)
+    ours = take(model, batches, 5, warmup=2)
     assert [r.loss for r in ours] == pytest.approx(losses, abs=1e-6)
     mine = {f"bert.{n}": p.detach() for n, p in model.encoder.net.named_parameters()}
     mine |= {n: p.detach() for n, p in model.question("t").head.named_parameters()}
@@ -211,7 +219,7 @@ def test_R6_what_is_not_finite_stops_before_the_weights_are_touched(what: str, n
     model, batches = parts(budget=200)
     state = TrainState(9, budget=200)
     optimizer = optimizer_of(model)
-    steps = train.train(model, Plain(), batches, optimizer, optim.schedule(optimizer.options, 9), state)
+    steps = loop.train(model, Plain(), batches, optimizer, optim.schedule(optimizer.options, 9), state)
     next(steps)
     before = {n: t.detach().clone() for n, t in [*model.state_dict().items(), *optimizer.tensors().items()]}
     poison(model, what)
@@ -235,7 +243,7 @@ def test_R6_where_single_examples_are_to_blame_only_they_are_named() -> None:
         "loss": inner(outputs, batch)["loss"] * (math.nan if guilty & set(batch.ids.tolist()) else 1)
     }
     with pytest.raises(RunFailed) as caught:
-        loop(model, batches, 1)
+        take(model, batches, 1)
     said = str(caught.value).partition("examples ")[2].partition(". ")[0].split(", ")
     assert set(said) == {f"row-{row}" for row in guilty}
 
@@ -274,7 +282,7 @@ def test_R6_under_fp16_an_overflow_skips_the_step_and_is_counted() -> None:
     overflowing(model, [False, True, False])
     state = TrainState(3, budget=1 << 30, scaler=LossScale(1024.0))
     optimizer = optimizer_of(model)
-    steps = train.train(model, Plain(), batches, optimizer, lambda _: 1.0, state)
+    steps = loop.train(model, Plain(), batches, optimizer, lambda _: 1.0, state)
     assert not next(steps).skipped
     before = {n: t.detach().clone() for n, t in model.state_dict().items()}
     assert next(steps).skipped
@@ -292,7 +300,7 @@ def test_R6_twenty_overflows_in_a_row_stop_the_run() -> None:
     state = TrainState(99, budget=1 << 30, scaler=LossScale())
     before = {n: t.detach().clone() for n, t in model.state_dict().items()}
     with pytest.raises(RunFailed, match=r"step 20: 20 fp16 overflows in a row"):
-        loop(model, batches, 99, state)
+        take(model, batches, 99, state)
     assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
 
 
@@ -301,7 +309,7 @@ def test_the_scale_leaves_no_trace_in_the_gradient() -> None:
     weights = []
     for scaler in (None, LossScale(4096.0)):
         model, batches = parts(double=True)
-        reports = loop(model, batches, 4, TrainState(4, budget=1 << 30, scaler=scaler), clip_norm=0.05)
+        reports = take(model, batches, 4, TrainState(4, budget=1 << 30, scaler=scaler), clip_norm=0.05)
         weights.append(({n: p.detach() for n, p in model.named_parameters()}, [r.norm for r in reports]))
     assert weights[0][1] == pytest.approx(weights[1][1], rel=1e-9)
     assert furthest(weights[0][0], weights[1][0]) < 1e-9
@@ -312,12 +320,12 @@ def test_half_precision_trains_on_a_cpu(dtype: torch.dtype) -> None:
     model, batches = parts(lengths=LENGTHS[:16])
     model.autocast_to = dtype
     scaler = LossScale() if dtype == torch.float16 else None
-    reports = loop(model, batches, 12, TrainState(12, budget=1 << 30, scaler=scaler), lr=5e-3)
+    reports = take(model, batches, 12, TrainState(12, budget=1 << 30, scaler=scaler), lr=5e-3)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     losses = [r.loss for r in reports if not r.skipped]
     assert losses[-1] < losses[0] - 0.05
     exact, batches = parts(lengths=LENGTHS[:16])
-    wanted = loop(exact, batches, 1)[0]
+    wanted = take(exact, batches, 1)[0]
     assert losses[0] == pytest.approx(wanted.loss, rel=0.02)
 
 
@@ -347,7 +355,7 @@ def test_a_device_out_of_memory_gets_smaller_parts_and_the_same_gradient(
 
     monkeypatch.setattr(Model, "forward", tight)
     state = TrainState(1, budget=1 << 30)
-    micro, _, _ = train.gradient(model, Plain(), batches, state, "mean")
+    micro, _, _ = loop.gradient(model, Plain(), batches, state, "mean")
     assert len(micro) > 2
     assert state.budget <= 120
     assert furthest(whole, gradients(model)) < 1e-6
@@ -365,7 +373,7 @@ def test_a_pass_that_fails_half_way_leaves_nothing_behind(monkeypatch: pytest.Mo
         return forward(self, batch)
 
     monkeypatch.setattr(Model, "forward", third)
-    train.gradient(model, Plain(), batches, TrainState(1, budget=1 << 30), "mean")
+    loop.gradient(model, Plain(), batches, TrainState(1, budget=1 << 30), "mean")
     assert furthest(whole, gradients(model)) < 1e-6
 
 
@@ -377,14 +385,14 @@ def test_out_of_memory_with_single_sequences_is_a_sentence(monkeypatch: pytest.M
 
     monkeypatch.setattr(Model, "forward", never)
     with pytest.raises(RunFailed, match=r"out of memory with a single sequence; lower train\.max_length"):
-        loop(model, batches, 1)
+        take(model, batches, 1)
 
 
 def test_other_errors_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batches = parts()
     monkeypatch.setattr(Model, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("something else")))
     with pytest.raises(RuntimeError, match="something else"):
-        loop(model, batches, 1)
+        take(model, batches, 1)
 
 
 # Reductions, clipping, schedules, kinds
@@ -395,7 +403,7 @@ def test_F13_sum_and_mean_give_the_same_update_when_both_are_clipped() -> None:
     for reduction in ("mean", "sum"):
         model, batches = parts(double=True)
         before = {n: p.detach().clone() for n, p in model.named_parameters()}
-        (report,) = loop(model, batches, 1, clip_norm=1e-3, reduction=reduction, weight_decay=0.0)
+        (report,) = take(model, batches, 1, clip_norm=1e-3, reduction=reduction, weight_decay=0.0)
         assert report.norm > 1e-3
         moved.append(({n: p.detach() - before[n] for n, p in model.named_parameters()}, report))
     (mean, a), (total, b) = moved
@@ -416,7 +424,7 @@ def test_clipping_bounds_the_gradient_that_is_stepped_with() -> None:
         seen.append(float(torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]).norm())),
         step(factor),
     )
-    (report,) = loop(model, batches, 1, optimizer=optimizer, clip_norm=0.01)
+    (report,) = take(model, batches, 1, optimizer=optimizer, clip_norm=0.01)
     assert report.norm > 0.01
     assert seen == [pytest.approx(0.01, rel=1e-3)]
 
@@ -427,7 +435,7 @@ def test_clipping_bounds_the_gradient_that_is_stepped_with() -> None:
 def test_every_optimiser_and_schedule_learns(kind: str, schedule: str, style: str) -> None:
     model, batches = parts(lengths=LENGTHS[:16])
     options = {"kind": kind, "schedule": schedule, "warmup_style": style, "warmup": 0.2}
-    reports = loop(model, batches, 15, **options, lr=1e-2, layer_decay=0.9, bias_correction=kind == "adamw")
+    reports = take(model, batches, 15, **options, lr=1e-2, layer_decay=0.9, bias_correction=kind == "adamw")
     assert reports[-1].loss < reports[0].loss - 0.03
     assert reports[0].rate == 0.0
     assert max(r.rate for r in reports) <= 1e-2
@@ -451,7 +459,7 @@ def test_frozen_parameters_do_not_move_and_cost_no_gradient() -> None:
     model, batches = parts()
     freeze(model.encoder, "top:1")
     before = {n: p.detach().clone() for n, p in model.encoder.net.named_parameters()}
-    loop(model, batches, 2)
+    take(model, batches, 2)
     for name, parameter, depth in model.encoder.named_depths():
         assert torch.equal(parameter, before[name]) == (depth in (0, 1)), name
 
@@ -461,7 +469,7 @@ def test_frozen_parameters_do_not_move_and_cost_no_gradient() -> None:
 
 def test_reports_say_what_was_done() -> None:
     model, batches = parts("padded", most=8)
-    reports = loop(model, batches, 3)
+    reports = take(model, batches, 3)
     assert [r.step for r in reports] == [1, 2, 3]
     for r in reports:
         lengths = np.array(LENGTHS)[batches.rows_at(r.step - 1)]
