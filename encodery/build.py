@@ -24,12 +24,7 @@ from encodery.models.model import Model, read_card
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
-<<<<<<< HEAD
-from encodery.options import Options
-from encodery.schema import Config, Entry
-=======
 from encodery.schema import Config, Entry, ModelOptions
->>>>>>> core
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
 from encodery.tasks.split import set_aside
@@ -211,15 +206,8 @@ def make_model(
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     config = resolved.config
     wanted = {**task.objective(), **entry.objective}
-<<<<<<< HEAD
-    if "head" in objective_class(wanted["kind"], resolved.code).model_fields:
-        wanted = {"head": config.model.head, "head_dropout": config.model.head_dropout, **wanted}
-    targets = {name: values[rows] for name, values in table.targets.items()}
-    objective = make_objective(wanted, resolved.code).fitted(targets)
-=======
     objective = make_objective(wanted, resolved.code, config.model)
     objective = objective.fitted({name: values[rows] for name, values in table.targets.items()})
->>>>>>> core
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)
@@ -237,30 +225,18 @@ def make_objective(
     An objective with a head takes what it does not say itself from the model's options.
     """
     options = {k: v for k, v in plain.items() if k != "kind"}
-<<<<<<< HEAD
-    cls = objective_class(plain["kind"], code)
-=======
     file, _, name = plain["kind"].rpartition(":")
     if file and file not in (code or {}):
         raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
     cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
     if model and "head" in cls.model_fields:
         options = {"head": model.head, "head_dropout": model.head_dropout, **options}
->>>>>>> core
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
             f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
         )
     return cls.model_validate_json(json.dumps(options))
-
-
-def objective_class(kind: str, code: Mapping[str, tuple[Path, str]] | None = None) -> type[Options]:
-    """The class of a kind of objective."""
-    file, _, name = kind.rpartition(":")
-    if file and file not in (code or {}):
-        raise UserError(f"objective: {kind} is somebody's own code; load it with its run and --allow-code")
-    return find("objectives", f"{code[file][0]}:{name}" if code and file else kind)
 
 
 def prepare(model: Model, config: Config, device: torch.device) -> None:

@@ -7,11 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-<<<<<<< HEAD:tests/test_train.py
-from encodery.train import LossScale, StepReport, TrainState, count, steps_in_all
-from helpers import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
-=======
->>>>>>> core:tests/test_loop.py
 from transformers import BertForSequenceClassification, get_linear_schedule_with_warmup
 
 from encodery import loop, optim
@@ -23,10 +18,7 @@ from encodery.methods.plain import Plain
 from encodery.models.model import Model
 from encodery.optim import Optimizer, Param
 from encodery.schema import OptimOptions
-<<<<<<< HEAD:tests/test_train.py
-=======
 from tests.helpers import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
->>>>>>> core:tests/test_loop.py
 
 LENGTHS = np.random.default_rng(5).integers(2, 20, 64).tolist()
 WEIGHTS = [0.5, 2.0, 1.25]

@@ -8,11 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-<<<<<<< HEAD
-from encodery.train import StepReport
-from helpers import metrics_of, resolve, run, settings, weights_of
-=======
->>>>>>> core
 
 from encodery import build, checkpoint, every, loop, predict
 from encodery.errors import RunFailed, Stopped, UserError
@@ -21,10 +16,7 @@ from encodery.loop import StepReport
 from encodery.models.model import Model
 from encodery.rundir import RunDir
 from encodery.session import Session
-<<<<<<< HEAD
-=======
 from tests.helpers import metrics_of, resolve, run, settings, weights_of
->>>>>>> core
 
 
 def evaluations(folder: RunDir) -> list[int]:

@@ -5,13 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-<<<<<<< HEAD
-from helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
-=======
->>>>>>> core
 
 from encodery.data.batches import Batch
-from encodery.data.layouts import Group, groups_of
 from encodery.errors import RunFailed, UserError
 from encodery.loop import count
 from encodery.methods.base import Totals
@@ -39,8 +34,8 @@ def pass_through(encoder: Encoder, layout: str) -> tuple[torch.Tensor, dict[str,
 def test_packed_equals_padded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, plain = small_encoder(kind, "packed"), small_encoder(kind, "padded")
     calls = []
-    attend = packed.attend
-    monkeypatch.setattr(packed, "attend", lambda *a: calls.append(1) or attend(*a))
+    attend = packed._attend
+    monkeypatch.setattr(packed, "_attend", lambda *a: calls.append(1) or attend(*a))
     hidden, grads, batch = pass_through(encoder, "packed")
     assert len(calls) == encoder.layers * len(batch.inputs["groups"]) > encoder.layers
     calls.clear()
@@ -53,19 +48,6 @@ def test_packed_equals_padded(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("kind", PACKED)
 def test_packed_equals_padded_in_float64(kind: str) -> None:
     hidden, grads, _ = pass_through(small_encoder(kind, "packed").double(), "packed")
-    wanted, wanted_grads, _ = pass_through(small_encoder(kind, "padded").double(), "padded")
-    assert float((hidden - wanted).abs().max()) < 1e-12
-    assert furthest(grads, wanted_grads) < 1e-12
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_attention_with_dropout_is_the_same_but_for_the_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's kernel has no dropout, so that there is a second way; here it draws, but drops nothing."""
-    monkeypatch.setattr(packed, "dropout_of", lambda values, rate: values * (rate == 0.25))
-    encoder = small_encoder(kind, "packed").double()
-    attend = packed.attend
-    monkeypatch.setattr(packed, "attend", lambda q, k, v, mask, rate, scale: attend(q, k, v, mask, 0.25, scale))
-    hidden, grads, _ = pass_through(encoder, "packed")
     wanted, wanted_grads, _ = pass_through(small_encoder(kind, "padded").double(), "padded")
     assert float((hidden - wanted).abs().max()) < 1e-12
     assert furthest(grads, wanted_grads) < 1e-12
@@ -113,7 +95,7 @@ def test_losses_and_gradients_are_equal_in_all_layouts(kind: str, head: str) -> 
 
 def attention_inputs(**more: Any) -> dict[str, Any]:
     x = torch.randn(1, 2, 4, 3)
-    groups = groups_of(np.array([4]), [1], torch.device("cpu"))
+    groups = [(torch.arange(4)[None], None, None)]
     return {"query": x, "key": x, "value": x, "attention_mask": None, "groups": groups, **more}
 
 
@@ -150,7 +132,8 @@ def test_the_check_at_load_notices_a_position_that_is_ignored() -> None:
 
 
 def test_the_check_at_load_notices_a_window_that_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Group, "near", lambda group, window: group.mask)
+    attend = packed._attend
+    monkeypatch.setattr(packed, "_attend", lambda *a: attend(*a[:-1], None))
     with pytest.raises(RunFailed, match="modernbert differs"):
         prove.require_equal(small_encoder("modernbert"))
 

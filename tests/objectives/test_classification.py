@@ -219,11 +219,7 @@ def test_an_unused_pooler_is_taken_out(head: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stock_heads_are_initialised_whole_and_by_the_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
-    """Weights are made on the meta device: whatever the initialisation forgets stays as it lies in memory."""
-=======
     """Weights are made on the meta device first: what the initialisation forgets would stay as it lies in memory."""
->>>>>>> core
     plain = torch.nn.Module.to_empty
 
     def poisoned(module: torch.nn.Module, **options: Any) -> torch.nn.Module:
