@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from task_pieces import Characters
+from tests.task_pieces import Characters
 
 from encodery.tasks import task_classes
 from encodery.tasks.base import Example, Task

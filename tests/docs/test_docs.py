@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks, write_named
+from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 from encodery import config, recipes
 from encodery.cli.parsing import Parser, split

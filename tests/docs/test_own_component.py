@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pages import ROOT, blocks, write_named
+from tests.docs.pages import ROOT, blocks, write_named
 
 from encodery import config
 from encodery.errors import UserError
