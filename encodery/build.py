@@ -133,6 +133,8 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
         require_vocabulary(encoder, tokenizer)
+    named = (getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos"))
+    encoder.special_ids = tuple(sorted({one for one in named if one is not None}))
     if encoder.layout == "packed":
         prove.require_equal(encoder)
     return encoder, notes

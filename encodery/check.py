@@ -174,7 +174,8 @@ class _Check:
         elif one["loc"] == ("part",):
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(one)}")
         else:
-            self._error(key, f"{_expected(one)}{_got(one)}")
+            whole = one["type"] == "value_error" and isinstance(one["input"], dict)  # it says itself what it got
+            self._error(key, f"{_expected(one)}{'' if whole else _got(one)}")
 
     def _values(self, value: Any, at: Key) -> None:
         """What no field may hold: numbers that are not finite, things that are not data, and secrets."""

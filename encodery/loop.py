@@ -10,7 +10,7 @@ import torch
 
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Method, Totals
+from encodery.methods.base import Running, Totals, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.optim import Optimizer, clip
 
@@ -80,11 +80,12 @@ class StepReport:
     sequences: int
     seconds: float
     skipped: bool = False
+    notes: dict[str, float] = field(default_factory=dict)  # what the method adds for metrics.jsonl
 
 
 def train(
     model: Model,
-    method: Method,
+    method: Running,
     batches: Batches,
     optimizer: Optimizer,
     schedule: Callable[[int], float],
@@ -97,7 +98,8 @@ def train(
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, terms = gradient(model, method, batches, state, reduction)
+        micro, counts, whole = gradient(model, method, batches, state, reduction)
+        terms, notes = losses_of(whole), notes_of(whole)
         scale = state.scaler.scale if state.scaler else 1.0
         norm = clip(parameters, 0.0)
         skipped = overflowed(norm, state)
@@ -113,18 +115,21 @@ def train(
         if not skipped:
             state.remember(loss)
         seconds = time.perf_counter() - begin
-        yield StepReport(state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped)
+        yield StepReport(
+            state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
+        )
 
 
 def gradient(
-    model: Model, method: Method, batches: Batches, state: TrainState, reduction: str
+    model: Model, method: Running, batches: Batches, state: TrainState, reduction: str
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     while True:
         micro = batches.with_budget(state.budget).at(state.step)
         counts = count(model, micro)
         divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
-        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0)
+        examples = 1.0 if reduction == "sum" else float(sum(map(len, micro)))
+        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0, examples)
         try:
             return micro, counts, method(model, micro, totals)
         except (torch.OutOfMemoryError, RuntimeError) as error:

@@ -9,6 +9,7 @@ from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.errors import RunFailed, Stopped
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
+from encodery.methods.base import Running
 from encodery.models import lora
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
@@ -21,7 +22,9 @@ class Session:
 
     def __init__(self, run: RunDir, resolved: Resolved, built: Built, progress: Progress, stop: StopRequest):
         self.run, self.config, self.built, self.progress, self.stop = run, resolved.config, built, progress, stop
-        self.method: Any = resolved.method
+        options_of_method: Any = resolved.method
+        self.method: Running = options_of_method.start(built.model)
+        self.method_group = f"method-{type(options_of_method).__name__.lower()}"
         self.optimizer = build.make_optimizer(built.model, self.config)
         options = self.config.train
         total = steps_in_all(built.batches, options.epochs, options.max_steps)
@@ -44,6 +47,8 @@ class Session:
             return
         self.load_weights(found)
         self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
+        if self.method_group in found.groups:
+            self.method.load(found.tensors(self.method_group))
         self.state = TrainState.read(found.state["train"])
         self.run.rewind_metrics(self.state.step)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
@@ -56,6 +61,8 @@ class Session:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
         self.run.sync()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
+        if held := self.method.tensors():
+            tensors[self.method_group] = held
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
         best = {self.state.best["step"]} if self.state.best and self.config.train.select == "best" else set()
@@ -125,10 +132,11 @@ class Session:
     def record(self, report: StepReport, loss: float) -> None:
         """One line of metrics.jsonl."""
         more = {f"loss.{name}": value for name, value in report.terms.items()} if len(report.terms) > 1 else {}
+        notes = {f"method.{name}": value for name, value in report.notes.items()}
         scaler = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
-            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **scaler,
+            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler,
         )  # fmt: skip
 
     def evaluate(self, split: Split) -> bool:

@@ -46,6 +46,8 @@ class Batch:
     layout: Layout
     seed: int = 0  # of everything random inside the pass (dropout), from (seed, step, micro-batch, rank)
     weights: Tensor | None = None  # importance weights, if a Subset brought them
+    step: int = 0  # steps done before this one
+    noise: int = 0  # key of draws that belong to an example of this step, however it is cut (perturbations)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -167,7 +169,9 @@ class Batches:
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
-        return self.cutter.cut(self.table, self.rows_at(step), self.task, draws.key(self.noise, "dropout", step))
+        micro = self.cutter.cut(self.table, self.rows_at(step), self.task, draws.key(self.noise, "dropout", step))
+        noise = draws.key(self.noise, "noise", step)
+        return [replace(batch, step=step, noise=noise) for batch in micro]
 
 
 def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64) -> Sequence[Batch]:

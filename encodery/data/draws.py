@@ -51,6 +51,18 @@ def bits(key: int, ids: Ids, size: int) -> Bits:
     return mix(rows[:, None] + STRIDE * np.arange(1, size + 1, dtype=np.uint64))
 
 
+def per_token(key: int, ids: Ids, lengths: Ids, width: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) for sequences of different length, as [sum of lengths, width].
+
+    The token at place t of id i gets what `uniform(key, ids, longest * width)` has for i at t * width and following.
+    """
+    rows = mix(mix(ids.astype(np.uint64)) + np.uint64(key))
+    place = np.concatenate([np.arange(n) for n in lengths]).astype(np.uint64) * np.uint64(width)
+    start = np.repeat(rows, lengths) + STRIDE * place
+    drawn = mix(start[:, None] + STRIDE * np.arange(1, width + 1, dtype=np.uint64))
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 def uniform(key: int, ids: Ids, size: int) -> NDArray[np.float64]:
     """Numbers in [0, 1), multiples of 2^-53, as [len(ids), size]."""
     return (bits(key, ids, size) >> np.uint64(11)).astype(np.float64) * 2.0**-53

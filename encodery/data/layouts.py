@@ -46,6 +46,10 @@ class Packed:
         """All real tokens, sequence by sequence: [T, …]."""
         return values[0]
 
+    def from_tokens(self, tokens: Tensor) -> Tensor:
+        """The way back: [1, T, …]."""
+        return tokens[None]
+
     def rows(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """One sequence a row, and the mask of real tokens: [n, L, …], [n, L]."""
         index, mask = self._cells
@@ -87,6 +91,11 @@ class Rows:
     def tokens(self, values: Tensor) -> Tensor:
         """All real tokens, sequence by sequence: [T, …]."""
         return values[self.mask]
+
+    def from_tokens(self, tokens: Tensor) -> Tensor:
+        """The way back, zero on padding: [n, L, …]."""
+        empty = tokens.new_zeros(*self.mask.shape, *tokens.shape[1:])
+        return empty.masked_scatter(self.mask.view(*self.mask.shape, *[1] * (tokens.dim() - 1)), tokens)
 
     def rows(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """One sequence a row, and the mask of real tokens."""

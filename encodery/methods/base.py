@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ class Totals:
 
     counts: Mapping[tuple[str, str], float]
     scale: float = 1.0  # of the loss: the fp16 scaler's, or 1 / passes of a method that averages several
+    examples: float = 1.0  # sequences of the step: what a term of a method itself (a distance) is divided by
 
     def times(self, factor: float) -> "Totals":
         """The same with a loss that weighs `factor`."""
@@ -28,13 +30,67 @@ class Totals:
         parts = [value / max(self.counts[key], 1e-12) for key, value in terms.items()]
         return torch.stack(parts).sum() * self.scale
 
+    def per_example(self, total: Tensor) -> Tensor:
+        """A sum over sequences that is no term of the task (a distance), as a mean over the step, scaled."""
+        return total / self.examples * self.scale
+
+
+class Running(Protocol):
+    """A method at work: calling it adds the step's gradient into .grad and returns the detached sums."""
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """All micro-batches of the step."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold besides weights and optimiser."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with what `tensors` gave."""
+
 
 class Method(Options):
-    """Options of a method; calling it adds the step's gradient into .grad and returns the detached sums."""
+    """Options of a method. One without state is at work by itself; one with state builds what holds it in `start`."""
+
+    def start(self, model: Model) -> Running:
+        """What takes the steps of a run."""
+        return self
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
         raise NotImplementedError
+
+    def tensors(self) -> dict[str, Tensor]:
+        """No state."""
+        return {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """No state."""
+
+
+NOTE = ""  # stands for the task in terms that are no loss: numbers a method wants in metrics.jsonl
+
+
+def note(name: str, total: Tensor, count: float) -> Terms:
+    """A number for metrics.jsonl: `total` / `count`, both added up over the micro-batches of the step."""
+    both = total.detach().double() if total.device.type != "mps" else total.detach()
+    return {(NOTE, name): torch.stack([both, torch.full_like(both, count)])}
+
+
+def notes_of(terms: Terms) -> dict[str, float]:
+    """The numbers that `note` put among the terms."""
+    return {name: float(both[0] / both[1]) for (task, name), both in terms.items() if task == NOTE}
+
+
+def losses_of(terms: Terms) -> Terms:
+    """The terms that are losses."""
+    return {key: value for key, value in terms.items() if key[0] != NOTE}
+
+
+def add(whole: Terms, terms: Terms, weight: float = 1.0) -> None:
+    """Add `weight` times the losses, and the notes as they are, to `whole`."""
+    for key, value in terms.items():
+        more = value if key[0] == NOTE or weight == 1.0 else value * weight
+        whole[key] = whole[key] + more if key in whole else more
 
 
 def seed_dropout(batch: Batch, draw: int = 0) -> None:
@@ -63,6 +119,5 @@ def each(one: Callable[[Model, Batch, Totals], Terms], model: Model, micro: Sequ
     """For methods that work batch by batch: run `one` on every micro-batch and add the terms up."""
     whole: Terms = {}
     for batch in micro:
-        for key, value in one(model, batch, totals).items():
-            whole[key] = whole[key] + value if key in whole else value
+        add(whole, one(model, batch, totals))
     return whole

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -25,6 +26,7 @@ HEADS = re.compile(
 )
 FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
 DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
+Site = Literal["word", "embedding_output"]
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 
@@ -36,6 +38,8 @@ class Encoder(nn.Module):
         dropout.cheaper(net)
         self.net = net
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
+        self.special_ids: tuple[int, ...] = ()  # of the tokenizer: tokens that begin, part and end a sequence
+        self.shift: _Shift | None = None
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
         self.width: int = net.config.hidden_size
@@ -52,8 +56,33 @@ class Encoder(nn.Module):
         if embeddings is not None:
             inputs["inputs_embeds"] = embeddings
             del inputs["input_ids"]
-        hidden: Tensor = self.net(**inputs).last_hidden_state
+            if self.shift and self.shift.site == "word":
+                inputs["inputs_embeds"] = self.shift.add(embeddings)
+        with self.shift.hooked(self.net) if self.shift else nullcontext():
+            hidden: Tensor = self.net(**inputs).last_hidden_state
         return hidden
+
+    @contextmanager
+    def shifted(self, values: Tensor, site: Site = "word", detach: bool = False) -> Iterator[None]:
+        """Inside, `values` (in the batch's layout) are added to the embeddings of whatever goes through the door.
+
+        word: to the rows of the word embedding matrix; embedding_output: after positions, norm and dropout. With
+        `detach` no gradient goes into the embeddings. Other users of a shared embedding module are not hit.
+        """
+        if getattr(self.net, "_compiled_call_impl", None) is not None:
+            raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
+        before, self.shift = self.shift, _Shift(values, site, detach)
+        try:
+            yield
+        finally:
+            self.shift = before
+
+    def site_width(self, site: Site) -> int:
+        """How many numbers a token has where perturbations are added."""
+        words: int = self.net.get_input_embeddings().weight.shape[1]
+        inner = getattr(self.net, "encoder", None)
+        projected = hasattr(self.net, "embeddings_project") or hasattr(inner, "embedding_hidden_mapping_in")
+        return words if site == "word" or projected else self.width
 
     def depth(self, name: str) -> int | None:
         """Layer of a parameter of `net`: 0 embeddings, j + 1 block j, None a pooler (which belongs to the head)."""
@@ -70,6 +99,31 @@ class Encoder(nn.Module):
         """All parameters with name and depth."""
         for name, parameter in self.net.named_parameters():
             yield name, parameter, self.depth(name)
+
+
+class _Shift:
+    """A perturbation of the embeddings, and the hook that adds it."""
+
+    def __init__(self, values: Tensor, site: Site, detach: bool):
+        self.values, self.site, self.detach = values, site, detach
+
+    def add(self, output: Tensor) -> Tensor:
+        """The embeddings with the perturbation."""
+        if output.shape != self.values.shape:  # else it might be broadcast in silence
+            raise RuntimeError(f"perturbation {tuple(self.values.shape)} for embeddings {tuple(output.shape)}")
+        return (output.detach() if self.detach else output) + self.values.to(output.dtype)
+
+    @contextmanager
+    def hooked(self, net: Any) -> Iterator[None]:
+        """The hook stands during one pass."""
+        module = net.get_input_embeddings() if self.site == "word" else getattr(net, "embeddings", None)
+        if module is None:
+            raise UserError(f"method.site: embedding_output is not known for {net.config.model_type}; use word")
+        handle = module.register_forward_hook(lambda _module, _inputs, output: self.add(output))
+        try:
+            yield
+        finally:
+            handle.remove()
 
 
 def input_form(config: Any) -> InputForm:

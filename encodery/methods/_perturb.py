@@ -1,0 +1,295 @@
+"""What methods that perturb embeddings share: where, how large, how it is drawn, how it climbs.
+
+A perturbation is kept as one row per real token, [T, width], sequence by sequence, so padding has none and the layout
+does not matter. Norms are per sequence (or per token) and in double. Losses are divided by the totals of the whole
+step, so gradients are tiny by nature: their norms are clamped at 1e-30.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from encodery.data import draws
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout
+from encodery.methods.plain import Plain
+from encodery.models.encoder import Site
+from encodery.models.model import Model, Outputs, Terms
+
+SMALLEST = 1e-30
+Norm = Literal["l2", "linf"]
+Scope = Literal["example", "token"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The perturbations of one micro-batch: which tokens may move, and how lengths are measured."""
+
+    batch: Batch
+    free: Tensor  # [T] of bool
+    width: int
+    norm: Norm
+    scope: Scope
+
+    @property
+    def groups(self) -> Tensor:
+        """For each token the number of the ball it lives in: its sequence, or itself."""
+        sequence = self.batch.layout.sequence_of_token
+        return sequence if self.scope == "example" else torch.arange(len(sequence), device=sequence.device)
+
+    @property
+    def count(self) -> int:
+        """How many balls there are."""
+        return len(self.batch) if self.scope == "example" else len(self.free)
+
+    def zero(self) -> Tensor:
+        """No perturbation."""
+        return torch.zeros(len(self.free), self.width, device=self.free.device)
+
+    def draw(self, size: float) -> Tensor:
+        """Uniform noise. l2: each number is at most size / √(numbers of the ball); linf: at most size."""
+        if not size:
+            return self.zero()
+        batch = self.batch
+        key = draws.key(batch.noise, f"shift {batch.task}")
+        drawn = draws.per_token(key, batch.ids.numpy(), batch.layout.lengths.cpu().numpy(), self.width)
+        noise = torch.from_numpy(drawn * 2 - 1).to(wide(self.free), copy=False).to(self.free.device)
+        if self.norm == "l2":
+            tokens = self.sums(self.free.to(wide(self.free)))[:, None]
+            noise = noise / (tokens.clamp(min=1) * self.width).sqrt()
+        return self.keep(noise * size)
+
+    def normal(self, size: float) -> Tensor:
+        """Gaussian noise of this standard deviation, by Box and Muller from two draws a number."""
+        batch = self.batch
+        ids, lengths = batch.ids.numpy(), batch.layout.lengths.cpu().numpy()
+        first, second = (
+            draws.per_token(draws.key(batch.noise, f"{name} {batch.task}"), ids, lengths, self.width)
+            for name in ("radius", "angle")
+        )
+        drawn = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second) * size
+        return self.keep(torch.from_numpy(drawn).to(wide(self.free)).to(self.free.device))
+
+    def keep(self, values: Tensor) -> Tensor:
+        """As a perturbation: float32, zero on tokens that must not move, without a graph."""
+        return (values * self.free[:, None]).float().detach()
+
+    def sums(self, per_token: Tensor) -> Tensor:
+        """For each token the sum over its ball."""
+        empty = per_token.new_zeros(self.count)
+        return empty.index_add(0, self.groups, per_token)[self.groups]
+
+    def norms(self, values: Tensor) -> Tensor:
+        """For each token the norm of its ball, in double."""
+        values = values.detach().to(wide(values))
+        if self.norm == "l2":
+            return self.sums(values.square().sum(1)).sqrt()
+        empty = values.new_zeros(self.count)
+        return empty.scatter_reduce(0, self.groups, values.abs().amax(1), "amax")[self.groups]
+
+    def unit(self, grad: Tensor) -> Tensor:
+        """The gradient with norm 1; zero where it is zero. For linf it is divided by its largest number, no sign."""
+        grad = grad.detach().to(wide(grad)) * self.free[:, None]
+        return grad / self.norms(grad).clamp(min=SMALLEST)[:, None]
+
+    def project(self, values: Tensor, radius: float | None) -> Tensor:
+        """Back into the ball; None or 0: there is none."""
+        if not radius:
+            return values
+        if self.norm == "linf":
+            return values.clamp(-radius, radius)
+        return values * (radius / self.norms(values).clamp(min=SMALLEST)).clamp(max=1)[:, None]
+
+    def climb(self, shift: Tensor, grad: Tensor, rate: float, radius: float | None) -> Tensor:
+        """One ascent: shift + rate · unit gradient, projected."""
+        return self.keep(self.project(shift.detach().to(wide(shift)) + rate * self.unit(grad), radius))
+
+    def sizes(self, values: Tensor) -> Tensor:
+        """l2 norm of each sequence, whatever the balls are: for the log."""
+        squares = values.detach().to(wide(values)).square().sum(1)
+        return squares.new_zeros(len(self.batch)).index_add(0, self.batch.layout.sequence_of_token, squares).sqrt()
+
+
+def wide(tensor: Tensor) -> torch.dtype:
+    """Double, where the device has it."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
+class Perturbation(Method):
+    """Options of all methods that perturb embeddings."""
+
+    site: Site = "word"
+    """word: the rows of the word embedding matrix; embedding_output: after positions, norm and dropout."""
+    norm: Norm = "l2"
+    """l2, or linf (the largest absolute number)."""
+    norm_scope: Scope = "example"
+    """example: one ball per sequence; token: one per token."""
+    perturb_special_tokens: bool = True
+    """Whether tokens such as [CLS] and [SEP] are perturbed too."""
+    consistent_dropout: bool = True
+    """The same dropout masks in all passes of a step."""
+    start_step: int = Field(default=0, ge=0)
+    """Plain training before this step."""
+    log_attack: int = Field(default=100, ge=0)
+    """Every so many steps also log the clean loss (one more forward pass) and the perturbation against the token
+    embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing is always logged."""
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """All micro-batches of the step."""
+        if micro[0].step < self.start_step:
+            return Plain()(model, micro, totals)
+        return each(self.one, model, micro, totals)
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch."""
+        raise NotImplementedError
+
+    def space(self, model: Model, batch: Batch) -> Space:
+        """Where this micro-batch's perturbations live."""
+        tokens = batch.tokens(batch.inputs["input_ids"])
+        free = torch.ones_like(tokens, dtype=torch.bool)
+        if not self.perturb_special_tokens:
+            if not model.encoder.special_ids:
+                raise UserError("method.perturb_special_tokens: this tokenizer names no special tokens")
+            free = ~torch.isin(tokens, torch.tensor(model.encoder.special_ids, device=tokens.device))
+        return Space(batch, free, model.encoder.site_width(self.site), self.norm, self.norm_scope)
+
+    def run(self, model: Model, batch: Batch, shift: Tensor | None, draw: int = 0) -> tuple[Outputs, Terms]:
+        """A forward pass with a perturbation; `draw` counts only where dropout may differ."""
+        seed_dropout(batch, 0 if self.consistent_dropout else draw)
+        if shift is None:
+            return model(batch)  # type: ignore[no-any-return]
+        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site):
+            return model(batch)  # type: ignore[no-any-return]
+
+    def watched(self, batch: Batch) -> bool:
+        """Whether this is a step for the costly part of the log."""
+        return self.log_attack > 0 and (batch.step + 1) % self.log_attack == 0
+
+    def look(self, model: Model, space: Space, shift: Tensor, clean: bool = True) -> Terms:
+        """The costly part of the log: the clean loss, and the size of the perturbation in terms of embeddings."""
+        batch, whole = space.batch, Terms()
+        if not self.watched(batch):
+            return whole
+        if clean:
+            with torch.no_grad():
+                add(whole, loss_notes("loss_clean", model, batch, self.run(model, batch, None)[1]))
+        per_token = space.sizes(shift) / batch.layout.lengths.sqrt()  # root mean square over the tokens
+        norms, gaps = embedding_scales(model, batch)
+        add(whole, note("delta_per_embedding_norm", (per_token / norms).sum(), len(batch)))
+        add(whole, note("delta_per_neighbour_distance", (per_token / gaps).sum(), len(batch)))
+        return whole
+
+
+class Attack(Perturbation):
+    """Options of methods that climb the loss in several passes."""
+
+    steps: int = Field(default=3, ge=1)
+    """Forward and backward passes per update, K; `ascent_steps: K - 1` may be given instead."""
+    adv_lr: float = Field(default=0.1, ge=0)
+    """Length of an ascent step."""
+    init_mag: float = Field(default=0.1, ge=0)
+    """Size of the random start, whose mean l2 norm is init_mag / √3; 0: start at the clean embeddings."""
+    max_norm: float | None = Field(default=0.3, ge=0)
+    """Radius of the ball after each ascent (the random start is not projected); null or 0: no limit."""
+    clean_weight: float = Field(default=0.0, ge=0)
+    """Weight of an additional clean pass against 1 for the adversarial ones; the sum of the weights is made 1."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ascent_steps(cls, given: object) -> object:
+        return with_alias(given)
+
+    def clean(self, model: Model, batch: Batch, totals: Totals) -> tuple[Terms, Totals, float]:
+        """The clean pass, if there is one; then what is left for the adversarial ones: totals and weight."""
+        whole, rest = Terms(), 1 / (1 + self.clean_weight)
+        if self.clean_weight:
+            terms = self.descend(model, batch, totals.times(1 - rest), None)
+            add(whole, terms, 1 - rest)
+            add(whole, loss_notes("loss_clean", model, batch, terms))
+        return whole, totals.times(rest), rest
+
+    def descend(self, model: Model, batch: Batch, totals: Totals, shift: Tensor | None, draw: int = 0) -> Terms:
+        """A pass whose gradient goes to the weights (and to the perturbation, if it asks for one)."""
+        _, terms = self.run(model, batch, shift, draw)
+        totals.mean(terms).backward()  # type: ignore[no-untyped-call]
+        return detached(terms)
+
+
+def with_alias(given: object) -> object:
+    """`ascent_steps: 2` is `steps: 3`; both together are refused."""
+    if not isinstance(given, dict) or "ascent_steps" not in given:
+        return given
+    if "steps" in given:
+        raise ValueError("give steps (all passes) or ascent_steps (one less), not both")
+    ascents = given["ascent_steps"]
+    if not isinstance(ascents, int) or isinstance(ascents, bool) or ascents < 0:
+        raise ValueError("ascent_steps: expected a whole number, 0 or more")
+    return {**{key: value for key, value in given.items() if key != "ascent_steps"}, "steps": ascents + 1}
+
+
+def loss_notes(name: str, model: Model, batch: Batch, terms: Terms) -> Terms:
+    """A note per loss term, as a mean over what the term counts."""
+    counts, whole = model.question(batch.task).counts(batch), Terms()
+    for (_, term), value in terms.items():
+        label = name if len(terms) == 1 else f"{name}.{term}"
+        add(whole, note(label, value, counts[term]))
+    return whole
+
+
+def size_notes(space: Space, totals: Totals, number: int, shift: Tensor, grad: Tensor | None) -> Terms:
+    """Mean l2 norms over the sequences: of the perturbation in pass `number`, and of its own loss's gradient there."""
+    whole = note(f"delta_{number}", space.sizes(shift).sum(), len(space.batch))
+    if grad is not None:
+        sizes = space.sizes(grad) * (totals.examples / totals.scale)
+        add(whole, note(f"grad_{number}", sizes.sum(), len(space.batch)))
+    return whole
+
+
+@torch.no_grad()
+def embedding_scales(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+    """For each sequence the mean norm of its word embeddings, and the distance from its middle token to the nearest
+    other one of the vocabulary."""
+    table: Tensor = model.encoder.net.get_input_embeddings().weight
+    ids, layout = batch.tokens(batch.inputs["input_ids"]), batch.layout
+    norms = torch.linalg.vector_norm(table, dim=1)
+    mean = norms.new_zeros(len(batch)).index_add(0, layout.sequence_of_token, norms[ids]) / layout.lengths
+    middle = ids[layout.lengths.cumsum(0) - layout.lengths + layout.lengths // 2]
+    gaps = torch.cdist(table[middle], table)
+    gaps.scatter_(1, middle[:, None], float("inf"))
+    return mean, gaps.amin(1)
+
+
+def distance(model: Model, batch: Batch, a: Outputs, b: Outputs) -> Tensor:
+    """Sum over the examples of how far two answers are, with the weights of task and examples."""
+    apart: Tensor = model.question(batch.task).distance(a, b, batch)
+    if batch.weights is not None:
+        apart = apart * batch.weights
+    return apart.sum() * model.weights.get(batch.task, 1.0)
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """l2 norm over all of them, in double."""
+    return float(torch.stack([torch.linalg.vector_norm(t).double().cpu() for t in tensors]).norm())
+
+
+@contextmanager
+def moved(weights: Sequence[nn.Parameter], direction: Sequence[Tensor], length: float) -> Iterator[None]:
+    """Inside, the weights stand elsewhere; afterwards they are what they were, to the bit, whatever happens."""
+    before = [weight.detach().clone() for weight in weights]
+    try:
+        with torch.no_grad():
+            for weight, along in zip(weights, direction, strict=True):
+                weight.add_(along, alpha=length)
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(old)

@@ -1,0 +1,40 @@
+"""PGD: train on the worst point that a few ascents find (Madry et al. 2018, arXiv 1706.06083; FreeLB's `std_adv`).
+
+δ_1 as in FreeLB;  δ_{k+1} = project(δ_k + adv_lr · ∇δ / ‖∇δ‖, max_norm)   for k = 1 … K − 1, no weight gradient
+g  += ∇θ loss(E + δ_K)
+"""
+
+import torch
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.methods._perturb import Attack, loss_notes, size_notes
+from encodery.methods.base import Totals, add, detached
+from encodery.models.model import Model, Terms
+
+
+class PGD(Attack):
+    """The gradient at the last of K perturbations; the passes before it only climb."""
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch."""
+        space = self.space(model, batch)
+        whole, left, weight = self.clean(model, batch, totals)
+        shift = space.draw(self.init_mag)
+        for k in range(1, self.steps):
+            grad, terms = self.slope(model, batch, left, shift, draw=k - 1)
+            add(whole, loss_notes(f"loss_{k}", model, batch, terms))
+            add(whole, size_notes(space, left, k, shift, grad))
+            shift = space.climb(shift, grad, self.adv_lr, self.max_norm)
+        terms = self.descend(model, batch, left, shift, draw=self.steps - 1)
+        add(whole, terms, weight)
+        add(whole, loss_notes("loss_adv", model, batch, terms))
+        add(whole, size_notes(space, left, self.steps, shift, None))
+        add(whole, self.look(model, space, shift, clean=not self.clean_weight))
+        return whole
+
+    def slope(self, model: Model, batch: Batch, totals: Totals, shift: Tensor, draw: int) -> tuple[Tensor, Terms]:
+        """Gradient for the perturbation alone: cheaper, and nothing is added to the weights' gradients."""
+        _, terms = self.run(model, batch, shift.requires_grad_(), draw)
+        (grad,) = torch.autograd.grad(totals.mean(terms), shift)
+        return grad, detached(terms)
