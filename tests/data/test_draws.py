@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from encodery.data.draws import SHORT, STRIDE, Order, bits, choose, integers, key, mix, normal, uniform
+from encodery.data.draws import SHORT, STRIDE, Order, bits, choose, integers, key, mix, normal, per_token, uniform
 
 KEYS = st.integers(0, 2**64 - 1)
 IDS = st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20).map(np.array)
@@ -215,3 +215,10 @@ def test_choices_are_nested(seed: int, n: int, data: st.DataObject) -> None:
 def test_choosing_more_than_there_is_is_refused(k: int) -> None:
     with pytest.raises(ValueError, match=f"{k} of 10 rows"):
         choose(1, "fraction", 10, k)
+
+
+def test_draws_per_token_are_those_of_whole_rows():
+    ids, lengths = np.array([5, 2, 9]), np.array([3, 1, 4])
+    got = per_token(7, ids, lengths, 6)
+    whole = uniform(7, ids, 4 * 6).reshape(3, 4, 6)
+    assert np.array_equal(got, np.concatenate([whole[i, :n] for i, n in enumerate(lengths)]))

@@ -1,0 +1,45 @@
+"""R-Drop: two passes with different dropout must agree (Liang et al. 2021, arXiv 2106.14448).
+
+    ½ · (loss(x; mask 1) + loss(x; mask 2)) + weight/2 · distance(f(x; mask 1), f(x; mask 2))
+
+For labels `distance` is KL(p‖q) + KL(q‖p), as a mean over the examples.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from encodery.data.batches import Batch
+from encodery.methods._perturb import distance
+from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout
+from encodery.methods.plain import Plain
+from encodery.models.model import Model, Terms
+
+
+class RDrop(Method):
+    """The mean loss of two dropout masks, plus the distance of their answers."""
+
+    weight: float = Field(default=0.5, ge=0)
+    """How much the distance counts, α."""
+    start_step: int = Field(default=0, ge=0)
+    """Plain training before this step."""
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """All micro-batches of the step."""
+        if micro[0].step < self.start_step:
+            return Plain()(model, micro, totals)
+        return each(self.one, model, micro, totals)
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch."""
+        seed_dropout(batch, 0)
+        first, terms = model(batch)
+        seed_dropout(batch, 1)
+        second, others = model(batch)
+        whole: Terms = {}
+        add(whole, terms, 0.5)
+        add(whole, others, 0.5)
+        apart = distance(model, batch, first, second)
+        loss = totals.mean(whole) + self.weight / 2 * totals.per_example(apart)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return detached(whole) | note("distance", apart, len(batch))
