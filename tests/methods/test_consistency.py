@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from encodery.checkpoint import latest
-from encodery.methods.base import Method, losses_of, notes_of
+from encodery.methods.base import Method, losses_of, notes_of, seed_dropout
 from encodery.methods.r3f import R3F
 from encodery.methods.rdrop import RDrop
 from encodery.methods.smart import Smart
@@ -18,10 +18,6 @@ from tests.methods.attacks import PLACES, Bench, bench
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 LOUD: dict[str, Any] = {"adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
 ALL = [RDrop(weight=3.0), R3F(weight=3.0, eps=0.3), Smart(weight=3.0, **LOUD)]
-
-
-def word_gradient(made: Bench) -> torch.Tensor:
-    return made.model.encoder.net.get_input_embeddings().weight.grad  # type: ignore[no-any-return,union-attr]
 
 
 def distance(made: Bench, shift: torch.Tensor) -> float:
@@ -45,12 +41,10 @@ def test_A25_every_head_has_a_distance(method: Method, form: str) -> None:
     assert furthest(got, made.step(still.start(made.model))[0]) > 1e-5
 
 
-def test_R_drop_is_its_formula() -> None:
+def test_rdrop_is_its_formula() -> None:
     made = bench(dropout=0.2)
     got, terms = made.step(RDrop(weight=0.7))
     batch, model = made.micro[0], made.model
-    from encodery.methods.base import seed_dropout
-
     model.zero_grad()
     seed_dropout(batch, 0)
     p = model.outputs(batch)["logits"]
@@ -63,13 +57,13 @@ def test_R_drop_is_its_formula() -> None:
     (loss + 0.7 * (kl(a, b) + kl(b, a)) / 2).backward()  # type: ignore[no-untyped-call]
     assert furthest(got, gradients(model)) < 1e-6
     (value,) = losses_of(terms).values()
-    assert float(value) / 8 == pytest.approx(float(loss), rel=1e-5)
+    assert float(value) / 8 == pytest.approx(loss.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("method", ALL, ids=lambda m: type(m).__name__)
 def test_A24_the_weight_does_not_depend_on_batch_size(method: Method) -> None:
     """Every row four times: a mean stays, a sum would grow."""
-    one, four = bench(lengths=[6, 6]), bench(lengths=[6] * 8)
+    one = bench(lengths=[6, 6])
     batch = one.micro[0]
     inputs = {name: values.repeat(4, 1) for name, values in batch.inputs.items()}
     layout = type(batch.layout)(batch.layout.mask.repeat(4, 1))  # type: ignore[union-attr,arg-type]
