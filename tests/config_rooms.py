@@ -14,7 +14,10 @@ class FreeLB(Options):
     '''Adversarial.'''
     steps: int = 3
     adv_lr: float = 0.1
+    init_mag: float = 0.1
     max_norm: float | None = None
+    norm: str = "l2"
+    consistent_dropout: bool = True
     mild: bool = False
 """,
     "smart_reg": """
