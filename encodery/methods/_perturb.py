@@ -20,8 +20,8 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout
 from encodery.methods.plain import Plain
-from encodery.models.encoder import Site
 from encodery.models.model import Model, Outputs, Terms
+from encodery.models.shift import Site, Words
 
 SMALLEST = 1e-30
 Norm = Literal["l2", "linf"]
@@ -161,12 +161,14 @@ class Perturbation(Method):
             free = ~torch.isin(tokens, torch.tensor(model.encoder.special_ids, device=tokens.device))
         return Space(batch, free, model.encoder.site_width(self.site), self.norm, self.norm_scope)
 
-    def run(self, model: Model, batch: Batch, shift: Tensor | None, draw: int = 0) -> tuple[Outputs, Terms]:
+    def run(
+        self, model: Model, batch: Batch, shift: Tensor | None, draw: int = 0, words: Words | None = None
+    ) -> tuple[Outputs, Terms]:
         """A forward pass with a perturbation; `draw` counts only where dropout may differ."""
         seed_dropout(batch, 0 if self.consistent_dropout else draw)
         if shift is None:
             return model(batch)  # type: ignore[no-any-return]
-        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site):
+        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site, words=words):
             return model(batch)  # type: ignore[no-any-return]
 
     def watched(self, batch: Batch) -> bool:
@@ -216,9 +218,17 @@ class Attack(Perturbation):
             add(whole, loss_notes("loss_clean", model, batch, terms))
         return whole, totals.times(rest), rest
 
-    def descend(self, model: Model, batch: Batch, totals: Totals, shift: Tensor | None, draw: int = 0) -> Terms:
+    def descend(
+        self,
+        model: Model,
+        batch: Batch,
+        totals: Totals,
+        shift: Tensor | None,
+        draw: int = 0,
+        words: Words | None = None,
+    ) -> Terms:
         """A pass whose gradient goes to the weights (and to the perturbation, if it asks for one)."""
-        _, terms = self.run(model, batch, shift, draw)
+        _, terms = self.run(model, batch, shift, draw, words)
         totals.mean(terms).backward()  # type: ignore[no-untyped-call]
         return detached(terms)
 

@@ -18,6 +18,7 @@ from encodery.errors import UserError
 from encodery.methods._perturb import SMALLEST, Perturbation, loss_notes, moved, norm, size_notes
 from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Terms
+from encodery.models.shift import Words
 
 
 class FGM(Perturbation):
@@ -51,18 +52,21 @@ class FGM(Perturbation):
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch, a perturbation for each sequence."""
         space, whole = self.space(model, batch), Terms()
-        here, part = space.zero().requires_grad_(), totals.times(self.share or 1.0)
-        grad = self.first(model, batch, part, here, whole)
+        here, part, words = space.zero().requires_grad_(), totals.times(self.share or 1.0), Words()
+        grad = self.first(model, batch, part, here, whole, words)
         shift = space.climb(here, grad, self.epsilon, None)
         add(whole, size_notes(space, part, 1, here, grad))
-        self.second(model, batch, totals, shift, whole)
+        self.second(model, batch, totals, shift, whole, words)
+        words.settle()
         add(whole, size_notes(space, part, 2, shift, None))
         add(whole, self.look(model, space, shift, clean=False))
         return whole
 
-    def first(self, model: Model, batch: Batch, part: Totals, wanted: Tensor, whole: Terms) -> Tensor:
+    def first(
+        self, model: Model, batch: Batch, part: Totals, wanted: Tensor, whole: Terms, words: Words | None = None
+    ) -> Tensor:
         """The clean pass: the gradient of what is to be moved. The weights get theirs only if the pass counts."""
-        _, terms = self.run(model, batch, None if isinstance(wanted, nn.Parameter) else wanted)
+        _, terms = self.run(model, batch, None if isinstance(wanted, nn.Parameter) else wanted, 0, words)
         if self.share:
             add(whole, detached(terms), self.share)
             part.mean(terms).backward()  # type: ignore[no-untyped-call]
@@ -73,9 +77,17 @@ class FGM(Perturbation):
         assert grad is not None
         return grad
 
-    def second(self, model: Model, batch: Batch, totals: Totals, shift: Tensor | None, whole: Terms) -> None:
+    def second(
+        self,
+        model: Model,
+        batch: Batch,
+        totals: Totals,
+        shift: Tensor | None,
+        whole: Terms,
+        words: Words | None = None,
+    ) -> None:
         """The adversarial pass."""
-        _, terms = self.run(model, batch, shift, draw=1)
+        _, terms = self.run(model, batch, shift, 1, words)
         totals.times(1 - self.share).mean(terms).backward()  # type: ignore[no-untyped-call]
         add(whole, detached(terms), 1 - self.share)
         add(whole, loss_notes("loss_adv", model, batch, detached(terms)))

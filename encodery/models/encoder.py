@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
 from encodery.models import dropout, packed
+from encodery.models.shift import Shift, Site, Words
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
 
@@ -26,7 +27,6 @@ HEADS = re.compile(
 )
 FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
 DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
-Site = Literal["word", "embedding_output"]
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         self.net = net
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
         self.special_ids: tuple[int, ...] = ()  # of the tokenizer: tokens that begin, part and end a sequence
-        self.shift: _Shift | None = None
+        self.shift: Shift | None = None
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
         self.width: int = net.config.hidden_size
@@ -63,15 +63,18 @@ class Encoder(nn.Module):
         return hidden
 
     @contextmanager
-    def shifted(self, values: Tensor, site: Site = "word", detach: bool = False) -> Iterator[None]:
+    def shifted(
+        self, values: Tensor, site: Site = "word", detach: bool = False, words: Words | None = None
+    ) -> Iterator[None]:
         """Inside, `values` (in the batch's layout) are added to the embeddings of whatever goes through the door.
 
         word: to the rows of the word embedding matrix; embedding_output: after positions, norm and dropout. With
-        `detach` no gradient goes into the embeddings. Other users of a shared embedding module are not hit.
+        `detach` no gradient goes into the embeddings, with `words` it waits there until they are settled. Other users
+        of a shared embedding module are not hit.
         """
         if getattr(self.net, "_compiled_call_impl", None) is not None:
             raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
-        before, self.shift = self.shift, _Shift(values, site, detach)
+        before, self.shift = self.shift, Shift(values, site, detach, words)
         try:
             yield
         finally:
@@ -99,31 +102,6 @@ class Encoder(nn.Module):
         """All parameters with name and depth."""
         for name, parameter in self.net.named_parameters():
             yield name, parameter, self.depth(name)
-
-
-class _Shift:
-    """A perturbation of the embeddings, and the hook that adds it."""
-
-    def __init__(self, values: Tensor, site: Site, detach: bool):
-        self.values, self.site, self.detach = values, site, detach
-
-    def add(self, output: Tensor) -> Tensor:
-        """The embeddings with the perturbation."""
-        if output.shape != self.values.shape:  # else it might be broadcast in silence
-            raise RuntimeError(f"perturbation {tuple(self.values.shape)} for embeddings {tuple(output.shape)}")
-        return (output.detach() if self.detach else output) + self.values.to(output.dtype)
-
-    @contextmanager
-    def hooked(self, net: Any) -> Iterator[None]:
-        """The hook stands during one pass."""
-        module = net.get_input_embeddings() if self.site == "word" else getattr(net, "embeddings", None)
-        if module is None:
-            raise UserError(f"method.site: embedding_output is not known for {net.config.model_type}; use word")
-        handle = module.register_forward_hook(lambda _module, _inputs, output: self.add(output))
-        try:
-            yield
-        finally:
-            handle.remove()
 
 
 def input_form(config: Any) -> InputForm:

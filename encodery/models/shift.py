@@ -1,0 +1,69 @@
+"""Perturbations of embeddings: what is added, where, and for how long the hook that adds it stands."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from encodery.errors import UserError
+
+Site = Literal["word", "embedding_output"]
+
+
+class Words:
+    """Word embeddings that several passes share, so that the gradient of the table is written once for all of them.
+
+    That gradient is dense, as large as the vocabulary: with short texts a good part of a backward pass.
+    """
+
+    def __init__(self) -> None:
+        self.known: list[tuple[Tensor, Tensor, Tensor]] = []  # ids, rows of the table, the leaf that passes use
+
+    def leaf(self, ids: Tensor, rows: Tensor) -> Tensor:
+        """What a pass uses in place of the rows it looked up; its gradient adds up here."""
+        if not rows.requires_grad:
+            return rows
+        for known, _, leaf in self.known:
+            if torch.equal(known, ids):
+                return leaf
+        self.known.append((ids, rows, rows.detach().requires_grad_()))
+        return self.known[-1][2]
+
+    def settle(self) -> None:
+        """Hand what has been gathered on to the table."""
+        for _, rows, leaf in self.known:
+            if leaf.grad is not None:
+                rows.backward(leaf.grad)  # type: ignore[no-untyped-call]
+        self.known.clear()
+
+
+class Shift:
+    """A perturbation, and the hook that adds it."""
+
+    def __init__(self, values: Tensor, site: Site, detach: bool, words: Words | None):
+        self.values, self.site, self.detach, self.words = values, site, detach, words
+
+    def add(self, output: Tensor) -> Tensor:
+        """The embeddings with the perturbation."""
+        if output.shape != self.values.shape:  # else it might be broadcast in silence
+            raise RuntimeError(f"perturbation {tuple(self.values.shape)} for embeddings {tuple(output.shape)}")
+        return (output.detach() if self.detach else output) + self.values.to(output.dtype)
+
+    def hook(self, _module: Any, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        """In place of the module's output."""
+        shared = self.words is not None and self.site == "word" and len(inputs) == 1
+        return self.add(self.words.leaf(inputs[0], output) if shared and self.words else output)
+
+    @contextmanager
+    def hooked(self, net: Any) -> Iterator[None]:
+        """The hook stands during one pass."""
+        module = net.get_input_embeddings() if self.site == "word" else getattr(net, "embeddings", None)
+        if module is None:
+            raise UserError(f"method.site: embedding_output is not known for {net.config.model_type}; use word")
+        handle = module.register_forward_hook(self.hook)
+        try:
+            yield
+        finally:
+            handle.remove()
