@@ -27,8 +27,8 @@ class R3F(Perturbation):
     norm: Literal["linf"] = "linf"
     """The noise is bounded number by number."""
     consistent_dropout: bool = False
-    """The same dropout masks in both passes. At an eps of 1e-5 the distance comes from dropout almost alone, as in
-    the published code; with true it is next to nothing."""
+    """The same dropout masks in both passes. At an eps of 1e-5 the distance comes from dropout almost alone; with true
+    it is next to nothing."""
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch."""

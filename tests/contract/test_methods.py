@@ -78,6 +78,11 @@ def train(folder: Path, kind: str, seen: list[float]) -> Any:
     return parts
 
 
+def fast_for(*kinds: str) -> list[Any]:
+    """All methods; those that are not named are slow tests."""
+    return [pytest.param(name, marks=[] if name in kinds else [pytest.mark.slow]) for name in METHODS]
+
+
 class Fuse:
     """A hook that fails when it has been called so many times."""
 
@@ -187,7 +192,7 @@ def test_A17_the_weights_and_the_data_are_left_alone(tmp_path: Path, kind: str) 
     assert all(np.array_equal(plain.batches.rows_at(i), rows[i]) for i in range(3))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k != "plain" else []) for k in METHODS])
+@pytest.mark.parametrize("kind", fast_for("plain"))
 def test_it_learns(tmp_path: Path, kind: str) -> None:
     method = {"kind": kind, **MILD.get(kind, {})}
     tree = settings(tmp_path, method=method, optim={"lr": 1e-2}, train={"max_steps": 40, "batch_size": 32})
@@ -195,6 +200,7 @@ def test_it_learns(tmp_path: Path, kind: str) -> None:
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 
 
+@pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart"))
 def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
     options = {"save": "2 steps", "max_steps": 5, "micro_batch": 5, "evaluate": "never"}  # an epoch has three steps
     tree = settings(tmp_path, rows=48, dev=8, method={"kind": kind}, train=options)

@@ -325,3 +325,39 @@ def test_A25_other_heads_work(method: Any, form: str) -> None:
     got = made.step(method())[0]
     assert all(torch.isfinite(one).all() for one in got.values())
     assert furthest(got, made.plain()) > 1e-4
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_half_precision_works(method: Any) -> None:
+    made = bench(layout="packed")
+    made.model.autocast_to = torch.bfloat16
+    got = made.step(method())[0]
+    assert all(torch.isfinite(one).all() for one in got.values())
+    assert same(made.step(method(steps=1, init_mag=0.0))[0], made.plain())
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_frozen_embeddings_are_perturbed_all_the_same(method: Any) -> None:
+    made = bench()
+    for parameter in made.model.encoder.parameters():
+        parameter.requires_grad_(False)
+    seen = made.trace(method())
+    assert float(made.norms(seen[2]).max()) > 0.1
+    got = made.step(method())[0]
+    assert got.keys() == made.plain().keys()
+    assert furthest(got, made.plain()) > 1e-5
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_gradient_checkpointing_changes_nothing(method: Any) -> None:
+    made = bench(dropout=0.1)
+    wanted = made.step(method())[0]
+    made.model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    assert furthest(made.step(method())[0], wanted) < 1e-6
+
+
+def test_a_compiled_encoder_is_refused() -> None:
+    made = bench()
+    made.model.encoder.net._compiled_call_impl = lambda *_: None
+    with pytest.raises(UserError, match=r"train\.compile"):
+        made.step(FreeLB())
