@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style docs stories bench clean
+.PHONY: demo test check style docs stories bench bench-long clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,14 +30,17 @@ docs: $(VENV)/installed
 	$(BIN)/encodery config --reference > docs/configuration.md
 	$(BIN)/python docs/fill_facts.py
 
-# Needs ENCODERY_DATA: the tables of docs/results.md. Finished runs are not repeated.
+# What docs/results.md shows. The GLUE tables need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
-	$(BIN)/python stories/glue_minilm.py 
+	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
+	$(BIN)/python stories/glue_minilm.py
 
-# Timings, as ratios against a peer in the same run; results go to bench/results.
-BENCH := $(filter-out bench/common.py bench/peer.py,$(wildcard bench/*.py))
+# Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed
-	for script in $(BENCH); do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python bench/run.py --short
+
+bench-long: $(VENV)/installed
+	$(BIN)/python bench/run.py --long
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

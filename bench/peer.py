@@ -1,7 +1,7 @@
 """The peer of the step bench: transformers' Trainer on the rows of one of our token tables."""
 
-import itertools
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,7 +114,7 @@ class Peer:
     def sample(self, count: int) -> list[np.ndarray]:
         """So many batches, one from each stretch of lengths, in random order."""
         edges = np.linspace(0, len(self.batches), count + 1)
-        picks = [int(self.rng.uniform(a, b)) for a, b in itertools.pairwise(edges)]
+        picks = [int(self.rng.uniform(a, b)) for a, b in pairwise(edges)]
         return [self.batches[i] for i in self.rng.permutation(picks)]
 
     def round(self, steps: int, skip: int, now: Callable[[], float]) -> float:

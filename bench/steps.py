@@ -20,11 +20,11 @@ import common
 import numpy as np
 import torch
 from common import Spread
-from encodery.train import TrainState, train
 from peer import Peer
 
 from encodery import build, config, optim
 from encodery.data.batches import Cutter
+from encodery.loop import TrainState, train
 
 SKIP = 2  # first steps of a round, not counted
 PADDED = 128

@@ -110,10 +110,7 @@ class Cutter:
         inputs["position_ids"] = self._put(position)[None]
         if self.form.types:
             inputs["token_type_ids"] = self._put(table.types[index].astype(np.int64))[None]
-        inputs["groups"] = [
-            tuple(None if part is None else part.to(self.device) for part in group)
-            for group in groups_of(lengths, attention_groups(lengths))
-        ]
+        inputs["groups"] = groups_of(lengths, attention_groups(lengths), self.device)
         return inputs, Packed(self._put(lengths))
 
     def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows]:

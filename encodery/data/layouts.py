@@ -5,16 +5,14 @@ else in the house indexes hidden states by position: they ask the layout for `fi
 `per_sequence`. Values are always shaped as the encoder gives them: [1, T, …] or [n, L, …].
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-# index [n, L], mask [n, 1, 1, L], places of the real cells; the last two are None where nothing is padded
-Group = tuple[Tensor, Tensor | None, Tensor | None]
 Reduce = Literal["sum", "mean", "max"]
 
 
@@ -111,27 +109,76 @@ class Rows:
 Layout = Packed | Rows
 
 
-def groups_of(lengths: np.ndarray, sizes: list[int]) -> list[Group]:
+class _Gather(torch.autograd.Function):
+    """values[take], where `back` says at which place each value went: so its gradient is a gather too."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, take: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return values.index_select(0, take)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad.index_select(0, *ctx.saved_tensors), None, None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring sequences that attend together, padded to the longest of them."""
+
+    lengths: Tensor  # [n]
+    tokens: int
+    longest: int
+    _known: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """Which keys are real: [n, 1, 1, L]; None where all are."""
+        if self.tokens == len(self.lengths) * self.longest:
+            return None
+        return (torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None])[:, None, None]
+
+    def near(self, window: int) -> Tensor:
+        """The mask of attention within a window: [n or 1, 1, L, L]."""
+        place = torch.arange(self.longest, device=self.lengths.device)
+        inside = (place[:, None] - place).abs() < window
+        return inside[None, None] if self.mask is None else self.mask & inside
+
+    def cells(self, values: Tensor, heads: int) -> Tensor:
+        """From one row per token and head, [tokens · heads, size], to [n, heads, L, size]."""
+        n, size = len(self.lengths), values.shape[1]
+        if self.mask is None:
+            return values.view(n, self.longest, heads, size).transpose(1, 2)
+        take, back = self._index(heads)
+        return _Gather.apply(values, take, back).view(n, heads, self.longest, size)  # type: ignore[no-untyped-call,no-any-return]
+
+    def real(self, cells: Tensor) -> Tensor:
+        """The way back: [tokens, heads · size]."""
+        n, heads, longest, size = cells.shape
+        if self.mask is None:
+            return cells.transpose(1, 2).reshape(self.tokens, heads * size)
+        _, back = self._index(heads)
+        return cells.reshape(n * heads * longest, size).index_select(0, back).view(self.tokens, heads * size)
+
+    def _index(self, heads: int) -> tuple[Tensor, Tensor]:
+        """For each cell its value (padded ones: any) and for each value its cell; the same for all layers."""
+        if heads not in self._known:
+            assert self.mask is not None
+            device = self.lengths.device
+            real = self.mask[:, 0, 0]
+            head, place = torch.arange(heads, device=device), torch.arange(self.longest, device=device)
+            token = torch.where(real, (self.lengths.cumsum(0) - self.lengths)[:, None] + place, 0)
+            take = token[:, None] * heads + head[:, None]
+            row, column = real.nonzero(as_tuple=True)
+            back = (row[:, None] * heads + head) * self.longest + column[:, None]
+            self._known[heads] = take.reshape(-1), back.reshape(-1)
+        return self._known[heads]
+
+
+def groups_of(lengths: np.ndarray, sizes: list[int], device: torch.device) -> list[Group]:
     """Attention groups of sequences that lie one after another: `sizes` says how many go into each."""
-    ends = np.cumsum(lengths)
-    groups: list[Group] = []
-    row = 0
-    for size in sizes:
-        part = lengths[row : row + size]
-        start = ends[row] - lengths[row]
-        longest = int(part.max())
-        offsets = start + np.concatenate([[0], np.cumsum(part)[:-1]])
-        if int(part.min()) == longest:  # equal lengths (pretraining blocks) are a view: nothing to gather
-            index = start + np.arange(size * longest).reshape(size, longest)
-            groups.append((torch.from_numpy(index), None, None))
-        else:
-            place = np.arange(longest)
-            mask = place < part[:, None]
-            index = np.where(mask, offsets[:, None] + place, start)
-            real = torch.from_numpy(np.flatnonzero(mask))
-            groups.append((torch.from_numpy(index), torch.from_numpy(mask)[:, None, None, :], real))
-        row += size
-    return groups
+    parts = np.split(lengths, np.cumsum(sizes)[:-1])
+    return [Group(torch.from_numpy(p.copy()).to(device), int(p.sum()), int(p.max())) for p in parts]
 
 
 def attention_groups(lengths: np.ndarray, call: float = 60.0) -> list[int]:

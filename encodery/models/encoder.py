@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
-from encodery.models import packed
+from encodery.models import dropout, packed
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
 
@@ -33,6 +33,7 @@ class Encoder(nn.Module):
 
     def __init__(self, net: PreTrainedModel, layout: str = "auto"):
         super().__init__()
+        dropout.cheaper(net)
         self.net = net
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
         self.kind: str = net.config.model_type

@@ -13,6 +13,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from encodery.data.layouts import Group
+from encodery.models.dropout import dropout as dropout_of
 
 NAME = "packed"
 
@@ -46,29 +47,27 @@ def packed_attention(
     if unknown or attention_mask is not None or groups is None:
         raise RuntimeError(f"packed attention in {type(module).__name__}: cannot take {unknown or 'an attention mask'}")
     heads, tokens, size = query.shape[1:]
-    flat = [x[0].transpose(0, 1).reshape(tokens, heads * size) for x in (query, key, value)]
-    outputs = [_attend(flat, group, heads, size, scaling, dropout, sliding_window) for group in groups]
+    scale = size**-0.5 if scaling is None else scaling
+    flat = [x[0].transpose(0, 1).reshape(tokens * heads, size) for x in (query, key, value)]
+    counts = [group.tokens * heads for group in groups]
+    parts = zip(*(torch.split(x, counts) for x in flat), strict=True)  # one gradient for all, unlike slices
+    outputs = []
+    for group, part in zip(groups, parts, strict=True):
+        q, k, v = (group.cells(x, heads) for x in part)
+        mask = group.near(sliding_window) if sliding_window else group.mask
+        outputs.append(group.real(attend(q, k, v, mask, dropout, scale)))
     return torch.cat(outputs).view(1, tokens, heads, size), None
 
 
-def _attend(
-    flat: list[Tensor], group: Group, heads: int, size: int, scaling: float | None, dropout: float, window: int | None
-) -> Tensor:
-    index, mask, real = group
-    n, length = index.shape
-    if window:
-        place = torch.arange(length, device=index.device)
-        near = (place[:, None] - place).abs() < window
-        mask = near if mask is None else mask & near
-    if real is None:  # equal lengths: the tokens lie together
-        start = int(index[0, 0])
-        cells = [x[start : start + n * length] for x in flat]
-    else:
-        cells = [x.index_select(0, index.reshape(-1)) for x in flat]
-    q, k, v = (x.view(n, length, heads, size).transpose(1, 2) for x in cells)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scaling)
-    out = out.transpose(1, 2).reshape(n * length, heads * size)
-    return out if real is None else out.index_select(0, real)
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, scale: float) -> Tensor:
+    """Scaled-dot-product attention [n, heads, L, size]; torch has no fast kernel with dropout for CPUs."""
+    if not rate or q.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
+    scores = torch.matmul(q * scale, k.transpose(2, 3))
+    if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
+        lowest = torch.finfo(scores.dtype).min
+        scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
+    return torch.matmul(dropout_of(scores.softmax(-1), rate), v)
 
 
 AttentionInterface.register(NAME, packed_attention)

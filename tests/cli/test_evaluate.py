@@ -125,9 +125,9 @@ def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
     assert said.code == 0, said.err
     rows = [json.loads(line) for line in (out / "predictions" / "glue-mnli-dev.jsonl").read_text().splitlines()]
     examples = [tuple(pair) for pair in zip(tiny.sentences(10, 100), tiny.sentences(10, 100)[1:], strict=False)]
-    for row, pair in zip(rows, examples, strict=True):
-        each = [en.load(run)(pair).probabilities for run in (mnli, other)]
-        mean = {label: (each[0][label] + each[1][label]) / 2 for label in THREE}
+    each = [en.load(run)(examples) for run in (mnli, other)]
+    for row, one, two in zip(rows, *each, strict=True):
+        mean = {label: (one.probabilities[label] + two.probabilities[label]) / 2 for label in THREE}
         assert row["probabilities"] == pytest.approx(mean, abs=1e-5)
         assert row["prediction"] == max(mean, key=mean.__getitem__)
     kept = json.loads((out / "scores.json").read_text())["evaluations"]["glue/mnli:dev"]

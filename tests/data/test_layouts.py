@@ -66,23 +66,32 @@ def test_attention_groups_cover_every_token_once(lengths: list[int], longest_fir
     sizes = attention_groups(ordered)
     assert sum(sizes) == len(ordered)
     assert min(sizes) >= 1
-    seen = []
-    for index, mask, real in groups_of(ordered, sizes):
-        if real is None:
-            assert mask is None
-            seen += index.reshape(-1).tolist()
-        else:
-            assert mask is not None
-            assert torch.equal(mask.reshape(-1).nonzero()[:, 0], real)
-            seen += index.reshape(-1)[real].tolist()
-    assert seen == list(range(sum(lengths)))  # in order, so that the outputs need no scatter
+    groups = groups_of(ordered, sizes, torch.device("cpu"))
+    assert sum(group.tokens for group in groups) == sum(lengths)
+    values = torch.arange(1.0, sum(lengths) * 3 * 2 + 1).view(-1, 2)  # three heads of size 2
+    for group, part in zip(groups, values.split([3 * group.tokens for group in groups]), strict=True):
+        cells = group.cells(part, 3)
+        assert cells.shape == (len(group.lengths), 3, group.longest, 2)
+        assert torch.equal(group.real(cells), part.view(-1, 6))  # in order, so that the outputs need no scatter
+
+
+@given(LENGTHS)
+def test_the_gradient_of_cells_is_that_of_indexing(lengths: list[int]) -> None:
+    (group,) = groups_of(np.array(lengths), [len(lengths)], torch.device("cpu"))
+    values = torch.randn(group.tokens * 3, 2, dtype=torch.float64, requires_grad=True)
+    cells = group.cells(values, 3)
+    weight = torch.randn_like(cells)
+    if group.mask is not None:  # padded cells take part in nothing
+        weight = weight * group.mask.transpose(2, 3)
+    (grad,) = torch.autograd.grad((cells.square() * weight).sum(), values)
+    torch.testing.assert_close(grad, 2 * values.detach() * group.real(weight).view(-1, 2))
 
 
 def test_equal_lengths_are_one_group_without_a_gather() -> None:
-    ((index, mask, real),) = groups_of(np.full(8, 16), attention_groups(np.full(8, 16)))
-    assert index.shape == (8, 16)
-    assert mask is None
-    assert real is None
+    (group,) = groups_of(np.full(8, 16), attention_groups(np.full(8, 16)), torch.device("cpu"))
+    assert group.mask is None
+    values = torch.randn(8 * 16 * 3, 2)
+    assert group.cells(values, 3).data_ptr() == values.data_ptr()
 
 
 @pytest.mark.parametrize("layout", ["packed", "rows", "padded"])

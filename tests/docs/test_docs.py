@@ -6,11 +6,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks, write_named
 
 from encodery import config, recipes
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
+from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
 SHORT = [page.relative_to(ROOT).as_posix() for page in PAGES]

@@ -2,7 +2,7 @@
 
 import re
 
-from pages import ROOT
+from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "facts.md"
 _ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+) \| (.+) \| (.*) \|$", re.MULTILINE)

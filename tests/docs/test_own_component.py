@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from pages import ROOT, blocks, write_named
 
 from encodery import config
 from encodery.errors import UserError
+from tests.docs.pages import ROOT, blocks, write_named
 
 PAGE = ROOT / "docs" / "own-component.md"
 CONFIGS = [block.name for block in blocks(PAGE, "yaml") if block.name]

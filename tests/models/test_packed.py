@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from encodery.data.batches import Batch
+from encodery.data.layouts import Group
 from encodery.errors import RunFailed, UserError
 from encodery.loop import count
 from encodery.methods.base import Totals
@@ -34,8 +35,8 @@ def pass_through(encoder: Encoder, layout: str) -> tuple[torch.Tensor, dict[str,
 def test_packed_equals_padded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, plain = small_encoder(kind, "packed"), small_encoder(kind, "padded")
     calls = []
-    attend = packed._attend
-    monkeypatch.setattr(packed, "_attend", lambda *a: calls.append(1) or attend(*a))
+    attend = packed.attend
+    monkeypatch.setattr(packed, "attend", lambda *a: calls.append(1) or attend(*a))
     hidden, grads, batch = pass_through(encoder, "packed")
     assert len(calls) == encoder.layers * len(batch.inputs["groups"]) > encoder.layers
     calls.clear()
@@ -95,7 +96,7 @@ def test_losses_and_gradients_are_equal_in_all_layouts(kind: str, head: str) -> 
 
 def attention_inputs(**more: Any) -> dict[str, Any]:
     x = torch.randn(1, 2, 4, 3)
-    groups = [(torch.arange(4)[None], None, None)]
+    groups = [Group(torch.tensor([4]), 4, 4)]
     return {"query": x, "key": x, "value": x, "attention_mask": None, "groups": groups, **more}
 
 
@@ -132,8 +133,7 @@ def test_the_check_at_load_notices_a_position_that_is_ignored() -> None:
 
 
 def test_the_check_at_load_notices_a_window_that_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    attend = packed._attend
-    monkeypatch.setattr(packed, "_attend", lambda *a: attend(*a[:-1], None))
+    monkeypatch.setattr(Group, "near", lambda self, window: self.mask)
     with pytest.raises(RunFailed, match="modernbert differs"):
         prove.require_equal(small_encoder("modernbert"))
 

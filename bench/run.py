@@ -1,0 +1,39 @@
+"""Runs the benches one after the other: `--short` in under 15 minutes on two cores, `--long` with more rounds."""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SHORT = {
+    "startup": ["--rounds", "5"],
+    "memory": [],
+    "steps": ["--rounds", "5", "--steps", "4"],
+}
+LONG = {
+    "startup": ["--rounds", "9"],
+    "memory": ["--steps", "20"],
+    "steps": ["--rounds", "9", "--steps", "16"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--short", action="store_true")
+    which.add_argument("--long", action="store_true")
+    parser.add_argument("--threads", default="1", help="CPU threads of every side")
+    args = parser.parse_args()
+    failed = []
+    for name, words in (SHORT if args.short else LONG).items():
+        begin = time.perf_counter()
+        script = Path(__file__).parent / f"{name}.py"
+        code = subprocess.run([sys.executable, str(script), *words, "--threads", args.threads], check=False).returncode
+        failed += [name] if code else []
+        print(f"{name}: {time.perf_counter() - begin:.0f} s{' FAILED' if code else ''}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
