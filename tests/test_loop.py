@@ -115,7 +115,14 @@ def test_a_step_whose_labels_are_all_hidden_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "cut", [{"most": 8}, {"budget": 100}, {"layout": "rows"}, {"layout": "padded", "most": 8}], ids=str
+    "cut",
+    [
+        {"most": 8},
+        pytest.param({"budget": 100}, marks=pytest.mark.slow),
+        {"layout": "rows"},
+        pytest.param({"layout": "padded", "most": 8}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_R14_weights_agree_after_20_steps_of_adamw(cut: dict[str, Any]) -> None:
     weights = []
