@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-<<<<<<< HEAD
-from encodery import predict
-=======
-from encodery import heap
->>>>>>> bench
+from encodery import heap, predict
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter
