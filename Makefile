@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style bench bench-long bench-gpu stories docs clean
+.PHONY: demo test check style docs stories bench bench-long clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,23 @@ check: $(VENV)/installed
 
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+# The pages that are made from the code: all settings, and which tests prove which statement.
+docs: $(VENV)/installed
+	$(BIN)/encodery config --reference > docs/configuration.md
+	$(BIN)/python docs/fill_facts.py
+
+# What docs/results.md shows. The GLUE tables need ENCODERY_DATA; finished runs are not repeated.
+stories: $(VENV)/installed
+	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
+	$(BIN)/python stories/glue_minilm.py
+
+# Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
+bench: $(VENV)/installed
+	$(BIN)/python bench/run.py --short
+
+bench-long: $(VENV)/installed
+	$(BIN)/python bench/run.py --long
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -128,7 +128,7 @@ def steps(
 
 def load(source: str | Path | RunDir | Run, device: str = "auto", *, head: str | None = None) -> Classifier:
     """A trained model from a run, a folder or the hub; `head` names one where there are several."""
-    return open_classifier(_path(source), device, head=head)
+    return open_classifier(source if isinstance(source, str) else _path(source), device, head=head)
 
 
 def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.DataFrame":

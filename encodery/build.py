@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import heap
+from encodery import heap, predict
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter
@@ -21,9 +21,10 @@ from encodery.errors import UserError
 from encodery.models import hub, lora, prove
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
-from encodery.schema import Config, Entry
+from encodery.schema import Config, Entry, ModelOptions
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
 from encodery.tasks.split import set_aside
@@ -108,8 +109,12 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
-    length = min(entry.max_length or config.train.max_length, longest_of(encoder))
+    wanted = entry.max_length or config.train.max_length
+    length = min(wanted, longest_of(encoder))
+    if length < wanted:
+        notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
     train, choice, rows = training_data(task, entry, config, pieces, length)
+    check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
@@ -127,9 +132,20 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
         encoder = new_encoder(config.model, tokenizer, config.train.layout)
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
+        require_vocabulary(encoder, tokenizer)
     if encoder.layout == "packed":
         prove.require_equal(encoder)
     return encoder, notes
+
+
+def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
+    """A tokenizer of another model would name rows that the embedding does not have."""
+    rows, highest = encoder.net.config.vocab_size, highest_id(tokenizer)
+    if highest >= rows:
+        raise UserError(
+            f"model.tokenizer: its ids go up to {highest:,}, but the encoder has embeddings for {rows:,} tokens; "
+            "use the model's own tokenizer"
+        )
 
 
 def training_data(
@@ -151,6 +167,28 @@ def training_data(
     return train, choice, rows
 
 
+def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
+    """Refuse now what could not be done at the end."""
+    options = config.train
+    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
+        if asked and (choice is None or options.evaluate == "never"):
+            raise UserError(
+                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
+            )
+    if choice and options.select_metric:
+        known = predict.majority(task, train.examples, choice.examples)
+        if options.select_metric not in known:
+            raise UserError(
+                f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
+            )
+    for split in entry.evaluate_on or []:
+        if split not in task.splits() or not task.has(split):
+            there = ", ".join(s for s in task.splits() if task.has(s))
+            raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
+        if any(example.label is None for example in task.examples(split)):
+            raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
+
+
 def first_dev(task: Task) -> str | None:
     """The dev split that scores during training are taken on."""
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
@@ -168,11 +206,8 @@ def make_model(
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     config = resolved.config
     wanted = {**task.objective(), **entry.objective}
-    if "head" not in wanted:
-        wanted |= {"head": config.model.head, "head_dropout": config.model.head_dropout}
-    objective = make_objective(wanted, resolved.code).fitted(
-        {name: values[rows] for name, values in table.targets.items()}
-    )
+    objective = make_objective(wanted, resolved.code, config.model)
+    objective = objective.fitted({name: values[rows] for name, values in table.targets.items()})
     seed_weights(config.seed.init, "head", task.name)
     question = objective.build(encoder, tokenizer)
     freeze(encoder, config.model.tune)
@@ -182,13 +217,20 @@ def make_model(
     return model, {"kind": wanted["kind"], **objective.plain()}
 
 
-def make_objective(plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None) -> Any:
-    """The options object of an objective that is given as plain data; own files must be among the checked ones."""
+def make_objective(
+    plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None, model: ModelOptions | None = None
+) -> Any:
+    """The options object of an objective that is given as plain data; own files must be among the checked ones.
+
+    An objective with a head takes what it does not say itself from the model's options.
+    """
     options = {k: v for k, v in plain.items() if k != "kind"}
     file, _, name = plain["kind"].rpartition(":")
     if file and file not in (code or {}):
         raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
     cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
+    if model and "head" in cls.model_fields:
+        options = {"head": model.head, "head_dropout": model.head_dropout, **options}
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
@@ -203,6 +245,10 @@ def prepare(model: Model, config: Config, device: torch.device) -> None:
         heap.keep()
     model.to(device)
     model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
+    if config.train.gradient_checkpointing and not model.encoder.net.supports_gradient_checkpointing:
+        raise UserError(
+            f"train.gradient_checkpointing: {model.encoder.kind} has none; lower train.token_budget instead"
+        )
     if config.train.gradient_checkpointing:
         model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if config.train.compile:
@@ -244,10 +290,9 @@ def load_model(
     """
     from transformers import AutoTokenizer
 
-    from encodery.schema import ModelOptions
-
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = AutoTokenizer.from_pretrained(folder)
+    require_vocabulary(encoder, tokenizer)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
     questions = {
         n: make_objective(about["objective"], code).build(encoder, tokenizer) for n, about in card["tasks"].items()

@@ -145,8 +145,11 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     `digests` gives, by dotted key (`model.name`, `tasks.0.data`), the digest that stands for what the path holds.
     """
     tree = resolved.config.plain()
-    for key in [*_NOT_IDENTITY, *(("tasks", i, name) for i in range(len(tree["tasks"])) for name in _FOLDERS)]:
+    for key in _NOT_IDENTITY:
         _put(tree, key, None)
+    for i, (task, _) in enumerate(resolved.tasks):
+        for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
+            _put(tree, ("tasks", i, name), None)
     sections = [(tree["method"], "method")]
     for entry in tree["tasks"]:
         sections += [(entry, "tasks"), (entry["objective"], "objectives")]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig
 
-from encodery.build import Split, training_data
+from encodery.build import Split, find_inputs, training_data
 from encodery.config import Resolved
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter, InputForm, describe
@@ -16,7 +16,6 @@ from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import token_table
 from encodery.errors import UserError
 from encodery.loop import steps_in_all
-from encodery.models import hub
 from encodery.models.encoder import choose_layout, input_form
 from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
@@ -46,13 +45,13 @@ def view(resolved: Resolved) -> View:
     if len(resolved.tasks) != 1:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; inspect them one at a time")
     (task, entry), options = resolved.tasks[0], resolved.config.model
-    folder = hub.resolve(options.name, options.revision, resolved.folder) if options.name else None
-    tokenizer = load_tokenizer(options, folder, resolved.folder, toy=task.name.startswith("toy/"))
-    if folder is None:
+    inputs = find_inputs(resolved)
+    tokenizer = load_tokenizer(options, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
+    if inputs.model is None:
         assert options.new is not None
         net = new_config(options.new, tokenizer)
     else:
-        net = AutoConfig.from_pretrained(folder.path)
+        net = AutoConfig.from_pretrained(inputs.model.path)
     form = input_form(net)
     wanted = entry.max_length or resolved.config.train.max_length
     length = min(wanted, net.max_position_embeddings - form.first_position)

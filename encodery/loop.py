@@ -102,7 +102,7 @@ def train(
         norm = clip(parameters, 0.0)
         skipped = overflowed(norm, state)
         if not skipped:
-            require_finite(terms, norm, state.step + 1, micro, batches)
+            require_finite(model, terms, norm, state.step + 1, micro, batches)
             norm = rescale(parameters, norm, clip_norm, scale)
             optimizer.step(schedule(state.step))
         rate = optimizer.options.lr * schedule(state.step)
@@ -138,8 +138,9 @@ def gradient(
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """CUDA has a class for it, the CPU allocator a sentence."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """CUDA has a class for it, other devices a sentence."""
+    said = any(words in str(error) for words in ("out of memory", "can't allocate memory"))
+    return said or isinstance(error, torch.OutOfMemoryError)
 
 
 def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
@@ -162,19 +163,29 @@ def overflowed(norm: float, state: TrainState) -> bool:
     return overflow
 
 
-def require_finite(terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches) -> None:
+def require_finite(
+    model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches
+) -> None:
     """A NaN or infinity ends the run before the weights are touched (R6)."""
     bad = [f"loss {'/'.join(key)}" for key, value in terms.items() if not math.isfinite(float(value))]
     if not bad and math.isfinite(norm):
         return
     what = ", ".join(bad) or "the gradient norm"
-    ids = batches.example_ids(micro)
+    ids = batches.example_ids(guilty(model, micro, batches))
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
     tasks = ", ".join(sorted({b.task for b in micro}))
     raise RunFailed(
         f"step {step}: {what} is not finite; task {tasks}, examples {shown}. The weights were not touched; "
         "lower optim.lr or look at these examples"
     )
+
+
+@torch.no_grad()
+def guilty(model: Model, micro: Sequence[Batch], batches: Batches) -> Sequence[Batch]:
+    """The sequences whose loss is not finite even alone; all of the step, where no single one is to blame."""
+    alone = [batches.alone(int(row)) for batch in micro for row in batch.ids]
+    found = [one for one in alone if not all(math.isfinite(float(value)) for value in model(one)[1].values())]
+    return found or micro
 
 
 def rescale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float, scale: float) -> float:

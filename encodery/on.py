@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from encodery import config
+from encodery import config, yaml_reader
 from encodery.errors import UserError
 from encodery.rundir import RunDir
 from encodery.tasks import split_name
@@ -28,10 +28,12 @@ class Asked(NamedTuple):
 def asked(text: str, data: str | None = None, runs: Sequence[RunDir] = (), *, allow_code: bool = False) -> list[Asked]:
     """The splits meant by a word: one if it names one, else all dev splits that are here, else all test splits.
 
-    A name that is the task of one of the `runs` means that very task, with the options and files of the run.
+    A name that is the task of one of the `runs` means that very task, with the options and files of the run; other
+    tasks are looked for in the run's data folder.
     """
     name, split = split_name(text)
-    task = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code) or named(name, data)
+    own = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code)
+    task = own or named(name, data or _folder_of(runs))
     return [Asked(task, one) for one in ([split] if split else default_splits(task))]
 
 
@@ -73,6 +75,12 @@ def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bo
         if run.info().get("task") == name:
             return _only(config.load(run.path, _data(data), allow_code=allow_code), str(run.path))
     return None
+
+
+def _folder_of(runs: Sequence[RunDir]) -> str | None:
+    """The data folder that the runs were given."""
+    trees = (yaml_reader.read_text(run.config_text(), str(run.config)).tree for run in runs)
+    return next((tree["data"] for tree in trees if isinstance(tree, dict) and tree.get("data")), None)
 
 
 def _data(data: str | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from encodery import __version__, build, config, yaml_reader
+from encodery import __version__, build, config, files, yaml_reader
 from encodery.build import Inputs
 from encodery.config import Resolved
 from encodery.environment import environment
@@ -119,6 +119,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
     run.write_config(config.dump(resolved))
     config.keep_code(resolved, run.path)
     task, _ = resolved.tasks[0]
+    keep_bad_rows(run, task)
     revisions = {
         k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision
     }
@@ -137,6 +138,15 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         method=resolved.config.method["kind"],
         data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
     )
+
+
+def keep_bad_rows(run: RunDir, task: Task) -> None:
+    """The rows that skip_bad_rows left out go into a file, each with its place and what is wrong with it."""
+    bad = [row for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
+    if bad:
+        lines = [files.plain_json(asdict(row)) for row in dict.fromkeys(bad)]
+        files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")
+        run.log(f"{len(lines)} bad rows were left out; they are in bad_rows.jsonl")
 
 
 def origin_of(task: Task, split: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class ModelOptions(Options):
     head: Literal["stock", "linear", "mlp_tanh", "mlp_gelu"] = "stock"
     """stock: the architecture's own class in transformers; linear: ELECTRA's; mlp_tanh: AMOS's."""
     head_dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Dropout of the head; default: what the architecture's config says."""
+    """Dropout of the head; default: what the architecture's config says (stock), 0.1 (the others)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Hidden dropout of the encoder; default: the checkpoint's."""
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
@@ -122,9 +122,14 @@ class TrainOptions(Options):
     """torch.compile; pays on GPUs only."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """sum: as in Google's ELECTRA; with clipping nearly every step has norm 1."""
-    evaluate: str = Field(default="1 epoch", pattern=r"^(end|never|[0-9]+ steps?|[0-9]+(/[0-9]+)? epochs?)$")
+    evaluate: str = Field(
+        default="1 epoch", pattern=r"^(end|never|[1-9][0-9]* steps?|[1-9][0-9]*(/[1-9][0-9]*)? epochs?)$"
+    )
     """How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`."""
-    save: str = Field(default="10 min", pattern=r"^(end|[0-9]+ steps?|[0-9]+(/[0-9]+)? epochs?|[0-9]+ min)$")
+    save: str = Field(
+        default="10 min",
+        pattern=r"^(end|[1-9][0-9]* steps?|[1-9][0-9]*(/[1-9][0-9]*)? epochs?|[1-9][0-9]* min)$",
+    )
     """How often a checkpoint is written: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
     log: int = Field(default=10, ge=1)
     """Steps between two records in metrics.jsonl."""

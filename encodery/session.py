@@ -137,8 +137,6 @@ class Session:
         answers = self.answers(split)
         scores = task.score(answers, split.examples)
         metric = self.config.train.select_metric or task.main_metric
-        if metric not in scores:
-            raise RunFailed(f"train.select_metric: {task.name} has no {metric}; it has {', '.join(scores)}")
         self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
         self.tell(f"step {state.step}  {split.name}  {spell_scores(scores, metric)}")
         sign = -1 if metric in ("nll", "ece", "brier", "rmse") else 1
@@ -211,12 +209,12 @@ class Session:
     def loss_alarm(self) -> list[str]:
         """Training loss that never left ln(classes) after warm-up: the usual face of a collapse (R15)."""
         classes = len(self.built.task.labels)
-        after_warmup = self.state.step - optim.warmup_steps(self.config.optim, self.state.total)
-        recent = self.state.losses[-max(int(after_warmup), 0) :]
+        after_warmup = self.state.step - math.ceil(optim.warmup_steps(self.config.optim, self.state.total))
+        recent = self.state.losses[-after_warmup:] if after_warmup > 0 else []
         form = self.built.card["tasks"][self.built.task.name]["objective"].get("form")
         if form != "single" or classes < 2 or len(recent) < 20:
             return []
-        mean = math.fsum(recent) / len(recent)
+        mean = math.fsum(recent) / len(recent) / self.built.entry.weight
         limit = math.log(classes)
         if mean < 0.985 * limit:
             return []

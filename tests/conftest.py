@@ -3,13 +3,17 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
+from tests import tiny
 from tests.config_rooms import ROOMS
 
+settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
+settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -54,3 +58,21 @@ def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if real := before.get(f"encodery.{room}.{name}"):
                 sys.modules[real.__name__] = real
                 setattr(package, name, real)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """trained("single"), "pair", "multilabel" or "regression": a finished run, trained once and only read from."""
+    import encodery as en
+
+    found: dict[str, Path] = {}
+
+    def get(form: str, seed: int = 1) -> Path:
+        name = f"{form}-{seed}"
+        if name not in found:
+            folder = tmp_path_factory.mktemp(name)
+            task = getattr(tiny, form)(folder)
+            found[name] = en.train(tiny.config(folder, task), folder / "run", seed=seed).path
+        return found[name]
+
+    return get

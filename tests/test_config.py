@@ -229,6 +229,16 @@ def test_W7_identity_takes_paths_by_content():
     assert identity(a, {"tasks.0.data": "d1"}) != identity(a, {"tasks.0.data": "d2"})
 
 
+def test_W7_own_files_count_by_content_not_by_name():
+    def one(**keys):
+        return load({"model": "m", "tasks": [{"kind": "table", **keys}]})
+
+    a, b = one(train="a.csv"), one(train="copy/b.csv", root="/elsewhere")
+    assert identity(a, {}) != identity(b, {})
+    assert identity(a, {"tasks.0.data": "d"}) == identity(b, {"tasks.0.data": "d"})
+    assert identity(a, {"tasks.0.data": "d"}) != identity(one(train="a.csv", text="t"), {"tasks.0.data": "d"})
+
+
 # --- layers -----------------------------------------------------------------------------------------------------------
 
 

@@ -348,3 +348,34 @@ def test_run_directory_is_as_decided(setup: list[str], tmp_path: Path) -> None:
     info = json.loads((out / "run.json").read_text())
     assert info["hardware"]["threads"] == 1
     assert info["environment"]["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+
+
+def test_moving_the_data_does_not_change_a_run_s_identity(setup: list[str], tmp_path: Path) -> None:
+    from encodery.build import find_inputs
+
+    def identity(settings: list[str]) -> str:
+        resolved = config.load(None, settings)
+        return config.identity(resolved, find_inputs(resolved).digests)
+
+    before = identity(setup)
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "data.csv").rename(tmp_path / "elsewhere" / "data.csv")
+    after = [text.replace(f"{tmp_path}/data.csv", str(moved)) for text in setup]
+    assert identity(after) == before
+
+
+def test_R11_skipped_rows_are_counted_and_kept_in_a_file(
+    setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(tmp_path / "data.csv", "a") as file:
+        file.write("only one cell\nred red,yes,too many\n")
+    command = ["train", *setup, "train.max_steps=2", "-o", str(tmp_path / "run")]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "line 98" in said
+    assert "line 99" in said
+    assert not (tmp_path / "run" / "model").exists()
+    assert main([*command, "--skip-bad-rows"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in rows] == [98, 99]
+    assert "2" in json.dumps(json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"]["note"])

@@ -1,6 +1,7 @@
 """Tiny models, tokenizers and tables for tests: a run takes a second."""
 
 import csv
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def vocabulary(folder: Path) -> Path:
     """A WordPiece vocabulary of a few words and all letters."""
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
     path = folder / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL, *WORDS, *letters, *(f"##{x}" for x in letters), ".", ","]) + "\n")
+    pieces = dict.fromkeys([*SPECIAL, *WORDS, *letters, *(f"##{x}" for x in letters), ".", ","])
+    path.write_text("\n".join(pieces) + "\n")
     return path
 
 
@@ -74,7 +76,7 @@ def pair(folder: Path) -> dict[str, Any]:
     """A task of pairs with three answers."""
     names = ("entailment", "neutral", "contradiction")
     texts = sentences(60)
-    rows = [(a, b, names[i % 3]) for i, (a, b) in enumerate(zip(texts, texts[1:], strict=False))]
+    rows = [(a, b, names[i % 3]) for i, (a, b) in enumerate(itertools.pairwise(texts))]
     write_csv(folder / "pairs.csv", ["premise", "hypothesis", "label"], rows)
     task = {"kind": "table", "name": "pairs", "form": "pair", "train": str(folder / "pairs.csv")}
     return {**task, "text": "premise", "text2": "hypothesis", "labels": list(names)}
@@ -103,3 +105,21 @@ def config(folder: Path, task: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Settings of a run of a few steps."""
     train = {"max_steps": 4, "batch_size": 8, "max_length": 32, "log": 1} | more.pop("train", {})
     return {"model": model(folder), "tasks": [task], "optim": {"lr": 1e-3}, "train": train, **more}
+
+
+def parquet(folder: Path, stem: str, **columns: Sequence[Any]) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), folder / f"{stem}.parquet")
+    return folder
+
+
+def glue_nli(folder: Path, stem: str, count: int, hidden: bool = False, start: int = 0, **names: str) -> Path:
+    """Rows of an entailment set in a data folder; label ids as on the hub."""
+    texts = sentences(count + 1, start)
+    first, second = names.get("first", "premise"), names.get("second", "hypothesis")
+    labels = [-1 if hidden else i % 3 for i in range(count)]
+    columns = {first: texts[:-1], second: texts[1:], "label": labels, "idx": list(range(count))}
+    return parquet(folder / "glue", stem, **columns)

@@ -49,8 +49,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
     keep = _keeper(args, runs)
-    data = args.data or _data_of(runs)
-    questions = [one for text in args.on for one in asked(text, data, runs, allow_code=args.allow_code)]
+    questions = [one for text in args.on for one in asked(text, args.data, runs, allow_code=args.allow_code)]
     names = args.labels.split(",") if args.labels else None
     models = [open_classifier(path, args.device, labels=names) for path in args.models]
     printed: dict[str, Any] = {}
@@ -79,14 +78,6 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
         require_run(runs[0])
         return lambda found: keep_in_run(runs[0], found)
     return lambda found: None
-
-
-def _data_of(runs: list[Any]) -> str | None:
-    """The data folder that the runs were given."""
-    from encodery import yaml_reader
-
-    trees = [yaml_reader.read_text(run.config_text(), str(run.config)).tree for run in runs]
-    return next((tree["data"] for tree in trees if isinstance(tree, dict) and tree.get("data")), None)
 
 
 def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:

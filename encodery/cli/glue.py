@@ -19,6 +19,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--only", metavar="TASK,TASK", help=f"some of {', '.join(TASKS)}, wnli")
     parser.add_argument("--like", default="bert-base", metavar="FAMILY", help="recipes for a model without its own")
     parser.add_argument("--submit", metavar="ZIP", help="also write the test files of the median run of each task")
+    parser.add_argument("--fill", choices=["majority"], help="what stands there for tasks that were not trained (wnli)")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
     parser.add_argument("--restart", action="store_true", help="begin anew; old runs are moved aside")
     parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = tables.table([out])
     print(tables.markdown(rows))
     if args.submit:
-        _submit(rows, out, args.submit)
+        _submit(out, args)
     if failed:
         print(f"not trained: {', '.join(failed)}")
     return 1 if failed else 0
@@ -60,7 +61,7 @@ def family_of(model: str, like: str) -> tuple[str, list[str]]:
         return model, []
     for family in families:
         tree = yaml_reader.read_file(recipes.path(f"glue/_base/{family}"), family).tree
-        if isinstance(tree, dict) and model in (tree.get("model"), (tree.get("model") or {})):
+        if isinstance(tree, dict) and model == (tree.get("model") or {}).get("name"):
             return family, []
     if like not in families:
         raise UserError(f"--like: there is no recipe family {like}; choose from {', '.join(families)}")
@@ -86,10 +87,10 @@ def _train(args: argparse.Namespace, task: str, family: str, out: str, rest: lis
     return not failures
 
 
-def _submit(rows: list[dict[str, object]], out: str, zip_file: str) -> None:
+def _submit(out: str, args: argparse.Namespace) -> None:
     from encodery.cli import submit
 
-    submit.make(median_runs(out), zip_file)
+    submit.make(median_runs(out), args.submit, fill=args.fill, quiet=args.quiet)
 
 
 def median_runs(out: str) -> list[str]:

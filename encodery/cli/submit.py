@@ -93,7 +93,6 @@ def test_answers(
     run: "RunDir", part: str, data: str | None, device: str, quiet: bool
 ) -> "dict[str, Mapping[str, Answer]]":
     """All test sets that this run answers: from its predictions, or made and kept there now."""
-    from encodery.classifier import open_classifier
     from encodery.on import asked
     from encodery.score import read_predictions
     from encodery.submit import FILES
@@ -107,19 +106,35 @@ def test_answers(
             found[f"glue/{name}:{split}"] = read_predictions(path)
             continue
         one = asked(f"glue/{name}:{split}", data, [run])[0]
-        if not one.task.has(split):
-            print(f"{run.path}: no rows of {one.key} are here, so it cannot answer them", file=sys.stderr)
+        if not _is_here(one):
             continue
-        model = model or open_classifier(run.path, device)
+        model = model or _open(run, device)
         found[one.key] = _make_answers(model, one, run, quiet)
     return found
 
 
-def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
-    from encodery.evaluate import evaluate, keep_in_run, require_run
-    from encodery.progress import Counting
+def _is_here(one: "Asked") -> bool:
+    """Whether the rows can be had; if not, says why: the file is then missing, or filled."""
+    try:
+        return len(one.task.examples(one.split)) > 0
+    except UserError as error:
+        print(f"{one.key} cannot be answered: {error}", file=sys.stderr)
+        return False
+
+
+def _open(run: "RunDir", device: str) -> Any:
+    """The model, with all that is slow to import: only where answers are missing."""
+    from encodery.classifier import open_classifier
+    from encodery.evaluate import require_run
 
     require_run(run)
+    return open_classifier(run.path, device)
+
+
+def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
+    from encodery.evaluate import evaluate, keep_in_run
+    from encodery.progress import Counting
+
     with Counting(one.key, len(one.task.examples(one.split)), quiet) as tick:
         found = evaluate([model], one, tick=tick)
     path: Path = keep_in_run(run, found)

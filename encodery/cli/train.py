@@ -20,6 +20,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--restart", action="store_true", help="begin anew; the old run is moved aside, not deleted")
     parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.add_argument(
+        "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery train --model roberta-base --tasks glue/rte",
@@ -34,6 +37,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.many import train_seeds
     from encodery.report import tables
 
+    if args.skip_bad_rows:
+        rest = [*rest, "tasks.skip_bad_rows=true"]
     runs, failures = train_seeds(args, rest)
     for path, sentence in failures.items():
         print(f"failed: {path}: {sentence}")

@@ -161,6 +161,10 @@ class Batches:
         """Ids of the examples in these micro-batches, for messages."""
         return [self.table.example_ids[int(self.table.example[row])] for batch in micro for row in batch.ids]
 
+    def alone(self, row: int) -> Batch:
+        """One row of the table as a micro-batch of its own, to look at it closely."""
+        return self.cutter.batch(self.table, np.array([row]), self.task, 0)
+
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
         return self.cutter.cut(self.table, self.rows_at(step), self.task, draws.key(self.noise, "dropout", step))

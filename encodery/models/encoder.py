@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -75,6 +76,8 @@ def input_form(config: Any) -> InputForm:
     """What this architecture wants to be given."""
     pad = config.pad_token_id if config.pad_token_id is not None else 0
     first = pad + 1 if config.model_type in FIRST_POSITION_AFTER_PAD else 0
+    if config.model_type == "mpnet":  # counts like RoBERTa, but takes 1 for the pad id whatever the config says
+        first = 2
     return InputForm(types=(getattr(config, "type_vocab_size", 0) or 0) > 1, pad_id=pad, first_position=first)
 
 
@@ -89,11 +92,17 @@ def choose_layout(kind: str, wanted: str) -> Any:
 
 def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> tuple[Encoder, list[str]]:
     """An encoder from a transformers folder, with notes on what was newly made or left out."""
-    config = adapt(AutoConfig.from_pretrained(folder), options)
-    with quiet():
-        net, report = AutoModel.from_pretrained(
-            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
+    try:
+        config = adapt(AutoConfig.from_pretrained(folder), options)
+        if config.is_encoder_decoder:
+            raise UserError(f"{folder}: {config.model_type} is not an encoder")
+        with quiet():
+            net, report = AutoModel.from_pretrained(
+                folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )  # fmt: skip
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"{folder}: cannot be read as an encoder ({str(error).splitlines()[0]})") from None
     notes = check_loaded(folder, report)
     return Encoder(net, layout), notes
 
@@ -129,10 +138,6 @@ def adapt(config: Any, options: ModelOptions) -> Any:
         for name in names:
             if value is not None and hasattr(config, name):
                 setattr(config, name, value)
-    if options.head_dropout is not None:
-        for name in ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "cls_dropout"):
-            if hasattr(config, name) or name == "classifier_dropout":
-                setattr(config, name, options.head_dropout)
     return config
 
 

@@ -35,7 +35,7 @@ def new_config(new: NewModel, tokenizer: Any) -> Any:
         fields[FACTORISED[new.kind]] = 128 if new.kind == "albert" else embedding
     if new.kind == "distilbert":
         fields = {DISTILBERT[k]: v for k, v in fields.items()}
-    fields |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    fields |= {"vocab_size": highest_id(tokenizer) + 1, "pad_token_id": tokenizer.pad_token_id}
     if new.kind == "modernbert":  # its special ids default to positions in its own vocabulary
         fields |= {
             "cls_token_id": tokenizer.cls_token_id,
@@ -53,3 +53,8 @@ def new_config(new: NewModel, tokenizer: Any) -> Any:
     if unknown:
         raise UserError(f"model.new.config: {type(config).__name__} has no field {', '.join(unknown)}")
     return AutoConfig.for_model(new.kind, **fields | new.config)
+
+
+def highest_id(tokenizer: Any) -> int:
+    """The largest token id; a vocabulary with holes or doubles has fewer entries than that."""
+    return int(max(len(tokenizer) - 1, *tokenizer.get_vocab().values()))

@@ -58,7 +58,7 @@ STOCK: dict[str, Callable[[Stock, Tensor], Tensor]] = {
 class StockHead(nn.Module):
     """The head of transformers' own class, so that the saved folder loads there with the same logits."""
 
-    def __init__(self, encoder: Encoder, outputs: int):
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None):
         super().__init__()
         if encoder.kind not in STOCK:
             raise UserError(f"model.head: no stock head is known for {encoder.kind}; use head: linear")
@@ -70,9 +70,11 @@ class StockHead(nn.Module):
         keep_pooler = getattr(stock.base_model, "pooler", None) is not None
         for name, part in [(n, p) for n, p in stock.named_children() if n != prefix]:
             self.add_module(name, part.to_empty(device="cpu"))
-        for part in self.modules():
+        for name, part in self.named_modules():
             if part is not self:
                 stock._init_weights(part)
+            if dropout is not None and isinstance(part, nn.Dropout) and not name.startswith("pooler"):
+                part.p = dropout  # not through the config: DeBERTa and MPNet have no key of their own for it
         drop_pooler(encoder, keep=keep_pooler)
         setattr(stock, prefix, encoder.net)
         if encoder.kind == "modernbert":
@@ -138,7 +140,7 @@ def drop_pooler(encoder: Encoder, keep: bool) -> None:
 def build_head(kind: HeadKind, encoder: Encoder, outputs: int, dropout: float | None) -> nn.Module:
     """A head by name; seed torch before."""
     if kind == "stock":
-        return StockHead(encoder, outputs)
+        return StockHead(encoder, outputs, dropout)
     rate = 0.1 if dropout is None else dropout
     if kind == "linear":
         return LinearHead(encoder, outputs, rate)

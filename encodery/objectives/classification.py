@@ -1,6 +1,7 @@
 """Classification, multi-label classification and regression on one vector per sequence.
 
-single      cross-entropy, with class weights w and label smoothing s:  Σ w_y · ((1−s)·(−log p_y) + s/C·Σ_c −log p_c)
+single      cross-entropy with class weights w and label smoothing s, as torch has it:
+            Σ (1−s)·w_y·(−log p_y) + s/C·Σ_c w_c·(−log p_c), over Σ w_y
 multilabel  binary cross-entropy, mean over the labels of an example
 regression  squared error
 """
@@ -51,10 +52,8 @@ class Classification(Objective):
 
     def fitted(self, targets: Mapping[str, np.ndarray]) -> Self:
         """Turn `balanced` into numbers."""
-        if self.class_weights != "balanced":
+        if self.class_weights != "balanced" or self.form != "single":
             return self
-        if self.form != "single":
-            raise UserError(f"objective.class_weights: balanced needs single labels, not {self.form}")
         labels = np.asarray(targets["label"])
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         if (counts == 0).any():
@@ -65,6 +64,8 @@ class Classification(Objective):
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
         """A head with fresh weights."""
+        if self.class_weights is not None and self.form != "single":
+            raise UserError(f"objective.class_weights: they need single labels, not {self.form}")
         if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):
             raise UserError(f"objective.class_weights: {len(self.class_weights)} numbers for {len(self.labels)} labels")
         config = encoder.net.config
@@ -95,7 +96,7 @@ class Classifier(Question):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term, the sum over the examples whose label is known."""
-        each = self.per_example(outputs["logits"].float(), batch.targets["label"])
+        each = self.per_example(wide(outputs["logits"]), batch.targets["label"])
         if batch.weights is not None:
             each = each * batch.weights
         return {"loss": each.sum()}
@@ -113,7 +114,7 @@ class Classifier(Question):
                 label_smoothing=options.label_smoothing,
             )
         known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
-        target = torch.nan_to_num(label)
+        target = torch.nan_to_num(label).to(logits.dtype)
         if options.form == "regression":
             return (logits[:, 0] - target).square() * known
         smooth = options.label_smoothing
@@ -132,7 +133,7 @@ class Classifier(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""
-        x, y = a["logits"].float(), b["logits"].float()
+        x, y = wide(a["logits"]), wide(b["logits"])
         if self.options.form == "regression":
             return (x - y).square().sum(1)
         if self.options.form == "multilabel":  # independent coins: the divergences add up
@@ -141,4 +142,9 @@ class Classifier(Question):
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits."""
-        return {"logits": outputs["logits"].float()}
+        return {"logits": wide(outputs["logits"])}
+
+
+def wide(logits: Tensor) -> Tensor:
+    """At least float32: exponents in half precision overflow."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -68,6 +68,8 @@ class Task(Options):
 
     parts: ClassVar[Mapping[str, str]]
     """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
+    paths: ClassVar[tuple[str, ...]] = ()
+    """Keys that name files: in a run's identity their content stands for them."""
 
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""

@@ -30,6 +30,7 @@ class Table(Classification):
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
     parts: ClassVar[Mapping[str, str]] = {}
+    paths: ClassVar[tuple[str, ...]] = ("train", "dev", "test", "root")
 
     form: Literal["single", "pair", "multilabel", "regression"] = "single"
     """What is asked: a label of one text or of a pair, several labels, or a number."""

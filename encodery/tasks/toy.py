@@ -106,6 +106,11 @@ class Toy(Classification):
         """Similarity goes from 0 to 5."""
         return (0.0, 5.0) if self.answer_form == "regression" else None
 
+    @property
+    def scale(self) -> float:
+        """Points are learned as parts of 1."""
+        return 5.0 if self.answer_form == "regression" else 1.0
+
     def splits(self) -> tuple[str, ...]:
         """All three, all with labels."""
         return "train", "dev", "test"

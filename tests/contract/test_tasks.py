@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
-from task_pieces import Characters
 
 from encodery.tasks import task_classes
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import Classification
+from tests.task_pieces import Characters
 
 MOST = 300  # rows of a split that are encoded
 

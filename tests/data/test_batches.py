@@ -5,13 +5,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from helpers import cutter_for, random_table, small_encoder, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter, InputForm, describe, in_order
 from encodery.data.subset import training_rows
+from tests.helpers import cutter_for, random_table, small_encoder, stream
 
 FORM = InputForm(types=True, pad_id=1)
 

@@ -1,14 +1,16 @@
 """Packed, rows and padded are three ways to lie in memory and one answer to every question."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from helpers import cutter_for, random_table, small_encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from encodery.data.batches import Cutter, InputForm
 from encodery.data.layouts import Packed, Rows, attention_groups, fill_cuts, groups_of, row_cuts
+from tests.helpers import cutter_for, random_table, small_encoder
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=24)
 FORM = InputForm(types=True, pad_id=1, first_position=2)
@@ -115,14 +117,14 @@ def test_row_cuts_are_the_cheapest_there_are(lengths: list[int]) -> None:
 
     def cost(sizes: list[int]) -> float:
         places = np.cumsum([0, *sizes])
-        return sum((b - a) * int(ordered[a]) + one_pass for a, b in zip(places, places[1:], strict=False))
+        return sum((b - a) * int(ordered[a]) + one_pass for a, b in itertools.pairwise(places))
 
     def ways(n: int) -> list[list[int]]:
         return [[]] if n == 0 else [[*rest, k] for k in range(1, n + 1) for rest in ways(n - k)]
 
     def legal(sizes: list[int]) -> bool:
         places = np.cumsum([0, *sizes])
-        return all(b - a == 1 or (b - a) * ordered[a] <= budget for a, b in zip(places, places[1:], strict=False))
+        return all(b - a == 1 or (b - a) * ordered[a] <= budget for a, b in itertools.pairwise(places))
 
     assert cost(row_cuts(ordered, budget, None, one_pass)) == min(cost(s) for s in ways(len(ordered)) if legal(s))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import save_tokenizer, word_tokenizer, write_rows
 
 from encodery.data import tokens
 from encodery.data.pieces import TokenizerPieces
@@ -17,6 +16,7 @@ from encodery.data.tokens import token_table
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Features
 from encodery.tasks.table import Table
+from tests.helpers import save_tokenizer, word_tokenizer, write_rows
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,6 @@ def test_a_sequence_without_tokens_is_refused(tmp_path: Path, task: Table) -> No
 
 BUILD = """
 import sys
-sys.path.insert(0, {tests!r})
 from pathlib import Path
 from encodery.tasks.table import Table
 from encodery.data.pieces import TokenizerPieces
@@ -157,13 +156,14 @@ print(token_table(task, "train", pieces, 16).folder)
 def test_two_processes_may_build_the_same_table(tmp_path: Path, cache: Path) -> None:
     write_rows(tmp_path / "train.csv", 3000, 1)
     tokenizer = str(save_tokenizer(tmp_path / "tokenizer") / "tokenizer.json")
-    code = BUILD.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path), tokenizer=tokenizer)
+    code = BUILD.format(folder=str(tmp_path), tokenizer=tokenizer)
     both = [
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     for one in both:
-        assert one.stdout and one.stdout.readline() == "ready\n"
+        assert one.stdout
+        assert one.stdout.readline() == "ready\n"
     for one in both:
         assert one.stdin
         one.stdin.write("go\n")

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from pages import ROOT, blocks, write_named
 
 from encodery import config
 from encodery.errors import UserError
+from tests.docs.pages import ROOT, blocks, write_named
 
 PAGE = ROOT / "docs" / "own-component.md"
 CONFIGS = [block.name for block in blocks(PAGE, "yaml") if block.name]
@@ -50,7 +50,7 @@ def test_own_code_is_part_of_the_run_s_identity(name: str, folder: Path) -> None
 
 
 def test_a_wrong_key_of_an_own_component_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="weigth.*did you mean weight"):
+    with pytest.raises(UserError, match=r"weigth.*did you mean weight"):
         config.load(folder / "agree.yaml", ["method.weigth=1"])
 
 

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
 
 from encodery.data.batches import Batch
-from encodery.data.layouts import Group, groups_of
+from encodery.data.layouts import Group
 from encodery.errors import RunFailed, UserError
 from encodery.loop import count
 from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
 from encodery.models import packed, prove
 from encodery.models.encoder import Encoder
+from tests.helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
 
 PACKED = sorted(packed.PROVEN)
 LENGTHS = [60, 58, 50, 40, 23, 17, 9, 9, 9, 5, 5, 2, 1]  # longer than ModernBERT's window, equal ones, one token
@@ -49,19 +49,6 @@ def test_packed_equals_padded(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("kind", PACKED)
 def test_packed_equals_padded_in_float64(kind: str) -> None:
     hidden, grads, _ = pass_through(small_encoder(kind, "packed").double(), "packed")
-    wanted, wanted_grads, _ = pass_through(small_encoder(kind, "padded").double(), "padded")
-    assert float((hidden - wanted).abs().max()) < 1e-12
-    assert furthest(grads, wanted_grads) < 1e-12
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_attention_with_dropout_is_the_same_but_for_the_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's kernel has no dropout, so that there is a second way; here it draws, but drops nothing."""
-    monkeypatch.setattr(packed, "dropout_of", lambda values, rate: values * (rate == 0.25))
-    encoder = small_encoder(kind, "packed").double()
-    attend = packed.attend
-    monkeypatch.setattr(packed, "attend", lambda q, k, v, mask, rate, scale: attend(q, k, v, mask, 0.25, scale))
-    hidden, grads, _ = pass_through(encoder, "packed")
     wanted, wanted_grads, _ = pass_through(small_encoder(kind, "padded").double(), "padded")
     assert float((hidden - wanted).abs().max()) < 1e-12
     assert furthest(grads, wanted_grads) < 1e-12
@@ -109,7 +96,7 @@ def test_losses_and_gradients_are_equal_in_all_layouts(kind: str, head: str) -> 
 
 def attention_inputs(**more: Any) -> dict[str, Any]:
     x = torch.randn(1, 2, 4, 3)
-    groups = groups_of(np.array([4]), [1], torch.device("cpu"))
+    groups = [Group(torch.tensor([4]), 4, 4)]
     return {"query": x, "key": x, "value": x, "attention_mask": None, "groups": groups, **more}
 
 
@@ -146,7 +133,7 @@ def test_the_check_at_load_notices_a_position_that_is_ignored() -> None:
 
 
 def test_the_check_at_load_notices_a_window_that_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Group, "near", lambda group, window: group.mask)
+    monkeypatch.setattr(Group, "near", lambda self, window: self.mask)
     with pytest.raises(RunFailed, match="modernbert differs"):
         prove.require_equal(small_encoder("modernbert"))
 

@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_pieces import Characters
 
 from encodery.errors import RunFailed, UserError
 from encodery.tasks.base import Example
 from encodery.tasks.classify import double_unordered
 from encodery.tasks.glue import Glue
+from tests.task_pieces import Characters
 
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 HEADERS = {  # file -> (header or None, text columns, label column or None), as in the official archive

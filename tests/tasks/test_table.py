@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_pieces import Characters
 
 from encodery.errors import UserError
 from encodery.tasks.table import Table
+from tests.task_pieces import Characters
 
 
 def jsonl(folder, name, rows):

@@ -1,0 +1,232 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import encodery as en
+from encodery.rundir import RunDir
+from encodery.submit import write_submission
+from tests import tiny
+
+THREE = ["entailment", "neutral", "contradiction"]
+
+
+@pytest.fixture(scope="module")
+def mnli(tmp_path_factory) -> Path:
+    """A run on a little MNLI, with a data folder beside it."""
+    folder = tmp_path_factory.mktemp("mnli")
+    data = folder / "data"
+    tiny.glue_nli(data, "mnli_train", 24)
+    tiny.glue_nli(data, "mnli_dev_matched", 9, start=100)
+    tiny.glue_nli(data, "mnli_dev_mismatched", 6, start=200)
+    tiny.glue_nli(data, "mnli_test_matched", 5, hidden=True, start=300)
+    tiny.glue_nli(data, "ax_test", 1104, hidden=True, start=400)
+    tiny.parquet(data / "glue", "rte_dev", sentence1=["a"], sentence2=["b"], label=[0], idx=[0])
+    tiny.parquet(data / "extra", "snli_dev", premise=["a cat", "a dog"], hypothesis=["b", "c"], label=[0, 2])
+    tiny.parquet(data / "extra", "paws_dev", sentence1=["a"], sentence2=["b"], label=[0], id=[7])
+    config = tiny.config(folder, {"name": "glue/mnli"}, data=str(data))
+    config["model"]["new"]["config"]["initializer_range"] = 0.2
+    return en.train(config, folder / "run").path
+
+
+@pytest.fixture
+def own(mnli, tmp_path) -> Path:
+    """A copy that a test may write to."""
+    return Path(shutil.copytree(mnli, tmp_path / "run"))
+
+
+def permuted(run: Path, target: Path, order: list[int]) -> Path:
+    """The same model as if it had been trained with its labels in another order."""
+    shutil.copytree(run, target)
+    folder = target / "model"
+    weights = load_file(folder / "model.safetensors")
+    for name in ("classifier.weight", "classifier.bias"):
+        weights[name] = weights[name][torch.tensor(order)].contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    names = [THREE[i] for i in order]
+    card = json.loads((folder / "encodery.json").read_text())
+    about = card["tasks"]["glue/mnli"]
+    about["labels"] = about["objective"]["labels"] = names
+    (folder / "encodery.json").write_text(json.dumps(card))
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"], config["label2id"] = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
+    (folder / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def foreign(run: Path, target: Path, names: list[str]) -> Path:
+    """The model as a stranger's folder."""
+    shutil.copytree(run / "model", target, ignore=shutil.ignore_patterns("encodery.json"))
+    config = json.loads((target / "config.json").read_text())
+    config["id2label"], config["label2id"] = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def predictions(path: Path) -> dict[str, str]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["id"]: row["prediction"] for row in rows}
+
+
+def test_a_run_keeps_predictions_and_scores(own, encodery):
+    before = RunDir(own).read_scores()
+    said = encodery("evaluate", own, "--on", "glue/mnli", "nli/snli:validation", "--quiet")
+    assert said.code == 0, said.err
+    assert [line.split()[0] for line in said.out.splitlines()] == [
+        "glue/mnli:dev", "glue/mnli:dev_mismatched", "nli/snli:dev",
+    ]  # fmt: skip
+    run = en.Run(own)  # DONE still fits the scores
+    after = run.directory.read_scores()
+    assert {key: value for key, value in after.items() if key != "evaluations"} == before
+    assert set(after["evaluations"]) == {"glue/mnli:dev", "glue/mnli:dev_mismatched", "nli/snli:dev"}
+    assert after["evaluations"]["glue/mnli:dev"]["scores"] == pytest.approx(before["scores"]["glue/mnli:dev"])
+    assert run.scores["nli/snli:dev"]["accuracy"] in (0.0, 0.5, 1.0)
+    assert len(run.predictions("nli/snli:dev")) == 2
+    assert after["evaluations"]["nli/snli:dev"]["part"] == "part: 2 of 9,842"
+
+
+def test_hidden_labels_give_predictions_without_scores(own, encodery):
+    said = encodery("evaluate", own, "--on", "glue/mnli:test", "--json")
+    found = json.loads(said.out)["glue/mnli:test"]
+    assert (found["scores"], found["rows"]) == (None, 5)
+    assert len(predictions(Path(found["predictions"]))) == 5
+    assert "glue/mnli:test" not in en.Run(own).scores
+
+
+def test_parts_are_loud(own, encodery):
+    said = encodery("evaluate", own, "--on", "glue/mnli:dev")
+    assert "WARNING glue/mnli:dev part: 9 of 9,815" in said.err
+
+
+def test_F10_either_order_of_labels_writes_the_same_ax(mnli, tmp_path, encodery):
+    files = []
+    for number, order in enumerate([[0, 1, 2], [2, 0, 1]]):
+        run = permuted(mnli, tmp_path / f"run{number}", order)
+        assert encodery("evaluate", run, "--on", "glue/ax", "--quiet").code == 0
+        answers = predictions(run / "predictions" / "glue-ax-test.jsonl")
+        assert len(set(answers.values())) > 1
+        out = tmp_path / f"{number}.zip"
+        write_submission({"glue/ax:test": {k: {"prediction": v} for k, v in answers.items()}}, out, "majority")
+        files.append(out.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
+    other = permuted(mnli, tmp_path / "other", [1, 2, 0])
+    weights = load_file(other / "model" / "model.safetensors")
+    weights["classifier.bias"] += torch.tensor([1.0, 0.0, -1.0])
+    save_file(weights, other / "model" / "model.safetensors", metadata={"format": "pt"})
+    out = tmp_path / "both"
+    data = mnli.parent / "data"
+    said = encodery("evaluate", mnli, other, "--on", "glue/mnli:dev", "-o", out, "--data", data)
+    assert said.code == 0, said.err
+    rows = [json.loads(line) for line in (out / "predictions" / "glue-mnli-dev.jsonl").read_text().splitlines()]
+    examples = [tuple(pair) for pair in zip(tiny.sentences(10, 100), tiny.sentences(10, 100)[1:], strict=False)]
+    each = [en.load(run)(examples) for run in (mnli, other)]
+    for row, one, two in zip(rows, *each, strict=True):
+        mean = {label: (one.probabilities[label] + two.probabilities[label]) / 2 for label in THREE}
+        assert row["probabilities"] == pytest.approx(mean, abs=1e-5)
+        assert row["prediction"] == max(mean, key=mean.__getitem__)
+    kept = json.loads((out / "scores.json").read_text())["evaluations"]["glue/mnli:dev"]
+    assert kept["models"] == [str(mnli), str(other)]
+    assert kept["rows"] == 9
+    assert encodery("evaluate", mnli, other, "--on", "glue/mnli:dev_mismatched", "-o", out).code == 0
+    assert len(json.loads((out / "scores.json").read_text())["evaluations"]) == 2
+
+
+def test_ensemble_without_a_folder_is_only_printed(mnli, tmp_path, encodery):
+    before = {path: path.stat().st_mtime_ns for path in mnli.rglob("*")}
+    said = encodery("evaluate", mnli, mnli, "--on", "glue/mnli:dev")
+    assert said.code == 0
+    assert "accuracy" in said.out
+    assert "(" not in said.out
+    assert {path: path.stat().st_mtime_ns for path in mnli.rglob("*")} == before
+
+
+def test_numbers_and_several_labels_average(trained, tmp_path, encodery):
+    for form, name in (("regression", "table/numbers"), ("multilabel", "table/several")):
+        runs = [trained(form, seed) for seed in (1, 2)]
+        said = encodery("evaluate", *runs, "--on", f"{name}:dev", "-o", tmp_path / form)
+        assert said.code == 0, said.err
+        rows = (tmp_path / form / "predictions" / f"{name.replace('/', '-')}-dev.jsonl").read_text().splitlines()
+        frames = [en.Run(run).predictions(f"{name}:dev") for run in runs]
+        if form == "regression":
+            want = (frames[0].prediction + frames[1].prediction) / 2
+            assert [json.loads(row)["prediction"] for row in rows] == pytest.approx(want.tolist(), abs=1e-5)
+        else:
+            want = (frames[0].p_cat + frames[1].p_cat) / 2
+            got = [json.loads(row)["probabilities"]["cat"] for row in rows]
+            assert got == pytest.approx(want.tolist(), abs=1e-5)
+
+
+def test_a_run_or_config_names_its_own_task(trained, tmp_path, encodery):
+    run = Path(shutil.copytree(trained("single"), tmp_path / "run"))
+    for meant in ("table/moods:dev", f"{run}:dev", str(run)):
+        said = encodery("evaluate", run, "--on", meant, "--json")
+        assert said.code == 0, said.err
+        scores = json.loads(said.out)["table/moods:dev"]["scores"]
+        assert scores["accuracy"] == en.Run(run).scores["table/moods:dev"]["accuracy"]
+
+
+def test_models_of_others_need_names_for_their_labels(mnli, tmp_path, encodery):
+    data = mnli.parent / "data"
+    path = foreign(mnli, tmp_path / "foreign", ["LABEL_0", "LABEL_1", "LABEL_2"])
+    said = encodery("evaluate", path, "--on", "glue/mnli:dev", "--data", data)
+    assert said.code == 2
+    assert "--labels entailment,neutral,contradiction" in said.err
+    ours = en.Run(mnli).scores["glue/mnli:dev"]["accuracy"]
+    words = ("--on", "glue/mnli:dev", "--data", data, "--json")
+    said = encodery("evaluate", path, *words, "--labels", ",".join(THREE))
+    assert json.loads(said.out)["glue/mnli:dev"]["scores"]["accuracy"] == ours
+    loud = foreign(mnli, tmp_path / "loud", [name.upper() for name in THREE])  # as some are published
+    said = encodery("evaluate", loud, *words)
+    assert json.loads(said.out)["glue/mnli:dev"]["scores"]["accuracy"] == ours
+
+
+def test_refusals(own, mnli, trained, tmp_path, encodery):
+    data = mnli.parent / "data"
+
+    def refused(*words):
+        said = encodery("evaluate", *words, "--data", data)
+        assert (said.code, said.out) == (2, ""), said
+        return said.err
+
+    assert "no head fits glue/rte (entailment, not_entailment): glue/mnli says entailment" in refused(
+        own, "--on", "glue/rte:dev"
+    )
+    assert "has no head glue/rte; it has glue/mnli" in refused(own, "--on", "glue/mnli:dev", "--head", "glue/rte")
+    assert 'has no split "train"' in refused(own, "--on", "glue/ax:train")
+    assert "there is no glue/rt" in refused(own, "--on", "glue/rt")
+    assert "such as glue/cola" in refused(own, "--on", "glue")
+    assert "own files have no name" in refused(own, "--on", "table/moods")
+    assert "is a run" in refused(own, "--on", "glue/mnli", "-o", own)
+    assert "no such folder" in refused("./nowhere", "--on", "glue/mnli")
+    assert "There is no" not in refused(own)  # --on is missing
+    (own / "DONE").unlink()
+    assert "not finished" in refused(own, "--on", "glue/mnli:dev")
+    assert not (own / "predictions" / "glue-ax-test.jsonl").exists()
+
+
+def test_numbers_as_labels_need_a_word(tmp_path, encodery):
+    data = tmp_path / "data"
+    for stem in ("mrpc_train", "mrpc_dev"):
+        texts = tiny.sentences(12)
+        columns = {"sentence1": texts, "sentence2": texts[::-1], "label": [i % 2 for i in range(12)]}
+        tiny.parquet(data / "glue", stem, **columns)
+    tiny.parquet(data / "extra", "paws_dev", sentence1=["a cat"], sentence2=["b"], label=[0], id=[7])
+    run = en.train(tiny.config(tmp_path, {"name": "glue/mrpc"}, data=str(data)), tmp_path / "run")
+    said = encodery("evaluate", run.path, "--on", "nli/paws")
+    assert said.code == 2
+    assert "--head glue/mrpc" in said.err
+    assert encodery("evaluate", run.path, "--on", "nli/paws", "--head", "glue/mrpc").code == 0
+
+
+def test_a_run_that_is_in_use_is_left_alone(own, encodery, monkeypatch):
+    monkeypatch.setattr("encodery.lock.PATIENCE", 0.0)
+    with RunDir(own).lock():
+        said = encodery("evaluate", own, "--on", "glue/mnli:dev")
+    assert said.code == 2
+    assert "is in use by" in said.err

@@ -1,0 +1,55 @@
+import json
+from pathlib import Path
+
+from tests import tiny
+
+
+def written(folder: Path, task: dict, **more) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(json.dumps(tiny.config(folder, task, **more)))
+    return file
+
+
+def test_everything_the_model_will_see(tmp_path, encodery):
+    task = tiny.single(tmp_path)
+    rows = [("good cat", "pos"), ("good cat", "pos"), ("bad dog", "neg"), ("bad dog", "pos"), ("film " * 40, "neg")]
+    tiny.write_csv(tmp_path / "train.csv", ["text", "label"], rows)
+    tiny.write_csv(tmp_path / "dev.csv", ["text", "label"], [("good cat", "pos"), ("a bird", "neg")])
+    said = encodery("inspect", written(tmp_path, task), "--rows", 2)
+    assert said.code == 0, said.err
+    assert "train: 5 rows from folder" in said.out
+    assert "dev: 2 rows" in said.out
+    assert "train: neg 2 (40.0%)  pos 3 (60.0%)" in said.out
+    assert "train: 2 texts stand more than once, 1 of them with different labels" in said.out
+    assert "train and dev share 1 texts" in said.out
+    assert "cut at max_length 32: 1 (20.0%)" in said.out
+    assert "longest 42" in said.out
+    assert "id 0  pos (label 1)  4 tokens\n    [CLS] good cat [SEP]" in said.out
+    assert said.out.count("[CLS]") == 2
+    assert "first batch (packed): 5 sequences, 48 tokens\n  48 cells, 0 of them padding" in said.out
+    assert "5 rows: 1 steps per epoch, 4 in all" in said.out
+
+
+def test_overrides_other_splits_and_layouts(tmp_path, encodery):
+    file = written(tmp_path, tiny.pair(tmp_path))
+    words = ("--split", "validation", "--train.layout", "padded", "train.batch_size=8", "train.micro_batch=4")
+    said = encodery("inspect", file, *words, "--rows", 0)
+    assert said.code == 0, said.err
+    assert "lengths of dev" in said.out
+    assert "first batch (padded): 8 sequences" in said.out
+    assert "micro-batch 2: 4 sequences as 4 × " in said.out
+    assert "[CLS]" not in said.out
+
+
+def test_numbers_several_labels_and_runs(trained, encodery):
+    assert "from 0.75 to 2.75" in encodery("inspect", trained("regression")).out
+    assert "good" in encodery("inspect", trained("multilabel")).out
+
+
+def test_refusals(tmp_path, encodery):
+    file = written(tmp_path, tiny.single(tmp_path))
+    said = encodery("inspect", file, "--split", "test")
+    assert said.code == 2
+    assert 'has no split "test"' in said.err
+    assert encodery("inspect", file, "--rows", -1).code == 2
+    assert encodery("inspect").code == 2

@@ -1,0 +1,83 @@
+import json
+import zipfile
+
+import pytest
+
+import encodery as en
+from encodery.submit import FILES
+from tests import tiny
+
+
+@pytest.fixture(scope="module")
+def wnli(tmp_path_factory):
+    """A run on WNLI, whose test set is the smallest, with all its test rows."""
+    folder = tmp_path_factory.mktemp("wnli")
+    for stem, count in (("wnli_train", 12), ("wnli_dev", 6), ("wnli_test", 146)):
+        texts = tiny.sentences(count + 1)
+        labels = [-1 if stem == "wnli_test" else i % 2 for i in range(count)]
+        columns = {"sentence1": texts[:-1], "sentence2": texts[1:], "label": labels, "idx": list(range(count))}
+        tiny.parquet(folder / "data" / "glue", stem, **columns)
+    config = tiny.config(folder, {"name": "glue/wnli"}, data=str(folder / "data"))
+    return en.train(config, folder / "runs" / "wnli").path
+
+
+def test_answers_are_made_kept_and_written(wnli, tmp_path, encodery):
+    out = tmp_path / "glue.zip"
+    said = encodery("submit", wnli, "-o", out)
+    assert said.code == 2
+    assert "CoLA.tsv" in said.err
+    assert "WNLI.tsv" not in said.err
+    assert not out.exists()
+    kept = (wnli / "predictions" / "glue-wnli-test.jsonl").read_text().splitlines()
+    assert len(kept) == 146
+    assert en.Run(wnli).directory.read_scores()["evaluations"]["glue/wnli:test"]["scores"] is None
+    said = encodery("submit", wnli.parent, "-o", out, "--fill", "majority", "--quiet")
+    assert said.code == 0, said.err
+    assert "NOT answered by a model: CoLA.tsv" in said.out
+    assert "WNLI" not in said.out
+    with zipfile.ZipFile(out) as archive:
+        assert set(archive.namelist()) == set(FILES)
+        lines = archive.read("WNLI.tsv").decode().splitlines()
+    assert [line.split("\t")[1] for line in lines[1:]] == [json.loads(row)["prediction"] for row in kept]
+    marked = json.loads((tmp_path / "glue.zip.json").read_text())["filled"]
+    assert len(marked) == 10
+    assert "WNLI.tsv" not in marked
+    assert encodery("submit", "--check", out).code == 0
+
+
+def test_mnli_answers_three_files(tmp_path, encodery):
+    data = tmp_path / "data"
+    tiny.glue_nli(data, "mnli_train", 12)
+    tiny.glue_nli(data, "mnli_dev", 6)
+    tiny.glue_nli(data, "ax_test", 1104, hidden=True)
+    run = en.train(tiny.config(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
+    for split, count in (("test", 9796), ("test_mismatched", 9847)):  # answered before
+        rows = ({"id": str(i), "prediction": "neutral"} for i in range(count))
+        run.directory.write_predictions("glue/mnli", split, rows)
+    out = tmp_path / "glue.zip"
+    assert encodery("submit", run.path, "-o", out, "--fill", "majority").code == 0
+    filled = json.loads((tmp_path / "glue.zip.json").read_text())["filled"]
+    assert not {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"} & set(filled)
+    assert len(filled) == 8
+
+
+def test_missing_test_rows_are_named(tmp_path, encodery):
+    data = tmp_path / "data"
+    tiny.glue_nli(data, "mnli_train", 12)
+    run = en.train(tiny.config(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
+    said = encodery("submit", run.path, "-o", tmp_path / "glue.zip")
+    assert said.code == 2
+    assert "glue/mnli:test_mismatched cannot be answered: " in said.err
+    assert "AX.tsv" in said.err
+
+
+def test_refusals(wnli, trained, tmp_path, encodery):
+    assert "Which runs?" in encodery("submit").err
+    assert "no GLUE task" in encodery("submit", trained("single")).err
+    assert "there are no runs" in encodery("submit", tmp_path).err
+    (tmp_path / "bad.zip").write_text("no zip")
+    said = encodery("submit", "--check", tmp_path / "bad.zip")
+    assert said.code == 2
+    assert "no readable zip" in said.err
+    en.train(en.Run(wnli), tmp_path / "twin", seed=2)
+    assert "has two runs" in encodery("submit", wnli, tmp_path / "twin").err

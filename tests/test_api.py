@@ -1,0 +1,194 @@
+"""The Python interface of the README, as strangers use it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import encodery as en
+from encodery.errors import UserError
+from encodery.rundir import RunDir
+from tests import tiny
+
+
+def weights(run):
+    from safetensors.torch import load_file
+
+    return load_file(Path(run) / "model" / "model.safetensors")
+
+
+def test_import_is_light():
+    code = "import sys, encodery; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_train_is_a_function_whatever_was_imported_before():
+    import encodery.loop
+    import encodery.run
+    import encodery.session  # noqa: F401
+
+    assert all(callable(getattr(en, name)) for name in ("train", "load", "steps", "table"))
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = en.nonsense
+
+
+def test_train_lays_sections_over_a_config(tmp_path):
+    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    run = en.train(config, tmp_path / "run", optim={"lr": 3e-5}, seed=7, train={"max_steps": 2})
+    assert run.config["optim"]["lr"] == 3e-5
+    assert run.config["seed"] == {"init": 7, "data": 7}
+    assert (run.config["train"]["max_steps"], run.config["train"]["batch_size"]) == (2, 8)
+    assert run.path == tmp_path / "run"
+    assert set(run.scores) == {"table/moods:dev"}
+    assert 0 <= run.scores["table/moods:dev"]["accuracy"] <= 1
+    assert repr(run) == f"Run({str(run.path)!r})"
+
+
+def test_train_needs_no_config_and_reads_files(tmp_path):
+    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    one = en.train(out=tmp_path / "a", **config)
+    (tmp_path / "mood.yaml").write_text(json.dumps(config))
+    other = en.train(tmp_path / "mood.yaml", tmp_path / "b")
+    assert one.scores == other.scores
+    again = en.train(one, tmp_path / "c")  # a run is a config too
+    assert again.scores == one.scores
+
+
+def test_train_again_leaves_a_finished_run_and_refuses_another(tmp_path):
+    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    run = en.train(config, tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    assert en.train(config, run).path == run.path
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+    with pytest.raises(UserError, match=r"optim\.lr"):
+        en.train(config, run, optim={"lr": 1.0})
+    assert en.train(config, run, restart=True, optim={"lr": 1e-4}).config["optim"]["lr"] == 1e-4
+    assert (tmp_path / "run.old-1").is_dir()
+
+
+def test_metrics_and_predictions_are_data_frames(trained):
+    run = en.Run(trained("single"))
+    metrics = run.metrics()
+    assert metrics["loss"].dropna().tolist()
+    assert metrics["step"].max() == 4
+    frame = run.predictions("table/moods:dev")
+    assert list(frame.columns) == ["id", "prediction", "p_neg", "p_pos"]
+    assert len(frame) == 16
+    assert ((frame.p_neg + frame.p_pos - 1).abs() < 1e-9).all()
+    with pytest.raises(UserError, match="table-moods-dev"):
+        run.predictions("table/moods:test")
+    assert en.Run(RunDir(run.path)).scores == en.Run(str(run.path)).scores == run.scores
+
+
+def test_run_refuses_other_folders(tmp_path):
+    with pytest.raises(UserError, match="not a whole run"):
+        en.Run(tmp_path)
+
+
+def test_load_answers_a_text_a_pair_and_lists(trained):
+    model = en.load(trained("single"))
+    one = model("the good cat")
+    assert isinstance(one, en.Prediction)
+    assert one.label in model.labels == ("neg", "pos")
+    assert model.task == "table/moods"
+    assert set(one.probabilities) == {"neg", "pos"}
+    assert sum(one.probabilities.values()) == pytest.approx(1)
+    many = model(["the good cat", "a bad dog"])
+    assert [answer.label for answer in many][:1] == [one.label]
+    assert many[0].probabilities == pytest.approx(one.probabilities, abs=1e-5)
+    assert model([]) == []
+    assert type(model.encoder).__name__ == "BertModel"
+    assert model.tokenizer("cat")["input_ids"][0] == 2
+    pair = en.load(en.Run(trained("pair")))(("the cat", "a dog"))
+    assert pair.label in ("entailment", "neutral", "contradiction")
+
+
+def test_load_answers_numbers_and_several_labels(trained):
+    number = en.load(trained("regression"), device="cpu")("the cat runs")
+    assert isinstance(number.value, float)
+    assert number.label is None
+    assert number.labels is None
+    several = en.load(trained("multilabel"))("the cat runs")
+    assert isinstance(several.labels, tuple)
+    assert set(several.probabilities) == {"cat", "dog", "good"}
+    assert several.labels == tuple(label for label, p in several.probabilities.items() if p > 0.5)
+
+
+def test_load_refuses_what_the_model_cannot_read(trained):
+    with pytest.raises(UserError, match="reads pairs"):
+        en.load(trained("pair"))("only one")
+    with pytest.raises(UserError, match="reads single texts"):
+        en.load(trained("single"))(("one", "two"))
+    with pytest.raises(TypeError, match="a list of these"):
+        en.load(trained("single"))([3])
+    with pytest.raises(UserError, match="no such folder"):
+        en.load("./nowhere")
+
+
+def test_load_gives_the_predictions_of_the_run(trained):
+    run = en.Run(trained("single"))
+    answers = en.load(run)(tiny.sentences(16, 1000))
+    frame = run.predictions("table/moods:dev")
+    assert [answer.label for answer in answers] == frame.prediction.tolist()
+    assert [answer.probabilities["pos"] for answer in answers] == pytest.approx(frame.p_pos.tolist(), abs=1e-6)
+
+
+def test_steps_is_the_loop_and_resumes(tmp_path):
+    config = tiny.config(tmp_path, tiny.single(tmp_path), train={"max_steps": 6, "evaluate": "2 steps"})
+    whole = en.train(config, tmp_path / "whole")
+    taken = []
+    for report in en.steps(config, tmp_path / "parts"):
+        taken.append(report.step)
+        if report.step == 3:
+            break
+    assert not (tmp_path / "parts" / "DONE").exists()
+    taken += [report.step for report in en.steps(config, tmp_path / "parts")]
+    assert taken == [1, 2, 3, 4, 5, 6]
+    assert list(en.steps(config, tmp_path / "parts")) == []  # it is done
+    parts = en.Run(tmp_path / "parts")
+    assert parts.scores == whole.scores
+    assert parts.metrics()["loss"].tolist() == pytest.approx(whole.metrics()["loss"].tolist(), nan_ok=True, abs=0)
+    ours, theirs = weights(parts), weights(whole)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_table_takes_runs(tmp_path):
+    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    runs = [en.train(config, tmp_path / "runs" / str(seed), seed=seed) for seed in (1, 2)]
+    for frame in (en.table(*runs), en.table(tmp_path / "runs"), en.table(*(run.directory for run in runs))):
+        assert frame["n"].tolist() == [2]
+
+
+def test_F22_init_from_brings_the_encoder_and_no_head(tmp_path, trained):
+    from encodery import build
+    from encodery import config as settings
+
+    donor = trained("pair")
+    config = tiny.config(tmp_path, tiny.single(tmp_path)) | {"model": {"name": str(donor), "init_from": str(donor)}}
+    resolved = settings.load(config)
+    built = build.build(resolved, build.find_inputs(resolved))
+    gift = weights(donor)
+    body = {f"bert.{name}": value for name, value in built.model.encoder.net.state_dict().items()}
+    assert all(torch.equal(body[name], gift[name]) for name in body if "pooler" not in name)
+    head = built.model.question("table/moods").head
+    assert head.classifier.weight.shape == (2, 32)
+    assert gift["classifier.weight"].shape == (3, 32)
+    assert built.card["tasks"]["table/moods"]["labels"] == ["neg", "pos"]
+
+
+def test_F23_the_folder_says_what_the_model_is(trained):
+    from encodery.data.pieces import TokenizerPieces
+
+    run = trained("pair")
+    card = json.loads((run / "model" / "encodery.json").read_text())
+    about = card["tasks"]["table/pairs"]
+    assert about["task"]["name"] == "table/pairs"
+    assert about["task"]["form"] == "pair"
+    assert about["labels"] == ["entailment", "neutral", "contradiction"]
+    assert (about["head"], about["max_length"], about["texts"]) == ("stock", 32, 2)
+    assert card["tokenizer"] == TokenizerPieces(en.load(run).tokenizer).digest
+    config = json.loads((run / "model" / "config.json").read_text())
+    assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
