@@ -16,11 +16,11 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/pytest -m 'not slow and not real'
+	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow and not real'
 
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

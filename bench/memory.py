@@ -1,8 +1,8 @@
 """B14: peak memory of training against the size of the data set and the token budget; each run in its own process.
 
-Tables are tokenised beforehand by a run that is not counted, so that the peak is that of training. What may grow with
-the data set are the rows as text (read for the identity of the run) and a few bytes per row; the memory-mapped token
-table counts as resident only while its pages are used, so anonymous memory is reported beside the resident peak.
+The sets are files with the first rows of the real one. What may grow with them are the rows as text and a few bytes
+per row; the memory-mapped token table counts as resident only while its pages are used, so anonymous memory is reported
+beside the resident peak.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,21 @@ SIZES = (1000, 10_000, 67_349)
 BUDGETS = (2048, 8192)
 
 
-def child(task: str, rows: int, budget: int, steps: int, model: Path | None, batch: int) -> None:
+def child(file: str, budget: int, args: argparse.Namespace) -> None:
     """Train a few steps and print the peak, in megabytes: after building, and at the end."""
     import torch
 
     from encodery import build, config, optim
     from encodery.loop import TrainState, train
 
-    torch.set_num_threads(1)
-    tree = common.run_config(model, task, token_budget=budget, batch_size=batch)
-    entry = tree["tasks"][0] if isinstance(tree["tasks"][0], dict) else {"name": task}
-    resolved = config.load({**tree, "tasks": [{**entry, "count": rows}]})
+    torch.set_num_threads(args.threads)
+    tree = common.run_config(common.find_model(args.model), args.tasks[0], token_budget=budget, batch_size=args.batch)
+    resolved = config.load({**tree, "tasks": [{"kind": "table", "train": file, "dev": file}]})
     built = build.build(resolved, build.find_inputs(resolved))
-    ready, method = peak(), resolved.method
-    optimizer, schedule = (
-        build.make_optimizer(built.model, resolved.config),
-        optim.schedule(resolved.config.optim, 1000),
-    )
-    for _ in train(built.model, method, built.batches, optimizer, schedule, TrainState(steps, budget=budget)):
+    ready, state, method = peak(), TrainState(args.steps, budget=budget), resolved.method
+    optimizer = build.make_optimizer(built.model, resolved.config)
+    schedule = optim.schedule(resolved.config.optim, 1000)
+    for _ in train(built.model, method, built.batches, optimizer, schedule, state):  # type: ignore[arg-type]
         pass
     print(json.dumps({"built MB": ready, "peak MB": peak(), "anonymous MB": anonymous()}))
 
@@ -55,33 +53,46 @@ def anonymous() -> int | None:
     return next((int(line.split()[1]) >> 10 for line in lines if line.startswith("RssAnon")), None)
 
 
-def measure(args: Any, rows: int, budget: int) -> dict[str, Any]:
+def write_rows(args: argparse.Namespace, folder: Path) -> dict[int, Path]:
+    """Files with the first rows of the task, by their number."""
+    from encodery import config
+
+    task = config.load(common.run_config(common.find_model(args.model), args.tasks[0])).tasks[0][0]
+    examples = task.examples("train")
+    sizes = sorted({min(size, len(examples)) for size in SIZES})
+    for size in sizes:
+        lines = (json.dumps({"text": " ".join(e.texts), "label": e.label}) for e in examples[:size])
+        (folder / f"{size}.jsonl").write_text("\n".join(lines) + "\n")
+    return {size: folder / f"{size}.jsonl" for size in sizes}
+
+
+def measure(args: argparse.Namespace, file: Path, budget: int) -> dict[str, Any]:
     """One run in a fresh process."""
-    words = ["--child", str(rows), str(budget), "--steps", str(args.steps), "--batch", str(args.batch)]
+    words = ["--child", str(file), str(budget), "--steps", str(args.steps), "--batch", str(args.batch)]
     words += ["--model", str(args.model)] if args.model else []
-    done = subprocess.run(
-        [sys.executable, __file__, *words, "--tasks", args.tasks[0]], capture_output=True, text=True, check=False
-    )
+    words += ["--tasks", args.tasks[0], "--threads", str(args.threads)]
+    done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"set": args.tasks[0], "rows": rows, "token budget": budget, **figures}
+    return {"set": args.tasks[0], "rows": int(file.stem), "token budget": budget, **figures}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = common.options(__doc__ or "", tasks=("glue/sst2",), steps=6)
     parser.add_argument("--batch", type=int, default=512, help="examples in a step: more than a budget holds")
-    parser.add_argument("--child", nargs=2, type=int, metavar=("ROWS", "BUDGET"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=2, metavar=("FILE", "BUDGET"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    model = common.find_model(args.model)
     if args.child:
-        child(args.tasks[0], *args.child, args.steps, model, args.batch)
+        child(args.child[0], int(args.child[1]), args)
         return
-    measure(args, SIZES[-1], BUDGETS[0])  # makes the token table
-    pairs = [(rows, BUDGETS[0]) for rows in SIZES] + [(SIZES[0], budget) for budget in BUDGETS[1:]]
-    rows = [measure(args, *pair) for pair in pairs]
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_rows(args, Path(folder))
+        smallest = files[min(files)]
+        pairs = [(file, BUDGETS[0]) for file in files.values()] + [(smallest, budget) for budget in BUDGETS[1:]]
+        rows = [measure(args, *pair) for pair in pairs]
     title = "B14: peak memory of training; goal: the rows do not matter, the token budget does"
-    common.show(title if model else f"{title} (SYNTHETIC data and encoder)", rows)
+    common.show(title if common.find_model(args.model) else f"{title} (SYNTHETIC data and encoder)", rows)
     common.write("memory", args, {"results": rows})
 
 

@@ -1,15 +1,23 @@
-"""The peer of the step bench: transformers' Trainer on the rows of one of our token tables."""
+"""The peer of the step bench: transformers' Trainer on the rows of one of our token tables.
 
+It runs in a process of its own, so that nothing we set for ours (the allocator, dropout) speeds it up or slows it down.
+On each line of its input, `KIND STEPS`, it takes so many steps and prints its seconds per cell.
+"""
+
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import common
 import numpy as np
 import torch
 from torch.utils.data import Sampler
 from transformers import (
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     DataCollatorWithPadding,
     PrinterCallback,
     Trainer,
@@ -20,10 +28,11 @@ from transformers import (
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
-from encodery.build import Built
+from encodery.data.tokens import TokenTable
 
 Kind = Literal["padded", "dynamic", "grouped"]
 SIZE, LONGEST = 32, 128
+SKIP = 2  # first steps of a round, not counted
 
 
 class Given(Sampler[int]):
@@ -61,8 +70,8 @@ class Stamps(TrainerCallback):
 class Rows(torch.utils.data.Dataset[dict[str, Any]]):
     """The rows of a token table as Trainer wants them, made ahead (padded ones already padded, as run_glue does)."""
 
-    def __init__(self, built: Built, longest: int | None):
-        self.table, self.longest, self.pad = built.batches.table, longest, built.cutter.form.pad_id
+    def __init__(self, table: TokenTable, longest: int | None, pad: int):
+        self.table, self.longest, self.pad = table, longest, pad
 
     def __len__(self) -> int:
         return len(self.table)
@@ -79,29 +88,18 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
         }
 
 
-class Peer:
-    """A model of the stock class, and Trainer over its batches."""
+class Epoch:
+    """The full batches of one epoch, in the order of their cells."""
 
-    def __init__(self, kind: Kind, folder: Path, built: Built):
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        self.kind, self.built, self.folder = kind, built, folder
-        self.model = AutoModelForSequenceClassification.from_pretrained(folder / "model", dtype=torch.float32)
-        self.lengths = np.asarray(built.batches.table.lengths)
-        self.rows = Rows(built, LONGEST if kind == "padded" else None)
-        self.collate = default_data_collator if kind == "padded" else DataCollatorWithPadding(built.tokenizer)
+    def __init__(self, kind: Kind, lengths: np.ndarray):
+        self.kind, self.lengths = kind, lengths
         self.rng = np.random.default_rng(0)
-        self.batches = self.epoch()
-
-    def epoch(self) -> list[np.ndarray]:
-        """The full batches of one epoch, in the order of their longest row."""
-        rows = np.arange(len(self.lengths))
-        order = self.rng.permutation(rows)
-        if self.kind == "grouped":
+        order = self.rng.permutation(len(lengths))
+        if kind == "grouped":
             generator = torch.Generator().manual_seed(0)
-            order = np.array(list(LengthGroupedSampler(SIZE, lengths=self.lengths.tolist(), generator=generator)))
+            order = np.array(list(LengthGroupedSampler(SIZE, lengths=lengths.tolist(), generator=generator)))
         full = [order[i : i + SIZE] for i in range(0, len(order) - SIZE + 1, SIZE)]
-        return sorted(full, key=self.cells_of)
+        self.batches = sorted(full, key=self.cells_of)
 
     def cells_of(self, rows: np.ndarray) -> int:
         """Cells of a batch: with padding."""
@@ -117,18 +115,66 @@ class Peer:
         picks = [int(self.rng.uniform(a, b)) for a, b in pairwise(edges)]
         return [self.batches[i] for i in self.rng.permutation(picks)]
 
-    def round(self, steps: int, skip: int, now: Callable[[], float]) -> float:
+
+class Peer:
+    """A model of the stock class, and Trainer over its batches."""
+
+    def __init__(self, kind: Kind, folder: Path, table: TokenTable):
+        self.folder, self.epoch = folder, Epoch(kind, np.asarray(table.lengths))
+        self.model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.rows = Rows(table, LONGEST if kind == "padded" else None, tokenizer.pad_token_id)
+        self.collate = default_data_collator if kind == "padded" else DataCollatorWithPadding(tokenizer)
+
+    def round(self, steps: int, now: Callable[[], float]) -> float:
         """Seconds per cell over so many steps, after a few that do not count."""
-        counted = self.sample(steps)
+        counted = self.epoch.sample(steps)
         stamps = Stamps(now)
         arguments = TrainingArguments(
-            output_dir=str(self.folder / "out"), per_device_train_batch_size=SIZE, max_steps=skip + steps,
+            output_dir=str(self.folder / "out"), per_device_train_batch_size=SIZE, max_steps=SKIP + steps,
             save_strategy="no", logging_strategy="no", eval_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=True, learning_rate=2e-5, max_grad_norm=1.0, weight_decay=0.01, dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = Measured(self.model, arguments, self.collate, self.rows, callbacks=[stamps])
         trainer.remove_callback(PrinterCallback)
-        trainer.order = np.concatenate([*self.sample(skip), *counted]).tolist()
+        trainer.order = np.concatenate([*self.epoch.sample(SKIP), *counted]).tolist()
         trainer.train()
-        seconds = stamps.times[-1] - stamps.times[skip - 1]
-        return seconds / sum(map(self.cells_of, counted))
+        seconds = stamps.times[-1] - stamps.times[SKIP - 1]
+        return seconds / sum(map(self.epoch.cells_of, counted))
+
+
+class Worker:
+    """The process with the peers, seen from outside."""
+
+    def __init__(self, model: Path, table: Path, clock: str, threads: int):
+        words = [sys.executable, "-W", "ignore", __file__, str(model), str(table), clock, str(threads)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def round(self, kind: Kind, steps: int) -> float:
+        """Seconds per cell."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{kind} {steps}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def stop(self) -> None:
+        """Its input ends, so does it."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def main(model: str, table: str, clock: str, threads: str) -> None:
+    torch.set_num_threads(int(threads))
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    peers: dict[str, Peer] = {}
+    for line in sys.stdin:
+        kind, steps = line.split()
+        peers[kind] = peers.get(kind) or Peer(kind, Path(model), TokenTable(Path(table)))  # type: ignore[arg-type]
+        print(peers[kind].round(int(steps), common.clock(clock)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

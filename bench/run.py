@@ -1,6 +1,7 @@
 """Runs the benches one after the other: `--short` in under 15 minutes on two cores, `--long` with more rounds."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
-    "steps": ["--rounds", "5", "--steps", "4"],
+    "steps": ["--rounds", "5", "--steps", "3"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -23,7 +24,7 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--short", action="store_true")
     which.add_argument("--long", action="store_true")
-    parser.add_argument("--threads", default="1", help="CPU threads of every side")
+    parser.add_argument("--threads", default=str(min(2, os.cpu_count() or 1)), help="CPU threads of every side")
     args = parser.parse_args()
     failed = []
     for name, words in (SHORT if args.short else LONG).items():

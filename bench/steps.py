@@ -1,10 +1,10 @@
 """B1-B4: a fine-tuning step on real lengths, ours (packed, uniformly random batches) against transformers' Trainer.
 
 The peers are Trainer (a) padded to 128, (b) with dynamic padding, (c) with train_sampling_strategy="group_by_length",
-on the same rows, weights, threads and arithmetic, interleaved in one process. A step is everything between the ends of
-two steps: data, forward, backward, clipping, optimiser. Batches differ in size, so that a few steps are a noisy sample
-of an epoch; therefore each side's seconds are divided by the cells (tokens with padding) it computed and multiplied by
-the cells of its whole epoch. (c) yields its batches sorted: a sample over all lengths is measured.
+on the same rows, weights, threads and arithmetic, interleaved, in a process of its own. A step is everything between
+the ends of two steps: data, forward, backward, clipping, optimiser. Batches differ in size, so that a few steps are a
+noisy sample of an epoch; therefore each side's seconds are divided by the cells (tokens with padding) it computed and
+multiplied by the cells of its whole epoch. (c) yields its batches sorted: a sample over all lengths is measured.
 """
 
 import argparse
@@ -20,14 +20,12 @@ import common
 import numpy as np
 import torch
 from common import Spread
-from peer import Peer
+from peer import SKIP, Epoch, Worker
+from transformers import AutoModelForSequenceClassification
 
 from encodery import build, config, optim
 from encodery.data.batches import Cutter
 from encodery.loop import TrainState, train
-
-SKIP = 2  # first steps of a round, not counted
-PADDED = 128
 
 
 @dataclass
@@ -60,8 +58,9 @@ class Ours:
         return float((now() - begin) / cells)
 
 
-def largest_differences(built: build.Built, stock: Any) -> dict[str, float]:
+def largest_differences(built: build.Built, folder: Path) -> dict[str, float]:
     """Loss and gradients (by the largest one) of the same 32 examples, packed and stock padded, without dropout."""
+    stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
     table, rows = built.batches.table, built.batches.rows_at(0)
     built.model.eval(), stock.eval()
     (batch,) = built.cutter.cut(table, rows, built.task.name, 0)
@@ -102,33 +101,44 @@ def useful_flops(config: Any, lengths: np.ndarray) -> float:
     return 3 * config.num_hidden_layers * (linear + attention)
 
 
-def measure(task: str, args: argparse.Namespace, model: Path | None) -> dict[str, Any]:
-    """All figures of one data set."""
-    now = common.clock(args.clock)
-    resolved = config.load(common.run_config(model, task))
-    built = build.build(resolved, build.find_inputs(resolved))
-    with tempfile.TemporaryDirectory() as folder:
-        built.model.save(Path(folder) / "model", built.tokenizer, built.card)
-        peers = {kind: Peer(kind, Path(folder), built) for kind in args.peers}
-    gap = largest_differences(built, next(iter(peers.values())).model)
-    if max(gap.values()) > 1e-5:
-        raise SystemExit(f"{task}: packed and padded differ: {gap}")
-    ours = Ours(built, resolved)
-    net, lengths = built.model.encoder.net.config, np.asarray(built.batches.table.lengths)
-    found: dict[str, list[float]] = {name: [] for name in ("ours", *peers)}
+def rounds(
+    args: argparse.Namespace, ours: Ours, worker: Worker, epochs: dict[Any, Epoch]
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds per example of every side, and our share of the rate of matrix products, round by round."""
+    now, net = common.clock(args.clock), ours.built.model.encoder.net.config
+    lengths = np.asarray(ours.built.batches.table.lengths)
+    found: dict[str, list[float]] = {name: [] for name in ("ours", *epochs)}
     share: list[float] = []
     for _ in range(args.rounds):
         mine = ours.round(args.steps, now)
         found["ours"].append(mine * ours.cells())
         share.append(useful_flops(net, lengths) / mine / matmul_rate(net, round(32 * lengths.mean()), now))
-        for kind, peer in peers.items():
-            steps = max(2, args.steps // 4) if kind == "padded" else args.steps
-            found[kind].append(peer.round(steps, SKIP, now) * peer.cells())
-    ratios = {k: Spread.of([a / b for a, b in zip(found[k], found["ours"], strict=True)]) for k in peers}
+        for kind, epoch in epochs.items():
+            steps = max(2, args.steps // 4) if kind == "padded" else args.steps  # padded ones are all alike
+            found[kind].append(worker.round(kind, steps) * epoch.cells())
+    return found, share
+
+
+def measure(task: str, args: argparse.Namespace, model: Path | None) -> dict[str, Any]:
+    """All figures of one data set."""
+    resolved = config.load(common.run_config(model, task))
+    built = build.build(resolved, build.find_inputs(resolved))
+    table = built.batches.table
+    epochs = {kind: Epoch(kind, np.asarray(table.lengths)) for kind in args.peers}
+    with tempfile.TemporaryDirectory() as folder:
+        built.model.save(Path(folder) / "model", built.tokenizer, built.card)
+        gap = largest_differences(built, Path(folder) / "model")
+        if max(gap.values()) > 1e-5:
+            raise SystemExit(f"{task}: packed and padded differ: {gap}")
+        worker = Worker(Path(folder) / "model", table.folder, args.clock, args.threads)
+        found, share = rounds(args, Ours(built, resolved), worker, epochs)
+        worker.stop()
+    lengths = np.asarray(table.lengths)
+    ratios = {k: Spread.of([a / b for a, b in zip(found[k], found["ours"], strict=True)]) for k in epochs}
     return {
         "task": task, "rows": len(lengths), "mean": float(lengths.mean()), "gap": gap, "ratios": ratios,
         "share": Spread.of([100 * s for s in share]), "seconds_per_example": found,
-        "token_ratios": {k: p.cells() / float(lengths.mean()) for k, p in peers.items()},
+        "token_ratios": {k: p.cells() / float(lengths.mean()) for k, p in epochs.items()},
     }  # fmt: skip
 
 

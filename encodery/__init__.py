@@ -6,24 +6,31 @@ model = en.load(run)
 model(("a premise", "a hypothesis"))
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from encodery.api import Classifier, Prediction, Run, load, steps, table, train
 
-try:
-    __version__ = version("encodery")
-except PackageNotFoundError:  # run from a checkout that was not installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = ["Classifier", "Prediction", "Run", "__version__", "load", "steps", "table", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the heavy parts only when somebody asks for them."""
+    """Import the heavy parts, and ask for the version, only when somebody wants them."""
+    if name == "__version__":
+        return _version()
     if name in __all__:
         from encodery import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'encodery' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("encodery")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return "0+unknown"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import predict
+from encodery import heap, predict
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter
@@ -243,6 +243,8 @@ def make_objective(
 
 def prepare(model: Model, config: Config, device: torch.device) -> None:
     """Device, precision, gradient checkpointing, compilation."""
+    if device.type == "cpu":
+        heap.keep()
     model.to(device)
     model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
     if config.train.gradient_checkpointing and not model.encoder.net.supports_gradient_checkpointing:

@@ -76,7 +76,7 @@ def peer(task: str, model: Path, seeds: int, threads: int) -> list[dict[str, flo
         )
         arguments = TrainingArguments(
             output_dir="unused", num_train_epochs=EPOCHS[task], per_device_train_batch_size=32, learning_rate=1e-4,
-            warmup_ratio=0.1, weight_decay=0.01, adam_epsilon=1e-6, max_grad_norm=1.0, seed=seed, save_strategy="no",
+            warmup_steps=0.1, weight_decay=0.01, adam_epsilon=1e-6, max_grad_norm=1.0, seed=seed, save_strategy="no",
             report_to="none", use_cpu=True, per_device_eval_batch_size=64, disable_tqdm=True, logging_steps=50,
         )  # fmt: skip
         trainer = Trainer(net, arguments, train_dataset=train, data_collator=DataCollatorWithPadding(tokenizer))

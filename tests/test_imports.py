@@ -16,7 +16,8 @@ ROOT = Path(encodery.__file__).parent
 FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
-        "find", "signals", "recipes", "environment", "every", "layers", "check", "config", "rundir", "reference",
+        "find", "heap", "signals", "recipes", "environment", "every", "layers", "check", "config", "rundir",
+        "reference",
     },
     {"tasks"},
     {"data"},

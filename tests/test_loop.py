@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from encodery import loop, optim
 from encodery.data.batches import Batches
 from encodery.errors import RunFailed, UserError
 from encodery.loop import LossScale, StepReport, TrainState, count, steps_in_all
-from encodery.methods.base import Totals
+from encodery.methods.base import Totals, seed_dropout
 from encodery.methods.plain import Plain
 from encodery.models.model import Model
 from encodery.optim import Optimizer, Param
@@ -114,7 +115,14 @@ def test_a_step_whose_labels_are_all_hidden_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "cut", [{"most": 8}, {"budget": 100}, {"layout": "rows"}, {"layout": "padded", "most": 8}], ids=str
+    "cut",
+    [
+        {"most": 8},
+        pytest.param({"budget": 100}, marks=pytest.mark.slow),
+        {"layout": "rows"},
+        pytest.param({"layout": "padded", "most": 8}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_R14_weights_agree_after_20_steps_of_adamw(cut: dict[str, Any]) -> None:
     weights = []
@@ -159,6 +167,18 @@ def test_R4_going_on_in_the_middle_of_an_epoch_gives_the_same_bits() -> None:
     rest = take(second, batches, 10, TrainState.read(state.plain()), optimizer=other)
     assert [r.loss for r in [*begun, *rest]] == [r.loss for r in straight]
     assert all(torch.equal(p, dict(model.named_parameters())[n]) for n, p in second.named_parameters())
+
+
+def test_dropout_follows_from_the_batch_and_the_draw() -> None:
+    model, batches = parts(dropout=0.3, most=16)
+    batch, other = batches.at(0)
+    logits = []
+    for one, draw in ((batch, 0), (batch, 0), (batch, 1), (replace(batch, seed=other.seed), 0)):
+        seed_dropout(one, draw)
+        logits.append(model.outputs(one)["logits"])
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])
+    assert not torch.equal(logits[0], logits[3])
 
 
 # Like the usual loop

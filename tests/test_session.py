@@ -271,7 +271,14 @@ def test_F20_one_seed_changes_head_and_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"precision": "bf16"}, {"micro_batch": 3}, {"select": "best", "evaluate": "2 steps"}], ids=str
+    "change",
+    [
+        {},
+        {"select": "best", "evaluate": "2 steps"},
+        pytest.param({"precision": "bf16"}, marks=pytest.mark.slow),
+        pytest.param({"micro_batch": 3}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_R4_a_killed_run_goes_on_to_the_same_bits_and_records(tmp_path: Path, change: dict[str, Any]) -> None:
     tree = settings(tmp_path, train={"save": "3 steps", "evaluate": "4 steps", "keep_checkpoints": True, **change})
@@ -304,6 +311,7 @@ def test_a_run_that_was_told_to_stop_saves_and_goes_on(tmp_path: Path) -> None:
     assert same(weights_of(again), weights_of(straight))
 
 
+@pytest.mark.slow
 def test_lora_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     tree = settings(tmp_path, model={"tune": "lora"}, train={"save": "3 steps", "max_steps": 8})
     straight = run(tree, tmp_path / "straight")

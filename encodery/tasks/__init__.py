@@ -1,7 +1,6 @@
 """The question in text, and the mark for an answer. Nothing in this room imports torch."""
 
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -38,10 +37,11 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 def task_classes() -> dict[str, "type[Task]"]:
     """File (or folder) name -> its public task, for each in this room that has one."""
+    from encodery.find import names
     from encodery.tasks.base import Task
 
     found: dict[str, type[Task]] = {}
-    for name in sorted(module.name for module in iter_modules(__path__)):
+    for name in names("tasks"):
         for value in vars(import_module(f"{__name__}.{name}")).values():
             if isinstance(value, type) and issubclass(value, Task) and _is_of(value, name):
                 found[name] = value

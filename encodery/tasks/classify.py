@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.errors import RunFailed, UserError
-from encodery.tasks import metrics
 from encodery.tasks.base import Answer, Example, Features, Label, Pieces, Task
+
+if TYPE_CHECKING:  # numpy is imported where it computes: `encodery tasks` must answer at once
+    from encodery.tasks.metrics import Floats
 
 Form = Literal["single", "multilabel", "regression"]
 HIDDEN = -100  # the target of a row whose label nobody may see
@@ -77,6 +77,8 @@ class Classification(Task):
         rows = list(rows)
         if not rows:
             return {}
+        import numpy as np
+
         logits = np.asarray([row["logits"] for row in rows], dtype=np.float64)
         broken = np.flatnonzero(~np.isfinite(logits).reshape(len(rows), -1).all(axis=1))
         if len(broken):
@@ -88,23 +90,25 @@ class Classification(Task):
         )
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
-    def _one(self, logits: metrics.Floats) -> Iterator[Answer]:
+    def _one(self, logits: "Floats") -> Iterator[Answer]:
         for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
             yield {"prediction": self.labels[best], "probabilities": dict(zip(self.labels, row, strict=True))}
 
-    def _several(self, logits: metrics.Floats) -> Iterator[Answer]:
+    def _several(self, logits: "Floats") -> Iterator[Answer]:
         for row in sigmoid(logits).tolist():
             chosen = [label for label, p in zip(self.labels, row, strict=True) if p > 0.5]
             yield {"prediction": chosen, "probabilities": dict(zip(self.labels, row, strict=True))}
 
-    def _numbers(self, logits: metrics.Floats) -> Iterator[Answer]:
+    def _numbers(self, logits: "Floats") -> Iterator[Answer]:
         values = logits.reshape(len(logits)) * self.scale
         if self.bounds:
-            values = np.clip(values, *self.bounds)
+            values = values.clip(*self.bounds)
         return ({"prediction": value} for value in values.tolist())
 
     def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
         """Named scores over all examples; each needs an answer and a label."""
+        from encodery.tasks import metrics
+
         gold, found = paired(self.name, answers, examples)
         guess = [answer["prediction"] for answer in found]
         if self.answer_form == "regression":
@@ -114,6 +118,8 @@ class Classification(Task):
         return self._single_scores(gold, guess) | self._calibration(gold, found)
 
     def _single_scores(self, gold: list[Any], guess: list[Any]) -> dict[str, float]:
+        from encodery.tasks import metrics
+
         scores = {"accuracy": metrics.accuracy(gold, guess)}
         if self.positive is None:
             return scores | {"macro_f1": metrics.macro_f1(gold, guess)}
@@ -125,24 +131,34 @@ class Classification(Task):
         if not all(names == set(answer.get("probabilities") or ()) for answer in answers):
             return {}
         number = {label: i for i, label in enumerate(self.labels)}
+        import numpy as np
+
+        from encodery.tasks import metrics
+
         table = np.asarray(
             [[answer["probabilities"][label] for label in self.labels] for answer in answers], dtype=np.float64
         )
         return metrics.calibration(np.asarray([number[g] for g in gold]), table)
 
-    def _table(self, rows: Iterable[Any]) -> metrics.Floats:
+    def _table(self, rows: Iterable[Any]) -> "Floats":
+        import numpy as np
+
         return np.asarray([[float(label in row) for label in self.labels] for row in rows], dtype=np.float64)
 
 
-def softmax(logits: metrics.Floats) -> metrics.Floats:
+def softmax(logits: "Floats") -> "Floats":
     """Probabilities of each row; no overflow for any finite logits."""
+    import numpy as np
+
     with np.errstate(over="ignore"):  # a difference of -inf is probability 0, which is right
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def sigmoid(logits: metrics.Floats) -> metrics.Floats:
+def sigmoid(logits: "Floats") -> "Floats":
     """Probability of each cell; no overflow for any finite logits."""
+    import numpy as np
+
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)
 

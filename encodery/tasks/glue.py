@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from encodery.tasks import metrics
 from encodery.tasks.known import Known, Tsv
 from encodery.tasks.named import Named
 
@@ -196,4 +195,8 @@ class Glue(Named):
 
     def _single_scores(self, gold: list[str], guess: list[str]) -> dict[str, float]:
         scores = super()._single_scores(gold, guess)
-        return scores | {"mcc": metrics.matthews(gold, guess)} if self.main_metric == "mcc" else scores
+        if self.main_metric != "mcc":
+            return scores
+        from encodery.tasks import metrics
+
+        return scores | {"mcc": metrics.matthews(gold, guess)}
