@@ -27,6 +27,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'encodery' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What completion should offer."""
+    return __all__
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 

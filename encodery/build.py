@@ -93,7 +93,10 @@ def find_inputs(resolved: Resolved) -> Inputs:
 
 
 def _content(task: Task) -> str:
-    """Digest of the splits that training can see."""
+    """Digest of the splits that training can see; one that is needed and not here is an error of the task's own."""
+    for split in task.needed:
+        if not task.has(split):
+            task.origin(split)
     splits = [s for s in task.splits() if not s.startswith("test") and task.has(s)]
     found = {split: task.origin(split).digest for split in splits}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()

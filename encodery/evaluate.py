@@ -145,11 +145,23 @@ def require_run(run: RunDir) -> None:
 def keep_in_run(run: RunDir, found: Evaluation) -> Path:
     """Into a finished run: its predictions, and its scores under `evaluations`."""
     require_run(run)
+    require_same_rows(run, found)
     with run.lock():
         path = _write(run, found)
         result = run.read_scores()
         run.write_scores(result | {"evaluations": result.get("evaluations", {}) | {found.asked.key: found.plain()}})
     return path
+
+
+def require_same_rows(run: RunDir, found: Evaluation) -> None:
+    """The run's own predictions are not replaced by answers to other rows of the same name."""
+    task, split = found.asked
+    known = run.info().get("data", {}).get(split, {}).get("digest") if run.info().get("task") == task.name else None
+    if known and known != task.origin(split).digest:
+        raise UserError(
+            f"{found.asked.key} has other rows than when {run.path} was made (some may have been trained on); "
+            "keep the answers elsewhere with -o"
+        )
 
 
 def require_folder(folder: Path) -> None:

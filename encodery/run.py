@@ -39,7 +39,7 @@ def train_run(
         try:
             session.loop(watch)
             finish(session, resolved, session.finish())
-        except (EncoderyError, MemoryError, KeyboardInterrupt) as error:
+        except (Exception, KeyboardInterrupt) as error:
             note_end(session.run, error)
             raise
         finally:
@@ -70,13 +70,17 @@ def prepared(
     run = RunDir.create(path)
     with run.lock():
         run.clean()
-        check_same(run, resolved, identity, allow_change, progress)
+        check_same(run, resolved, inputs, identity, allow_change, progress)
         if run.is_done:
             progress.say(f"{run.path} is done already (--restart begins anew)")
             yield run
             return
+        try:  # before anything is written: a mistake leaves no run behind
+            built = build.build(resolved, inputs)
+        except BaseException:
+            run.forget()
+            raise
         begin(run, resolved, inputs, identity)
-        built = build.build(resolved, inputs)
         session = Session(run, resolved, built, progress, stop)
         for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
             session.tell(note)
@@ -84,7 +88,16 @@ def prepared(
         yield session
 
 
-def check_same(run: RunDir, resolved: Resolved, identity: str, allow_change: bool, progress: Progress) -> None:
+def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
+    """Which files differ from what the run was made with, by the settings that name them."""
+    before = info.get("inputs", {})
+    changed = [key for key, digest in inputs.digests.items() if before.get(key) != digest]
+    return changed or [str(path) for path, _ in resolved.code.values()] or ["the inputs"]
+
+
+def check_same(
+    run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
+) -> None:
     """Another seed, data or arithmetic setting is refused; another device or thread count goes on with a notice."""
     info = run.info()
     if not info:
@@ -93,7 +106,7 @@ def check_same(run: RunDir, resolved: Resolved, identity: str, allow_change: boo
         old = yaml_reader.read_text(run.config_text(), "config.yaml").tree
         changes = config.differences(old, resolved.config.plain())
         lines = [f"  {key}: {before!r} there, {now!r} now" for key, before, now in changes]
-        lines = lines or ["  the content of the model or data files"]
+        lines = lines or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
         if not allow_change:
             listing = "\n".join(lines)
             raise UserError(

@@ -191,6 +191,11 @@ class RunDir:
             if folder.is_dir():
                 files.write_atomic(folder / self.card.name, scrub(text))
 
+    def forget(self) -> None:
+        """Remove a directory in which nothing was written yet but hidden files; call it with the lock held."""
+        if self.path.is_dir() and all(entry.name.startswith(".") for entry in self.path.iterdir()):
+            shutil.rmtree(self.path, ignore_errors=True)
+
     def drop_checkpoints(self) -> None:
         """Remove the checkpoints of a finished run: model/ holds its weights."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)

@@ -53,9 +53,7 @@ def write_submission(
     given = {_key(name): found for name, found in answers.items()}
     missing = [name for name, file in FILES.items() if (file.part, file.split) not in given]
     if missing and fill is None:
-        raise UserError(
-            f"no test answers for {', '.join(missing)}: predict these, or fill them with the majority class"
-        )
+        raise UserError(f"no test answers for {', '.join(missing)}: train and give these too, or add --fill majority")
     texts = {
         name: _filled(file) if name in missing else _text(name, file, given[file.part, file.split])
         for name, file in FILES.items()

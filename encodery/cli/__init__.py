@@ -103,9 +103,21 @@ def _bug(error: Exception, traceback: bool) -> int:
     log.error("unexpected failure", exc_info=error)
     if traceback:
         _show(error)
+    if place := _own_code(error):
+        print(scrub(f"{place}: {type(error).__name__}: {error}. --traceback shows more."), file=sys.stderr)
+        return 1
     print(scrub(f"Sorry, this is a bug in encodery: {type(error).__name__}: {error}"), file=sys.stderr)
     print("Please report it with the command and with what it prints when --traceback is added.", file=sys.stderr)
     return 1
+
+
+def _own_code(error: Exception) -> str | None:
+    """`mine.py:4` if the failure happened in a person's own component (see find.py)."""
+    import traceback
+
+    own = {module.__file__ for name, module in sys.modules.items() if name.startswith("encodery_own_")}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
 
 def _show(error: Exception) -> None:

@@ -49,7 +49,7 @@ def _places() -> list[tuple[str, str]]:
     for name in ("ENCODERY_DATA", "GLUE_DIR"):
         value = os.environ.get(name)
         there = "" if not value or Path(value).is_dir() else " (no such folder)"
-        rows.append((name, f"{value}{there}" if value else "not set: data come from the hub"))
+        rows.append((name, f"{value}{there}" if value else "not set"))
     cache = cache_root()
     size = sum(f.stat().st_size for f in cache.rglob("*") if f.is_file()) if cache.is_dir() else 0
     rows.append(("cache", f"{cache} ({size / 1e6:,.0f} MB)"))

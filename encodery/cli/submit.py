@@ -62,12 +62,25 @@ def make(
     from encodery.submit import write_submission
 
     answers: dict[str, Mapping[str, Answer]] = {}
-    for part, one in runs_by_part(folders).items():
+    runs = runs_by_part(folders)
+    if fill is None:
+        require_all(set(runs))
+    for part, one in runs.items():
         answers |= test_answers(one, part, data, device, quiet)
     report = write_submission(answers, out, fill)
     print(f"{out}: {len(report['rows'])} files, checked")
     if report["filled"]:
         print(f"filled with the majority, NOT answered by a model: {', '.join(report['filled'])}")
+
+
+def require_all(parts: set[str]) -> None:
+    """Say what is missing before hours are spent on predicting the rest."""
+    from encodery.submit import FILES
+
+    have = parts | ({"ax"} if "mnli" in parts else set())
+    missing = [name for name, file in FILES.items() if file.part not in have]
+    if missing:
+        raise UserError(f"no run for {', '.join(missing)}: train and give these too, or add --fill majority")
 
 
 def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":

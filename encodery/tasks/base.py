@@ -83,6 +83,11 @@ class Task(Options):
         """The splits this task can have, in the order train, dev…, test…."""
         raise NotImplementedError
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Splits that must be here before anything is trained."""
+        return ("train",)
+
     def has(self, split: str) -> bool:
         """Whether the rows of the split can be had here (without reading them)."""
         return split in self.splits()

@@ -106,6 +106,11 @@ class Table(Classification):
         files = self._files()
         return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and "train" in files))
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every file that was named: a mistyped dev file must not mean no dev set."""
+        return tuple(self._files()) or ("train",)
+
     def has(self, split: str) -> bool:
         """Whether the file is here; a dev part that is set aside needs the training file."""
         file = split if split in self._files() else "train"
@@ -132,6 +137,8 @@ class Table(Classification):
 
     def _load(self, split: str) -> Loaded:
         """All files at once, so that one error can name the bad rows of all of them."""
+        if split in self._files() and not self._path(split).exists():
+            raise UserError(self._why_not(split))
         if not self._sheets:
             self._sheets.update(self._read_all())
         if split not in self._sheets:

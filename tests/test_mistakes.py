@@ -1,0 +1,62 @@
+"""What people do wrong by accident is refused before anything is trained or overwritten."""
+
+from pathlib import Path
+
+import pytest
+
+from encodery import config
+from encodery.cli import main
+from encodery.errors import UserError
+from encodery.run import train_run
+from tests import tiny
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_a_mistyped_file_is_named_and_leaves_no_run(split: str, tmp_path: Path) -> None:
+    task = tiny.single(tmp_path) | {split: "nowhere.csv"}
+    with pytest.raises(UserError, match=r"nowhere\.csv, does not exist"):
+        train_run(config.load(tiny.config(tmp_path, task)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_setting_leaves_no_run_behind(tmp_path: Path) -> None:
+    settings = tiny.config(tmp_path, tiny.single(tmp_path))
+    with pytest.raises(UserError, match="layers"):
+        train_run(config.load(settings, ["model.tune=top:9"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    train_run(config.load(settings, ["model.tune=top:1"]), tmp_path / "run")
+
+
+def test_a_changed_own_file_is_named(tmp_path: Path) -> None:
+    code = "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    settings = tiny.config(tmp_path, tiny.single(tmp_path)) | {"method": {"kind": f"{tmp_path}/mine.py:Mine"}}
+    train_run(config.load(settings), tmp_path / "run")
+    (tmp_path / "mine.py").write_text(code + "\n\nextra = 1\n")
+    with pytest.raises(UserError, match=r"mine\.py"):
+        train_run(config.load(settings), tmp_path / "run")
+
+
+def test_a_failure_in_own_code_names_its_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n"
+        "    def __call__(self, *parts):\n        return nonsense\n"
+    )
+    task = tiny.single(tmp_path)
+    settings = tiny.config(tmp_path, task) | {"method": {"kind": f"{tmp_path}/mine.py:Mine"}}
+    (tmp_path / "run.yaml").write_text(config.dump(config.load(settings)))
+    assert main(["train", str(tmp_path / "run.yaml"), "-o", str(tmp_path / "run"), "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "mine.py:6: NameError" in said
+    assert "Sorry" not in said
+
+
+def test_answers_to_other_rows_do_not_replace_a_run_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tiny.config(tmp_path, tiny.pair(tmp_path))  # its dev part is set aside
+    run = train_run(config.load(settings), tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.predictions.iterdir()}
+    other = config.load(settings, ["tasks.split_seed=5"])
+    (tmp_path / "other.yaml").write_text(config.dump(other))
+    assert main(["evaluate", str(run.path), "--on", f"{tmp_path}/other.yaml:dev"]) == 2
+    assert "other rows" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.predictions.iterdir()} == before
