@@ -261,6 +261,8 @@ def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
 
 def _expected(one: Any) -> str:
     message: str = one["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if one["type"] == "string_pattern_mismatch":
+        return "expected another form (`encodery config --reference` shows it)"
     return (
         message.replace("a valid ", "a ")
         .replace("boolean", "boolean (true or false)")
