@@ -111,8 +111,8 @@ def test_options_are_frozen_documented_and_survive_json(kind: str) -> None:
     options = method()
     assert method.model_validate_json(options.model_dump_json()) == options
     assert method.model_config["frozen"]
-    for name, field in method.model_fields.items():
-        assert field.description, f"{name} has no docstring"
+    for name in method.model_fields:
+        assert method.documented().get(name), f"{name} has no docstring"
         with pytest.raises(ValueError, match="frozen"):
             setattr(options, name, getattr(options, name))
 
