@@ -112,16 +112,14 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _plain(spec: "RunSpec") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {key: value for key, value in asdict(spec).items() if key != "config"}
+    return {key: value for key, value in vars(spec).items() if key != "config"}
 
 
 def _run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery import files
     from encodery.progress import Progress
-    from encodery.sweep import given
-    from encodery.sweep.execute import execute  # type: ignore[import-not-found,unused-ignore]
+    from encodery.sweep import given, metric
+    from encodery.sweep.execute import execute
     from encodery.sweep.search import source
 
     if args.commands:
@@ -134,7 +132,10 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()})
     files.write_atomic(folder / "sweep.yaml", file.text)
     try:
-        outcomes = execute(folder, runs, resources, limits, args.executor, Progress(args.quiet))
+        outcomes = execute(
+            folder, runs, resources, limits, args.executor, Progress(args.quiet),
+            score=lambda _, run: metric.score(run, file.sweep.metric),
+        )  # fmt: skip
     finally:
         runs.close()
     return _ended(outcomes, folder)
@@ -167,30 +168,49 @@ def _again() -> list[str]:
 
 def _ended(outcomes: Any, folder: Path) -> int:
     """How many ended how; 1 where some failed, 3 where some were stopped."""
-    from collections import Counter
-
-    states = Counter(outcome.state for outcome in outcomes)
+    states = [outcome.state for outcome in outcomes]
     for outcome in outcomes:
         if outcome.state in ("failed", "timeout", "oom"):
             print(f"{outcome.state}: {outcome.id} {outcome.error or ''}".rstrip())
-    print(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "nothing to do", f"({folder})")
-    if any(states[state] for state in ("failed", "timeout", "oom")):
+    print(f"{_counted(states)} ({folder})")
+    if any(state in states for state in ("failed", "timeout", "oom")):
         return 1
-    return 3 if states["stopped"] else 0
+    return 3 if "stopped" in states else 0
 
 
 def _status(args: argparse.Namespace, rest: list[str]) -> int:
+    """One line for each run of the plan; runs of older plans are left out."""
     from dataclasses import asdict
 
-    from encodery.sweep.state import status  # type: ignore[import-not-found,unused-ignore]
+    from encodery.sweep.plan import read_plan
+    from encodery.sweep.state import status
 
-    found = status(Path(_one(args, "the sweep's folder")))
+    folder = Path(_one(args, "the sweep's folder"))
+    specs, known = read_plan(folder), {one.id: one for one in status(folder)}
     if args.json:
-        print(json.dumps([asdict(one) for one in found], indent=1, default=str))
+        rows = [_plain(spec) | (asdict(known[spec.id]) if spec.id in known else {"state": "queued"}) for spec in specs]
+        print(json.dumps(rows, indent=1, default=str))
         return 0
-    for one in found:
-        print(one)
+    states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
+    for spec, state in zip(specs, states, strict=True):
+        print(f"{state:8} {spec.name}{_details(known.get(spec.id))}")
+    print(_counted(states))
     return 0
+
+
+def _details(one: Any) -> str:
+    """Where a run is running, or the last lines of one that failed."""
+    if one is None or one.state == "done":
+        return ""
+    where = f"  {one.host} {one.device}, attempt {one.attempt}" if one.state == "running" else ""
+    last = (one.error or "").strip().splitlines()[-5:]
+    return where + "".join(f"\n         | {line}" for line in last)
+
+
+def _counted(states: list[str]) -> str:
+    from collections import Counter
+
+    return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items())) or "nothing to do"
 
 
 def _stop(args: argparse.Namespace, rest: list[str]) -> int:

@@ -14,6 +14,7 @@ from encodery.sweep import space
 from encodery.sweep.file import Block, Limits, Resources, Sweep
 from encodery.sweep.points import long_key
 from encodery.sweep.read import SweepFile
+from encodery.yaml_reader import Key
 
 B = TypeVar("B", bound=Block)
 T = TypeVar("T", bound=Options)
@@ -64,10 +65,9 @@ def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> Sw
     sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
     if seeds is not None:
         sweep = sweep.model_copy(update={"seeds": seeds})
-    places = dict(file.places)
-    places |= {("fixed", key): here for key in fixed} | {("grid", key): here for key in axes}
-    for name in sweep.stages:
-        places |= {("stages", name, "fixed", key): here for key in fixed}
+    places: dict[Key, Place] = {**file.places, **{("grid", key): here for key in axes}}
+    blocks: list[Key] = [(), *(("stages", name) for name in sweep.stages)]
+    places |= {(*at, "fixed", key): here for at in blocks for key in fixed}
     sweep = checked(Sweep, Layer(sweep.plain(), places))  # together they may not fit, such as tpe and an axis
     lines = "".join(f"# command line: {word}\n" for word in words)
     return replace(file, sweep=sweep, places=places, text=f"{file.text.rstrip()}\n{lines}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from encodery.sweep.plan import Planner, write_plan
 from encodery.sweep.read import SweepFile
@@ -46,7 +46,14 @@ class FixedPlan:
         """Nothing is held."""
 
 
-def source(file: SweepFile, folder: Path, about: Mapping[str, Any]) -> "Source":
+class Closable(Source, Protocol):
+    """A source that may hold a lock."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+def source(file: SweepFile, folder: Path, about: Mapping[str, Any]) -> Closable:
     """The source of a sweep's runs. Its plan is in the folder before the first run starts."""
     planner = Planner(file, folder)
     if file.sweep.search.kind == "tpe":
