@@ -243,6 +243,7 @@ def test_a_later_stage_runs_on_every_run_of_the_earlier(tmp_path: Path) -> None:
         [start] = [one for one in first if one.id == need]
         assert value(spec, "model.name") == str((tmp_path / "out" / start.name).resolve())
         assert spec.axes["model.name"] == start.name
+        assert f"-from-{need}" in spec.name
     assert {(s.needs, s.variant, s.axes["seed"]) for s in then} == {
         ((one.id,), variant, seed) for one in first for variant in ("nli", "para") for seed in (1, 2)
     }
