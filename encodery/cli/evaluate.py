@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     keep = _keeper(args, runs)
     questions = [one for text in args.on for one in asked(text, args.data, runs, allow_code=args.allow_code)]
     names = args.labels.split(",") if args.labels else None
-    models = [open_classifier(path, args.device, labels=names) for path in args.models]
+    models = [open_classifier(path, args.device, labels=names, allow_code=args.allow_code) for path in args.models]
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split)) * len(models)
