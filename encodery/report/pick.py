@@ -102,7 +102,7 @@ def _require_one_configuration(task: str, members: Sequence[Record]) -> None:
     keys = varying(members)
     kinds = dict.fromkeys(", ".join(f"{key}={spelled(one.settings.get(key, ''))}" for key in keys) for one in members)
     if len(kinds) > 1:
-        listed = "".join(f"\n  {words}" for words in kinds)
+        listed = "".join(f"\n  {words}" for words in sorted(kinds))
         raise UserError(f"{task} has several configurations:{listed}\nGive the folders of one of them.")
 
 

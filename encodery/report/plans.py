@@ -27,11 +27,6 @@ class Plan:
         """Whether a folder is in the plan."""
         return self.spec(path) is not None
 
-    def variant(self, path: Path) -> str | None:
-        """The variant that a run stands for."""
-        spec = self.spec(path)
-        return spec.variant if spec else None
-
 
 class Plans:
     """Plans, read once each."""
@@ -69,4 +64,4 @@ def read(path: Path) -> list[RunSpec]:
         listed: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
         return [RunSpec(**{key: value for key, value in one.items() if key in names}) for one in listed]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged ({error}): `encodery sweep plan` writes it anew") from None
+        raise UserError(f"{path} is damaged ({error}): plan the sweep again with `encodery sweep run`") from None

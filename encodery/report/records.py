@@ -11,6 +11,7 @@ from encodery.config import flat
 from encodery.errors import UserError
 from encodery.report.plans import Plans
 from encodery.rundir import RunDir, find_runs
+from encodery.sweep.spec import RunSpec
 
 # What names a run, or says where it was computed and where its data lay, does not make it another configuration.
 IGNORED = ("seed.", "data", "device", "threads", "train.log", "train.save", "train.keep_checkpoints")
@@ -66,21 +67,34 @@ def read(folders: Sequence[str | Path], *, every: bool = False) -> tuple[list[Re
         elif item.problem and not item.run.config.is_file():
             remarks.append(f"{item.run.path} is left out: {item.problem}")
         else:
-            records.append(_record(item.run, item.problem, plan.variant(item.run.path) if plan else None))
+            records.append(_record(item.run, item.problem, plan.spec(item.run.path) if plan else None))
     seen = {record.path.resolve() for record in records}
     for path, spec in plans.planned(folders):
         if path.resolve() not in seen and spec.config is not None:
-            settings, seed = split_seed(spec.config)
-            task = str((spec.config.get("tasks") or [{}])[0].get("name") or "")
-            records.append(Record(path, settings, seed, task, "queued", variant=spec.variant, tree=spec.config))
+            records.append(_unseen(path, spec, spec.config))
     if left:
         remarks.append(f"{left} runs are no longer in the plan of their sweep and are left out (--all takes them in)")
     return records, remarks
 
 
-def _record(run: RunDir, problem: str | None, variant: str | None) -> Record:
+def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
+    """A planned run that has no directory of its own: it waits, or it failed before it could make one."""
+    settings, seed = split_seed(config)
+    told = _status(path / "status.json")
+    task = str((config.get("tasks") or [{}])[0].get("name") or "")
+    state = str(told.get("state") or "queued")
+    return Record(path, settings, seed, task, state, _last_line(told.get("error")), spec.variant, tree=config)
+
+
+def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
     settings, seed = split_seed(tree)
+    variant = spec.variant if spec else None
+    if spec and spec.config:  # what a sweep changed to save memory does not make another configuration
+        planned = split_seed(spec.config)[0]
+        settings |= {
+            key: planned[key] for key in _status(run.path / "status.json").get("changed", {}) if key in planned
+        }
     if problem:
         return Record(run.path, settings, seed, "", "damaged", problem, variant, tree=tree)
     info = run.info()
@@ -116,7 +130,13 @@ def _state(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
     state = told.get("state")
     if state in (None, "done", "running", "queued"):
         state = ended.get("state", "unfinished")
-    return str(state), str(ended.get("error") or told.get("error") or "")
+    return str(state), str(ended.get("error") or _last_line(told.get("error")))
+
+
+def _last_line(text: object) -> str:
+    """What a sweep keeps are the last lines that a run wrote."""
+    lines = [line for line in str(text or "").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
 
 
 def _status(path: Path) -> Mapping[str, Any]:

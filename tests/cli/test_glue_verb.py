@@ -1,4 +1,4 @@
-"""Which recipes a model gets, and which run of a task is sent."""
+"""Which recipes a model gets."""
 
 import pytest
 

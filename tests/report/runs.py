@@ -39,7 +39,7 @@ def run(
     *,
     state: str | None = None,
     alarms: Sequence[str] = (),
-    data: Mapping[str, Any] | None = None,
+    origins: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     more: Mapping[str, Mapping[str, float]] | None = None,
     **settings: Any,
@@ -48,7 +48,7 @@ def run(
     made = RunDir.create(folder)
     made.write_config(json.dumps(config or tree(task, seed, **settings)))
     ended = {"state": state, "error": f"it was {state}"} if state else None
-    made.update_info(task=task, ended=ended, data=data or {"dev": {"digest": "d", "rows": 3}}, identity="0" * 64)
+    made.update_info(task=task, ended=ended, data=origins or {"dev": {"digest": "d", "rows": 3}}, identity="0" * 64)
     if scores is None:
         return folder
     named = {"accuracy": scores} if isinstance(scores, float | int) else dict(scores)
