@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from encodery.report import stats
-from encodery.report.groups import Row, spelled, varying, varying_keys
+from encodery.report.groups import Row, spelled, varying
 from encodery.report.records import Record
 
+FEW = 2  # missing tasks that are worth a remark
 Part = Callable[[Record], float | None]
 
 
@@ -47,7 +48,7 @@ AVERAGES: dict[str, dict[str, Part]] = {
 def average_rows(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
     """A row for each average of each system whose tasks are all there; a remark where only a few are missing."""
     of_glue = [record for record in records if record.task.startswith("glue/") and record.done]
-    keys, shown = _system_keys(of_glue), varying(records)
+    keys, shown = varying(of_glue), varying(records)
     systems: dict[tuple[str, ...], list[Record]] = {}
     for record in of_glue:
         systems.setdefault(tuple(spelled(record.settings.get(key, "")) for key in keys), []).append(record)
@@ -58,7 +59,7 @@ def average_rows(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
             row, lacking = _average(name, parts, settings, members)
             if row:
                 rows.append(row)
-            elif len(lacking) <= len(parts) // 2:
+            elif len(lacking) <= FEW:
                 remarks.append(
                     f"no {name}{_which(keys, values)}: {', '.join(lacking)} are missing or have other settings"
                 )
@@ -67,13 +68,6 @@ def average_rows(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
 
 def _which(keys: Sequence[str], values: Sequence[str]) -> str:
     return " of " + ", ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True)) if keys else ""
-
-
-def _system_keys(records: Sequence[Record]) -> list[str]:
-    """What tells systems apart: keys that vary within a task. What varies only from task to task is the recipe."""
-    tasks = dict.fromkeys(record.task for record in records)
-    found = [varying_keys([record.settings for record in records if record.task == task]) for task in tasks]
-    return list(dict.fromkeys(key for keys in found for key in keys))
 
 
 def _average(

@@ -105,7 +105,7 @@ def pivot(table: "Table", columns: str) -> Sheet:
     unknown = [key for key in over if key not in (*table.settings, "data")]
     if unknown:
         raise UserError(f"--columns {unknown[0]}: does not vary; choose from {', '.join((*table.settings, 'data'))}")
-    keys = _index(table, over)
+    keys = [key for key in table.settings if key not in over]
     named = ["data", "metric"] if "data" not in over else []
     lines: dict[tuple[str, ...], dict[str, Row]] = {}
     heads: dict[str, tuple[str, ...]] = {}
@@ -121,18 +121,6 @@ def pivot(table: "Table", columns: str) -> Sheet:
     ]
     notes = [f"{_about(row)}: {_notes(row)}" for row in table.rows if row.notes]
     return Sheet([*keys, *named, *ordered], body, [*notes, *table.remarks])
-
-
-def _index(table: "Table", over: Sequence[str]) -> list[str]:
-    """What tells lines apart; what varies only from task to task does not, where tasks are columns."""
-    left = [key for key in table.settings if key not in over]
-    if "data" not in over:
-        return left
-    seen = {(key, row.data): set[str]() for key in left for row in table.rows}
-    for row in table.rows:
-        for key in left:
-            seen[key, row.data].add(row.settings.get(key, ""))
-    return [key for key in left if any(len(values) > 1 for (name, _), values in seen.items() if name == key)]
 
 
 def _head(row: Row, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from encodery.report import stats
 from encodery.report.records import Record
 
 Key = tuple[str, ...]
+MOST = 8  # keys that a remark lists
 _TASK_NAME = re.compile(r"tasks\.0\.(name|kind|train|dev|test)$")  # the data column says it
 
 
@@ -61,9 +62,22 @@ def spelled(value: Any) -> str:
     return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
-def varying(records: Iterable[Record]) -> list[str]:
-    """The keys whose values differ, in the order of the config."""
-    return varying_keys([record.settings for record in records])
+def varying(records: Sequence[Record]) -> list[str]:
+    """The keys that differ between runs of one task. What differs only from task to task is the recipe."""
+    by_task: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        by_task.setdefault(record.task, []).append(record.settings)
+    found = {key for settings in by_task.values() for key in varying_keys(settings)}
+    return [key for key in dict.fromkeys(key for record in records for key in record.settings) if key in found]
+
+
+def only_between_tasks(records: Sequence[Record]) -> list[str]:
+    """A remark on the settings that are no columns because they go with the task."""
+    shown = varying(records)
+    hidden = [key for key in varying_keys([record.settings for record in records]) if key not in shown]
+    hidden = [key for key in hidden if not key.startswith("tasks.")]
+    listed = ", ".join(hidden[:MOST]) + (", …" if len(hidden) > MOST else "")
+    return [f"differs only from task to task and is not shown: {listed}"] if hidden else []
 
 
 def varying_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -95,7 +109,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
     """One row per configuration and data set, in the order of the settings, and remarks."""
     keys = varying(records)
     rows: dict[tuple[Key, str, str], Row] = {}
-    remarks: list[str] = []
+    remarks = only_between_tasks(records)
     for record in (record for record in records if record.done):
         settings = {key: spelled(record.settings.get(key, "")) for key in keys}
         for data in record.scores:

@@ -344,6 +344,7 @@ def test_tasks_become_columns_although_their_recipes_differ(tmp_path: Path) -> N
     lines = tables.markdown(tables.table([tmp_path]), "data").splitlines()
     assert lines[0] == "| toy/nli:dev accuracy | toy/paraphrase:dev accuracy |"
     assert lines[2] == "| 70.00 (1) | 80.00 (1) |"
+    assert "- differs only from task to task and is not shown: train.epochs" in lines
 
 
 def test_latex_is_escaped(tmp_path: Path) -> None:
