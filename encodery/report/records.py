@@ -87,14 +87,11 @@ def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
 
 
 def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
-    tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
+    """The plan's settings where there is a plan: quick, and what a sweep changed to save memory makes no other row."""
+    planned = spec.config if spec else None
+    tree = planned or yaml_reader.read_text(run.config_text(), str(run.config)).tree
     settings, seed = split_seed(tree)
     variant = spec.variant if spec else None
-    if spec and spec.config:  # what a sweep changed to save memory does not make another configuration
-        planned = split_seed(spec.config)[0]
-        settings |= {
-            key: planned[key] for key in _status(run.path / "status.json").get("changed", {}) if key in planned
-        }
     if problem:
         return Record(run.path, settings, seed, "", "damaged", problem, variant, tree=tree)
     info = run.info()
@@ -168,6 +165,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     for name in ("train", split):
         origin = info.get("data", {}).get(name, {})
         notes += [f"{name} {origin[part]}" for part in ("part", "note") if origin.get(part)]
+    notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith("went on with changed")]
     about = result.get("evaluations", {}).get(key, {})
     notes += [str(about[part]) for part in ("part", "note") if about.get(part)]
     return tuple(dict.fromkeys(notes))

@@ -188,10 +188,15 @@ def test_what_a_sweep_changed_to_save_memory_makes_no_other_row(tmp_path: Path) 
     plan = [spec(str(seed), tree(seed=seed, train__token_budget=100)) for seed in (1, 2)]
     run(tmp_path / "1", 0.7, config=tree(seed=1, train__token_budget=100))
     run(tmp_path / "2", 0.8, config=tree(seed=2, train__token_budget=50), seed=2)
-    (tmp_path / "plan.json").write_text(json.dumps({"runs": plan}))
     assert len(tables.table([tmp_path]).rows) == 2
-    (tmp_path / "2" / "status.json").write_text(json.dumps({"state": "done", "changed": {"train.token_budget": 50}}))
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": plan}))
     assert [row.summary.n for row in tables.table([tmp_path]).rows] == [2]
+
+
+def test_a_run_that_went_on_with_other_settings_says_so(tmp_path: Path) -> None:
+    RunDir(run(tmp_path / "a", 0.7)).notice("went on with changed settings: optim.lr: 1 there, 2 now")
+    RunDir(tmp_path / "a").notice("threads was 1, is now 2")
+    assert tables.table([tmp_path]).rows[0].notes == ["went on with changed settings: optim.lr: 1 there, 2 now"]
 
 
 # Against a baseline
