@@ -81,7 +81,7 @@ def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
     """A planned run that has no directory of its own: it waits, or it failed before it could make one."""
     settings, seed = split_seed(config)
     told = _status(path / "status.json")
-    task = str((config.get("tasks") or [{}])[0].get("name") or "")
+    task = task_name(config)
     state = str(told.get("state") or "queued")
     return Record(path, settings, seed, task, state, _last_line(told.get("error")), spec.variant, tree=config)
 
@@ -93,12 +93,22 @@ def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     settings, seed = split_seed(tree)
     variant = spec.variant if spec else None
     if problem:
-        return Record(run.path, settings, seed, "", "damaged", problem, variant, tree=tree)
+        return Record(run.path, settings, seed, task_name(tree), "damaged", problem, variant, tree=tree)
     info = run.info()
     state, why = _state(run, info)
     digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items()}
     known = Record(run.path, settings, seed, info.get("task", ""), state, why, variant, digests=digests, tree=tree)
     return _with_scores(known, run, info) if known.done else known
+
+
+def task_name(tree: Mapping[str, Any]) -> str:
+    """What the task of a config is called, without making it; empty for own code."""
+    entry = (tree.get("tasks") or [{}])[0]
+    name = str(entry.get("name") or "")
+    if "kind" not in entry:
+        return name
+    file = entry.get("train") or entry.get("dev") or entry.get("test") or ""
+    return f"table/{name.removeprefix('table/') or Path(file).stem}" if entry["kind"] == "table" else ""
 
 
 def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:

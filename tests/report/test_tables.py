@@ -184,6 +184,17 @@ def test_a_planned_run_that_failed_before_it_began_is_failed(tmp_path: Path) -> 
     assert "seed 2 oom: Out of memory" in said
 
 
+@pytest.mark.parametrize("entry", [{"name": "moods"}, {"name": "table/moods"}, {"train": "x/moods.csv"}])
+def test_a_queued_run_of_own_files_is_known_by_its_task(tmp_path: Path, entry: dict[str, str]) -> None:
+    first, second = tree(), tree(seed=2, optim__lr=1.0)
+    for one in (first, second):
+        one["tasks"] = [{"kind": "table", **entry}]
+    run(tmp_path / "a", 0.7, "table/moods", config=first)
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": [spec("a", first), spec("b", second)]}))
+    rows = [(row.settings["optim.lr"], row.data, row.summary.n) for row in tables.table([tmp_path]).rows]
+    assert rows == [("2e-05", "table/moods:dev", 1), ("1", "table/moods", 0)]
+
+
 def test_what_a_sweep_changed_to_save_memory_makes_no_other_row(tmp_path: Path) -> None:
     plan = [spec(str(seed), tree(seed=seed, train__token_budget=100)) for seed in (1, 2)]
     run(tmp_path / "1", 0.7, config=tree(seed=1, train__token_budget=100))
