@@ -143,7 +143,7 @@ def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.
 
     from encodery.report import tables
 
-    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline))
+    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline).plain())
 
 
 def _path(place: str | Path | RunDir | Run) -> Path:

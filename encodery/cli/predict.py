@@ -56,6 +56,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         rows = raw.answered(model, examples, tick)
         if write:
             write(rows)
+            print(f"{args.out}: {len(examples):,} answers")
         else:
             raw.show(rows, form)
     return 0
