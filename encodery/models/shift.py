@@ -46,11 +46,12 @@ class Shift:
     def __init__(self, values: Tensor, site: Site, detach: bool, words: Words | None):
         self.values, self.site, self.detach, self.words = values, site, detach, words
 
-    def add(self, output: Tensor, unit: Tensor | float = 1.0) -> Tensor:
-        """The embeddings with the perturbation."""
+    def add(self, output: Tensor, unit: Tensor | None = None) -> Tensor:
+        """The embeddings with the perturbation, which is counted in `unit`."""
         if output.shape != self.values.shape:  # else it might be broadcast in silence
             raise RuntimeError(f"perturbation {tuple(self.values.shape)} for embeddings {tuple(output.shape)}")
-        return (output.detach() if self.detach else output) + unit * self.values.to(output.dtype)
+        values = self.values.to(output.dtype)
+        return (output.detach() if self.detach else output) + (values if unit is None else unit * values)
 
     def hook(self, _module: Any, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         """In place of the module's output."""

@@ -41,9 +41,7 @@ class Watch:
         self.seen = None
 
     def _end(self, _module: Any, _inputs: Any, output: Any) -> None:
-        if (
-            self.seen is not None
-        ):  # ALBERT calls one block many times; checkpointing calls it again in the backward pass
+        if self.seen is not None:  # ALBERT calls one block many times, checkpointing again in the backward pass
             return
         self.seen = output[0] if isinstance(output, tuple) else output
         if self.stop:
