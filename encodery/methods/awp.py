@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from encodery.methods._perturb import SMALLEST
-from encodery.methods._weights import WeightAscent, moved
+from encodery.methods._weights import WeightAscent, moved, norm
 
 
 class AWP(WeightAscent):
@@ -31,6 +31,6 @@ class AWP(WeightAscent):
     @torch.no_grad()
     def push(self, weight: Tensor, grad: Tensor) -> Tensor:
         """Where one matrix goes."""
-        whole, steep = (torch.linalg.vector_norm(tensor, dtype=torch.float32) for tensor in (weight, grad))
+        length = self.gamma * norm([weight]) / max(norm([grad]), SMALLEST)
         bound = self.gamma * weight.abs()
-        return (grad * (self.gamma * whole / steep.clamp(min=SMALLEST))).clamp(-bound, bound)
+        return torch.clamp(grad * length, -bound, bound)

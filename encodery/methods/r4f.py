@@ -43,6 +43,8 @@ def last_layer(model: Model, task: str) -> nn.Linear:
 @torch.no_grad()
 def limit(layer: nn.Linear, most: float) -> None:
     """Scale the matrix down if it is too steep; doing it twice changes nothing."""
+    if not layer.weight.isfinite().all():  # the loss will not be finite either, and the loop says it better
+        return
     steepness = float(torch.linalg.matrix_norm(layer.weight.float(), 2))
     if steepness > most * (1 + 1e-6):
         layer.weight.mul_(most / steepness)
