@@ -26,7 +26,7 @@ class VAT(Smooth):
     epsilon: float = Field(default=1.0, ge=0)
     """Length of the perturbation."""
     xi: float = Field(default=1e-2, gt=0)
-    """Length at which the direction is measured. Too small for the precision of the run, and it is noise."""
+    """Length at which the direction is measured; below the precision of the run its sign is noise."""
     power_steps: int = Field(default=1, ge=1)
     """Power iterations: passes that refine the direction."""
 
