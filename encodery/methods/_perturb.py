@@ -190,6 +190,9 @@ class Perturbation(Method):
             with torch.no_grad():
                 add(whole, loss_notes("loss_clean", model, batch, self.run(model, batch, None)[1]))
         per_token = space.sizes(shift) / batch.layout.lengths.sqrt()  # root mean square over the tokens
+        if self.site == "normalised":  # there every token has norm √width, and words have no distances
+            add(whole, note("delta_per_embedding_norm", (per_token / space.width**0.5).sum(), len(batch)))
+            return whole
         norms, gaps = embedding_scales(model, batch)
         add(whole, note("delta_per_embedding_norm", (per_token / norms).sum(), len(batch)))
         add(whole, note("delta_per_neighbour_distance", (per_token / gaps).sum(), len(batch)))

@@ -190,6 +190,16 @@ def test_sift_perturbs_large_and_small_embeddings_alike() -> None:
     assert torch.allclose(logits(made, shift, "normalised"), before, atol=1e-4)
 
 
+def test_the_log_counts_normalised_perturbations_against_normalised_embeddings() -> None:
+    made = bench()
+    with made.spied() as seen:
+        notes = notes_of(made.step(Sift(init_mag=0.3, log_attack=1))[1])
+    lengths = made.micro[0].layout.lengths
+    wanted = (made.norms(seen[1]) / (lengths * 16).sqrt()).mean()  # norm √16 a token
+    assert notes["delta_per_embedding_norm"] == pytest.approx(float(wanted), rel=1e-4)
+    assert "delta_per_neighbour_distance" not in notes
+
+
 def test_an_encoder_without_a_norm_of_embeddings_is_refused() -> None:
     made = bench()
     made.model.encoder.net.embeddings.LayerNorm = None
