@@ -328,6 +328,13 @@ def test_calls_and_lists_on_the_command_line(tmp_path: Path) -> None:
     assert {tuple(value(spec, "optim.betas")) for spec in specs} == {(0.9, 0.98)}
 
 
+def test_paragens_names_are_understood(tmp_path: Path) -> None:
+    specs = planned("method: freelb\n", tmp_path, "--task.model.init_mag", "0.01,0.02", "env.seed=7")
+    assert axes(specs, "method.init_mag", "seed") == [(0.01, 7), (0.02, 7)]
+    with pytest.raises(UserError, match=r"task.model.class: this name of ParaGen's has no counterpart"):
+        planned("", tmp_path, "--task.model.class", "a,b")
+
+
 def test_a_single_value_takes_the_axis_away_also_from_variants(tmp_path: Path) -> None:
     text = "grid: {optim.lr: [1e-4, 2e-4]}\nvariants: {a: {}, b: {optim: {lr: 5e-4}, train.epochs: 1}}\n"
     assert axes(planned(text, tmp_path, "optim.lr=3e-4"), "train.epochs") == [(3.0,), (1.0,)]
