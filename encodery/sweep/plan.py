@@ -129,13 +129,13 @@ class Planner:
         rule, train = self.file.sweep.early_stop, point.config["train"]
         if rule is None:
             return
-        place = self.file.place(("early_stop",)).text
-        steps = every.parse(train["evaluate"], 1) if train["evaluate"].endswith(("step", "steps")) else None
-        if steps is None or not steps.due(rule.unit):
+        key = "log" if str(self.file.sweep.metric.name).startswith("loss") else "evaluate"
+        given = f"{train[key]} steps" if key == "log" else train[key]
+        steps = every.parse(given, 1) if given.endswith(("step", "steps")) else every.parse("never", 1)
+        if not steps.due(rule.unit):
             raise UserError(
-                f"{place}: early_stop compares runs every {rule.unit} steps, but train.evaluate is "
-                f"'{train['evaluate']}': set it to a number of steps that divides {rule.unit}, such as "
-                f"'{rule.unit} steps'."
+                f"{self.file.place(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
+                f"train.{key} is '{train[key]}': set it to a number of steps that divides {rule.unit}."
             )
 
     def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:

@@ -297,6 +297,7 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("search:\n  random:\n    space: {optim.lr: gauss(1)}\n", "sweep.yaml:4: search.space.optim.lr: there is"),
         ("early_stop: {rule: median}\n", "early_stop: say which metric"),
         ("metric: {name: f1}\nearly_stop: {median: {every: 100}}\n", "sweep.yaml:3: early_stop compares runs every"),
+        ("metric: {name: loss}\ntrain.log: 30\nearly_stop: {asha: {min: 100}}\n", "but train.log is '30'"),
         ("stages: {b: {needs: a}}\n", "sweep.yaml:2: stages.b.needs: there is no stage a"),
         ("stages: {a: {needs: b}, b: {needs: a}}\n", "wait for each other in a circle"),
         ("stages: {a: {}, b: {model: 'stage:a'}}\n", "stage:a is not among the stages that b needs"),
@@ -310,6 +311,12 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
 def test_mistakes_name_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         planned(text, tmp_path)
+
+
+def test_early_stopping_is_fine_where_every_comparison_has_a_score(tmp_path: Path) -> None:
+    rule = "early_stop: {median: {every: 100}}\n"
+    assert planned("metric: {name: accuracy}\ntrain.evaluate: 50 steps\n" + rule, tmp_path)
+    assert planned("metric: {name: loss}\ntrain.log: 20\n" + rule, tmp_path)
 
 
 # The command line
