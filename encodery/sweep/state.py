@@ -24,6 +24,7 @@ NAME = "status.json"
 STATES: tuple[State, ...] = get_args(State)
 FINAL: tuple[State, ...] = ("done", "failed", "timeout", "oom", "pruned")
 TAIL_LINES, TAIL_BYTES = 20, 4000
+_ID = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})(?:-|$)")
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,9 @@ class RunStatus:
 
 
 def id_of(name: str) -> str:
-    """The id that a run folder's name begins with."""
-    return name[:8]
+    """The id that a run folder's name begins with: 8 digits, or 16 where two runs share the first ones."""
+    match = _ID.match(name)
+    return match[1] if match else name[:8]
 
 
 def run_path(folder: Path, name: str) -> Path:

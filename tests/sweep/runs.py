@@ -61,7 +61,9 @@ def states(folder: Path) -> dict[str, str]:
     return {one.name[9:]: one.state for one in state.status(folder)}
 
 
-def start_sweep(folder: Path, specs: Sequence[RunSpec], devices: str = "cpu:2", **limits: Any) -> "subprocess.Popen[str]":
+def start_sweep(
+    folder: Path, specs: Sequence[RunSpec], devices: str = "cpu:2", **limits: Any
+) -> "subprocess.Popen[str]":
     """Execute in a process of its own, which prints the states at its end as JSON."""
     job = {"folder": str(folder), "devices": devices, "limits": {"grace": "2s", **limits}}
     text = json.dumps(job | {"specs": [asdict(spec) for spec in specs]})

@@ -106,7 +106,9 @@ def test_R13_a_killed_leader_counts_as_a_crash(tmp_path: Path) -> None:
 
 def test_W14_a_timeout_takes_the_grandchildren_too(tmp_path: Path) -> None:
     mark = f"{1000 + os.getpid()}.5"
-    line = f"trap '' TERM; sleep {mark} & setsid sleep {mark} & nohup sh -c 'trap \"\" TERM; sleep {mark}' & sleep {mark}"
+    line = (
+        f"trap '' TERM; sleep {mark} & setsid sleep {mark} & nohup sh -c 'trap \"\" TERM; sleep {mark}' & sleep {mark}"
+    )
     spec = command(line, "family")
     next_one = command("echo free", "next")
     ended = sweep(tmp_path, [spec, next_one], devices="cpu:1", timeout="0.3s", grace="0.2s")
@@ -219,7 +221,7 @@ def test_needs_are_waited_for(tmp_path: Path) -> None:
 
 
 def test_early_stopping_prunes(tmp_path: Path) -> None:
-    line = 'echo \'{"step": 1}\' > $ENCODERY_RUN_DIR/metrics.jsonl; sleep 30'
+    line = "echo '{\"step\": 1}' > $ENCODERY_RUN_DIR/metrics.jsonl; sleep 30"
     spec, other = command(line, "hopeless"), command("true", "other")
     plan = Plan([spec, other], stop=lambda one, metrics: one.id == spec.id and metrics.exists())
     ended = {o.id: o.state for o in execute(tmp_path, plan, Resources(devices="cpu:2"), Limits(grace="2s"))}
