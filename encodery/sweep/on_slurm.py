@@ -40,7 +40,8 @@ def execute_slurm(
         raise UserError("--executor slurm needs submitit: pip install 'encodery[slurm]'") from None
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise UserError("--executor slurm: there is no sbatch here; run this on a login node of the cluster")
-    executor = submitit.AutoExecutor(folder=state.hidden(folder) / "slurm", cluster=cluster)
+    place = state.hidden(folder) / "slurm"
+    executor = submitit.AutoExecutor(folder=place, cluster=cluster, slurm_max_num_timeout=REQUEUES)
     executor.update_parameters(**parameters(resources, limits))
     return Driver(folder, source, SlurmCluster(executor, folder, resources, limits), progress, score).run()
 
@@ -48,19 +49,17 @@ def execute_slurm(
 def parameters(resources: Resources, limits: Limits) -> dict[str, Any]:
     """What one job asks for."""
     on_cpu = resources.devices.startswith("cpu")
+    cores = max(1, int(resources.per_run)) if on_cpu else 1
     longest = limits.timeout_seconds
     attempts = limits.retries + 1
     minutes = LONGEST if longest is None else math.ceil(attempts * (longest + limits.grace_seconds) / 60) + 5
     at_once = int(resources.devices.partition(":")[2] or AT_ONCE) if on_cpu else AT_ONCE
     return {
         "timeout_min": minutes,
-        "cpus_per_task": max(1, int(resources.per_run) if on_cpu else 1)
-        if resources.threads == "auto"
-        else resources.threads,
+        "cpus_per_task": cores if resources.threads == "auto" else resources.threads,
         "gpus_per_node": 0 if on_cpu else max(1, int(resources.per_run)),
         "slurm_array_parallelism": at_once,
         "slurm_signal_delay_s": math.ceil(limits.grace_seconds) + 60,
-        "slurm_max_num_timeout": REQUEUES,
     }
 
 
