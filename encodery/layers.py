@@ -144,7 +144,7 @@ def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
 
 def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
     """One layer for each override on the command line, in their order."""
-    for key, text in _pairs(list(words)):
+    for key, text in pairs(list(words)):
         try:
             tree = yaml_reader.value(text)
         except UserError as error:
@@ -154,7 +154,8 @@ def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
         yield from_mapping(tree, place)
 
 
-def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Key and text of each override, in the three styles that people write them."""
     while words:
         word = words.pop(0)
         key, equals, text = word.removeprefix("--").partition("=")

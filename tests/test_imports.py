@@ -28,6 +28,7 @@ FLOORS = [
     {"predict"},
     {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export"},
     {"run", "many", "api"},
+    {"sweep"},
     {"cli"},
 ]  # fmt: skip
 # Beside the stairs: these see the two lowest floors alone, and are seen from the upper ones.

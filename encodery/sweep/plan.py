@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +262,7 @@ def commands(path: Path) -> list[RunSpec]:
 
 def write_plan(folder: Path, specs: Iterable[RunSpec], about: Mapping[str, Any] | None = None) -> None:
     """plan.json: one line for each run, and what the sweep goes by."""
-    runs = ",\n".join(json.dumps(asdict(spec), allow_nan=False) for spec in specs)
+    runs = ",\n".join(json.dumps(vars(spec), allow_nan=False) for spec in specs)
     head = json.dumps(dict(about or {}), allow_nan=False)
     files.write_atomic(folder / PLAN, f'{{"format": 1, "about": {head}, "runs": [\n{runs}\n]}}\n')
 

@@ -91,7 +91,7 @@ def _variant(
     if not isinstance(grid, dict) or not isinstance(lines, list) or not all(isinstance(x, dict) for x in lines):
         raise UserError(f"{file.place(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
     own = settings({key: value for key, value in tree.items() if key not in _OF_VARIANT}, at, file)
-    factors = shared | _factors(grid, lines, at, file)
+    factors = {**shared, **_factors(grid, lines, at, file)}
     return Variant(name, tuple(sources), own, (*drawn, *factors.values()), at)
 
 

@@ -52,6 +52,9 @@ def parse(text: str, shown: str, folder: Path, name: str) -> SweepFile:
         raise UserError(f"{shown}:1: a sweep is a mapping such as `base: rte.yaml`.")
     places = {key: Place(f"{shown}:{line}", folder) for key, line in found.lines.items()}
     tree = _fold(tree, (), places)
+    for key, place in list(places.items()):  # `search: {tpe: {…}}` is {kind: tpe, …}
+        if key[0:1] in (("search",), ("early_stop",)) and len(key) > 2 and key[1] != "space":
+            places.setdefault((key[0], *key[2:]), place)
     stages = tree.get("stages")
     if isinstance(stages, dict):
         tree["stages"] = {n: _fold(s, ("stages", n), places) if isinstance(s, dict) else s for n, s in stages.items()}

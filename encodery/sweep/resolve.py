@@ -95,7 +95,7 @@ class Resolver:
     def _checked(self, layer: Layer, ground: int) -> "tuple[Tree, Sequence[Task]]":
         """Sections that were checked before are taken as they came out then."""
         tree = layer.tree
-        keys = {name: (ground, name, _text(tree.get(name))) for name in _SECTIONS}
+        keys: dict[str, tuple[Any, ...]] = {name: (ground, name, _text(tree.get(name))) for name in _SECTIONS}
         keys["tasks"] = (*keys["tasks"], tree.get("data"))
         new = [name for name, key in keys.items() if key not in self._pieces]
         if any(name not in keys for name in tree) or not all(self._alone(name, keys[name], tree) for name in new):

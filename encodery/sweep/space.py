@@ -45,8 +45,8 @@ class Draw:
         if self.kind == "int":
             return int(self.low) + int(share * (self.high - self.low + 1))
         if self.kind == "loguniform":
-            return _short(self.low * (self.high / self.low) ** share)
-        return _short(self.low + share * (self.high - self.low))
+            return rounded(self.low * (self.high / self.low) ** share)
+        return rounded(self.low + share * (self.high - self.low))
 
 
 def values(given: Any) -> list[Any]:
@@ -135,6 +135,11 @@ def _spaced(name: str, words: Sequence[str]) -> list[Any]:
     else:
         between = [first + (last - first) * share for share in shares]
     return [float(first), *map(_short, between[1:-1]), float(last)]
+
+
+def rounded(number: float) -> float:
+    """A drawn number with six digits: more would only make the names of runs long."""
+    return float(f"{number:.6g}")
 
 
 def _short(number: float) -> float:
