@@ -250,7 +250,12 @@ class Scheduler:
         seen = (now.st_mtime, now.st_size)
         if seen != one.seen and one.asked is None:
             one.seen = seen
-            if self.source.should_stop(one.spec, metrics):
+            try:
+                hopeless = self.source.should_stop(one.spec, metrics)
+            except EncoderyError as error:  # metrics that cannot be read: no reason to end a run
+                self.progress.say(str(error))
+                return
+            if hopeless:
                 self.ask(one, "pruned")
 
     def look_elsewhere(self, spec: RunSpec) -> None:
@@ -326,11 +331,7 @@ class Scheduler:
 
     def settle(self, status: RunStatus) -> None:
         """Tell the source."""
-        outcome = status.outcome
-        spec = state.read_spec(self.folder, status.name) if self.score and status.state == "done" else None
-        if self.score and spec:
-            outcome = replace(outcome, score=self.score(spec, state.run_path(self.folder, status.name)))
-        self.ended[status.id] = outcome
+        self.ended[status.id] = scored(self.folder, status, self.score, self.progress)
 
     def write(self, status: RunStatus) -> None:
         """Store a status; where the disk is full it is kept and written as soon as there is room."""
@@ -357,6 +358,18 @@ class Scheduler:
             time.sleep(MOMENT)
         for one in self.running.values():
             one.claim.release()
+
+
+def scored(folder: Path, status: RunStatus, score: Score | None, progress: Progress) -> Outcome:
+    """How a run ended, with the sweep's metric where it is done and has one."""
+    spec = state.read_spec(folder, status.name) if score and status.state == "done" else None
+    if score is None or spec is None:
+        return status.outcome
+    try:
+        return replace(status.outcome, score=score(spec, state.run_path(folder, status.name)))
+    except EncoderyError as error:  # the others must not suffer
+        progress.say(str(error))
+        return status.outcome
 
 
 def spoken(status: RunStatus) -> str:

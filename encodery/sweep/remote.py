@@ -14,7 +14,7 @@ from encodery.progress import Progress
 from encodery.sweep import child, claims, state
 from encodery.sweep.alarm import Alarm
 from encodery.sweep.alone import PRUNE
-from encodery.sweep.local import Score, spoken
+from encodery.sweep.local import Score, scored, spoken
 from encodery.sweep.spec import Outcome, RunSpec, Source
 from encodery.sweep.state import FINAL, RunStatus
 
@@ -149,7 +149,4 @@ class Driver:
 
     def settle(self, status: RunStatus) -> None:
         """Tell the source."""
-        spec = state.read_spec(self.folder, status.name) if self.score and status.state == "done" else None
-        path = state.run_path(self.folder, status.name)
-        score = self.score(spec, path) if self.score and spec else None
-        self.ended[status.id] = replace(status.outcome, score=score)
+        self.ended[status.id] = scored(self.folder, status, self.score, self.progress)
