@@ -30,10 +30,7 @@ def one_by_one(folder: Path, runs: int, steps: int) -> float:
     """The peer: `encodery train` for each run, in a new process."""
     begin = time.perf_counter()
     for seed in range(1, runs + 1):
-        words = ["train", *settings(seed, steps), "-o", str(folder / f"seed-{seed}"), "--quiet"]
-        subprocess.run(
-            [sys.executable, "-m", "encodery", *words], check=True, env=environment(), stdout=subprocess.DEVNULL
-        )
+        encodery("train", *settings(seed, steps), "-o", str(folder / f"seed-{seed}"), "--quiet")
     return time.perf_counter() - begin
 
 
@@ -41,13 +38,13 @@ def as_sweep(folder: Path, runs: int, steps: int) -> float:
     """Ours: one sweep."""
     begin = time.perf_counter()
     words = ["sweep", "run", *settings(1, steps), "--seeds", str(runs), "--devices", f"cpu:{SLOTS}"]
-    words += ["-o", str(folder), "--quiet"]
-    subprocess.run([sys.executable, "-m", "encodery", *words], check=True, env=environment(), stdout=subprocess.DEVNULL)
+    encodery(*words, "-o", str(folder), "--quiet")
     return time.perf_counter() - begin
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+def encodery(*words: str) -> None:
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "encodery", *words], check=True, env=variables, stdout=subprocess.DEVNULL)
 
 
 def digests(folder: Path) -> list[str]:

@@ -46,6 +46,7 @@ def sweep_file(folder: Path, steps: int, seeds: int, small: bool) -> Path:
 
 
 def command(file: Path, out: Path) -> list[str]:
+    """The sweep, started or continued."""
     return [sys.executable, "-m", "encodery", "sweep", "run", str(file), "-o", str(out), "--quiet"]
 
 
