@@ -53,30 +53,30 @@ class Trials:
         own.mkdir(parents=True, exist_ok=True)
         self.lock = RunLock(own)
         self.lock.acquire()  # two schedulers would ask for twice as many trials
-        journal = own / "journal.jsonl"
-        files.cut_torn_line(journal)  # else the next record would be glued to what a kill left
-        with _quiet():
-            self.study = self._open(journal)
         self.runs: dict[int, list[str]] = {}
         self.closed: set[int] = set()
         self.pruned: set[int] = set()
-        self._load()
+        try:
+            self.study = self._open(own / "journal.jsonl")
+            self._load()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the lock back."""
         self.lock.release()
 
     def _open(self, journal: Path) -> Any:
+        files.cut_torn_line(journal)  # else the next record would be glued to what a kill left
         storages = self.optuna.storages
-        backend = storages.journal.JournalFileBackend(str(journal), lock_obj=_no_lock(self.optuna))
+        backend = storages.journal.JournalFileBackend(str(journal), lock_obj=_Held())
         mode = "maximize" if self.sweep.metric.mode == "max" else "minimize"
-        study = self.optuna.create_study(
-            storage=storages.JournalStorage(backend),
-            study_name="sweep",
-            direction=mode,
-            load_if_exists=True,
-            pruner=_pruner(self.optuna, self.sweep.early_stop),
-        )
+        with _quiet():
+            study = self.optuna.create_study(
+                storage=storages.JournalStorage(backend), study_name="sweep", direction=mode, load_if_exists=True,
+                pruner=_pruner(self.optuna, self.sweep.early_stop),
+            )  # fmt: skip
         wanted = json.dumps([mode, self.sweep.search.space], sort_keys=True)
         if study.user_attrs.setdefault(_SPACE, wanted) != wanted:
             raise UserError(
@@ -165,17 +165,15 @@ class Trials:
         return self.optuna.trial.Trial(self.study, trials[number]._trial_id)
 
 
-def _no_lock(optuna: Any) -> Any:
+class _Held:
     """The folder's lock is ours already; Optuna's own file would be left behind by a kill and waited for."""
 
-    class Held(optuna.storages.journal.BaseJournalFileLock):  # type: ignore[misc]
-        def acquire(self) -> bool:
-            return True
+    def acquire(self) -> bool:
+        """It is."""
+        return True
 
-        def release(self) -> None:
-            pass
-
-    return Held()
+    def release(self) -> None:
+        """Not before the end."""
 
 
 def _pruner(optuna: Any, rule: EarlyStop | None) -> Any:
