@@ -124,9 +124,17 @@ class Scheduler:
         """What earlier schedulers have left: finished runs count, living orphans are adopted."""
         for status in state.status(self.folder):
             if status.state in FINAL:
+                self.note(status)
                 self.settle(status)
             elif status.alive and (spec := state.read_spec(self.folder, status.name)):
                 self.take(spec)
+
+    def note(self, status: RunStatus) -> None:
+        """A run that ended while nobody watched: its file should say so too."""
+        path = state.run_path(self.folder, status.name)
+        if state.read(path) != status and (held := claims.claim(path)):
+            self.write(status)
+            held.release()
 
     def fill(self) -> None:
         """Start runs while there are free slots."""

@@ -101,9 +101,16 @@ def known(path: Path) -> RunStatus:
     stored = read(path)
     status = stored or _guess(path)
     if status.state == "running" and status.here and not status.alive:
-        state = ended_well(path, status.attempt)
-        status = replace(status, state="done" if state else "queued", exit_code=0 if state else None)
+        if not ended_well(path, status.attempt):
+            return replace(status, state="queued")
+        status = replace(status, state="done", exit_code=0, ended=_ended_at(path, status.attempt))
     return status
+
+
+def _ended_at(path: Path, attempt: int) -> float | None:
+    """When a run was done that no scheduler saw to its end."""
+    marks = [mark for mark in (path / "DONE", exit_path(path, attempt)) if mark.exists()]
+    return min((mark.stat().st_mtime for mark in marks), default=None)
 
 
 def _guess(path: Path) -> RunStatus:
