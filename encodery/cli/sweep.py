@@ -7,6 +7,7 @@ On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +208,7 @@ def _details(one: Any) -> str:
     return where + "".join(f"\n         | {line}" for line in last)
 
 
-def _counted(states: list[str]) -> str:
+def _counted(states: Sequence[str]) -> str:
     from collections import Counter
 
     return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items())) or "nothing to do"

@@ -123,6 +123,7 @@ def test_tpe_goes_on_where_it_was_left_as_if_it_had_not_been(tmp_path: Path, ope
     whole.close()
 
 
+@pytest.mark.slow
 def test_tpe_learns_from_scores(tmp_path: Path, opened: Any) -> None:
     text = "search: {tpe: {n: 25, startup: 5, space: {optim.lr: 'uniform(0.1, 1)'}}}\nmetric: {mode: min}\n"
     done = [lr(spec) for spec in finish(opened(text), {}, lambda spec: (lr(spec) - 0.3) ** 2)]
@@ -150,6 +151,7 @@ def test_a_torn_journal_is_mended_and_a_changed_space_refused(tmp_path: Path, op
         opened(TPE.replace("1e-5", "1e-6"))
 
 
+@pytest.mark.slow
 def test_a_second_scheduler_of_a_search_is_refused(tmp_path: Path, opened: Any) -> None:
     opened(TPE)
     code = "from pathlib import Path\nfrom tests.sweep.rooms import sweep_file\nfrom encodery.sweep import search\n"
