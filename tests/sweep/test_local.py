@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encodery.cli import main
 from encodery.errors import RunFailed
 from encodery.sweep import state
 from encodery.sweep.execute import execute, retry, stop
@@ -40,6 +41,12 @@ def test_runs_end_done_or_failed_with_their_last_lines(tmp_path: Path) -> None:
     assert ended[bad.id].state == "failed"
     assert (tmp_path / good.name / "log.txt").read_text() == "fine\n"
     assert "the end\nexit code 7" in str(ended[bad.id].error)
+
+
+def test_W24_a_run_has_no_terminal_to_wait_for(tmp_path: Path) -> None:
+    spec = command("cat; echo went on", "asks")
+    assert [o.state for o in sweep(tmp_path, [spec]).values()] == ["done"]
+    assert (tmp_path / spec.name / "log.txt").read_text() == "went on\n"
 
 
 @pytest.mark.slow
@@ -212,6 +219,16 @@ def test_retry_lets_failed_runs_run_again(tmp_path: Path) -> None:
     assert [o.state for o in sweep(tmp_path, [spec]).values()] == ["failed"]  # run again does not repeat a failure
     assert retry(tmp_path) == [spec.id]
     assert [o.state for o in sweep(tmp_path, [spec]).values()] == ["done"]
+
+
+def test_a_failure_of_an_older_plan_is_not_one_of_this(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = tmp_path / "cmds.txt"
+    words = ["sweep", "run", "--commands", str(lines), "-o", str(tmp_path / "out"), "--devices", "cpu:2", "--quiet"]
+    lines.write_text("exit 4\ntrue\n")
+    assert main([*words, "--retries", "0"]) == 1
+    lines.write_text("true\necho new\n")
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"2 done ({tmp_path / 'out'})"
 
 
 def test_needs_are_waited_for(tmp_path: Path) -> None:
