@@ -16,8 +16,8 @@ ROOT = Path(encodery.__file__).parent
 FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
-        "find", "heap", "signals", "recipes", "environment", "every", "layers", "check", "config", "rundir",
-        "reference", "synonyms", "sweep.spec",
+        "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
+        "rundir", "reference", "synonyms", "sweep.spec",
     },
     {"tasks"},
     {"data"},

@@ -12,7 +12,7 @@ from encodery.errors import UserError
 from encodery.rundir import RunDir
 from encodery.sweep import metric as metrics
 from encodery.sweep.file import Metric
-from encodery.sweep.plan import lookup, read_about, read_plan
+from encodery.sweep.plan import earlier_run, lookup, read_about, read_plan
 from encodery.sweep.spec import RunSpec
 
 
@@ -33,7 +33,7 @@ class Candidate:
     @property
     def label(self) -> str:
         """What is particular about it."""
-        axes = {key: value for key, value in self.spec.axes.items() if key != "seed"}
+        axes = {k: v for k, v in self.spec.axes.items() if k != "seed" and not earlier_run(k, v)}
         words = [f"{key}={value}" for key, value in axes.items()]
         return " ".join([*([self.spec.variant] if self.spec.variant else []), *words]) or self.spec.name
 
@@ -60,7 +60,7 @@ def ranking(folder: Path) -> dict[str, list[Candidate]]:
     groups: dict[str, list[RunSpec]] = {}
     for spec in specs:
         if spec.config is not None and spec.id not in needed:
-            groups.setdefault(_without_seed(spec, specs), []).append(spec)
+            groups.setdefault(_without_seed(spec), []).append(spec)
     sign = 1 if metric.mode == "min" else -1
     found = [one for group in groups.values() if (one := _candidate(group, folder, metric, sign))]
     tasks: dict[str, list[Candidate]] = {}
@@ -69,14 +69,11 @@ def ranking(folder: Path) -> dict[str, list[Candidate]]:
     return tasks
 
 
-def _without_seed(spec: RunSpec, specs: Sequence[RunSpec]) -> str:
+def _without_seed(spec: RunSpec) -> str:
     """What all seeds of a configuration have in common; which earlier run it started from does not count either."""
     config: dict[str, Any] = {key: value for key, value in (spec.config or {}).items() if key != "seed"}
-    names = {other.name for other in specs}
-    earlier = {
-        key.removeprefix("model."): "" for key, v in spec.axes.items() if key.startswith("model.") and v in names
-    }
-    return json.dumps([spec.stage, config | {"model": {**config["model"], **earlier}}], sort_keys=True)
+    starts = {key.removeprefix("model."): "" for key, value in spec.axes.items() if earlier_run(key, value)}
+    return json.dumps([spec.stage, config | {"model": {**config["model"], **starts}}], sort_keys=True)
 
 
 def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric, sign: int) -> Candidate | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from encodery import yaml_reader
+from encodery import paragen, yaml_reader
 from encodery.check import options as checked
 from encodery.errors import UserError
 from encodery.layers import Layer, Place, from_mapping, pairs
@@ -33,7 +33,8 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
     """Axes and single settings among the overrides."""
     axes: dict[str, list[Any] | str] = {}
     fixed: dict[str, Any] = {}
-    for key, text in pairs(list(words)):
+    for typed, said in pairs(list(words)):
+        key, text = _ours(typed, said)
         values = axis(text)
         value = yaml_reader.value(text) if values is None else None
         key = long_key(key, value if values is None else values[0])
@@ -44,6 +45,17 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
             _check(key, values)
             axes[key] = values
     return axes, fixed
+
+
+def _ours(typed: str, text: str) -> tuple[str, str]:
+    """ParaGen's names are understood here too, for one value or a list."""
+    try:
+        words = [paragen.translate(typed, word) for word in (text.split(",") if axis(text) is not None else [text])]
+    except UserError as error:
+        raise UserError(f"command line: {typed}: {error}") from None
+    if not words[0].note:
+        return typed, text
+    return words[0].key, ",".join(word.text for word in words)
 
 
 def _check(key: str, values: list[Any] | str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encodery import recipes, yaml_reader
+from encodery import paragen, recipes, yaml_reader
 from encodery.errors import UserError
 
 _ON, _OFF = "$_ON_", "$_OFF_"
@@ -25,21 +25,6 @@ _RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+))?(?:;(\d+))?")
 _PYTHON_RANGE = re.compile(r"range\((-?\d+)(?:,\s*(-?\d+))?(?:,\s*(-?\d+))?\)")
 _SLICE = re.compile(r"([^\[]+)\[(-?\d*):(-?\d*)\]")
 _TABLE = re.compile(r"([^\[]+)\[(.+)\]")
-# ParaGen's names and ours.
-_PARAGEN = {
-    "task.model.adv_lr": "method.adv_lr",
-    "task.model.init_mag": "method.init_mag",
-    "task.model.max_norm": "method.max_norm",
-    "task.model.adv_steps": "method.steps",
-    "task.model.pretrained_model": "model.name",
-    "task.trainer.optimizer.lr.max_rate": "optim.lr",
-    "task.trainer.optimizer.lr.warmup_steps": "optim.warmup",
-    "task.trainer.optimizer.weight_decay": "optim.weight_decay",
-    "task.trainer.max_steps": "train.max_steps",
-    "task.data.train.sampler.max_samples": "train.batch_size",
-    "env.seed": "seed",
-}
-
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 Word = tuple[str, str]  # key (`--lr`, or `__1` for a bare word) and value
@@ -255,24 +240,28 @@ class _Ours:
     def _settings(self, task: Sequence[Word]) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
         for key, value in task:
-            name = self._key(key)
-            if name == "base":
-                found["base"] = self._base(value)
-            elif name is not None and value not in (_ON, _OFF):
-                found[name] = yaml_reader.value(value)
-            else:
-                self._note(f"{key} has no counterpart in a sweep of ours: the commands are kept as they are.")
+            try:
+                name, text = self._ours(key, value)
+            except UserError as error:
+                self._note(f"{key}: {error} So the commands are kept as they are.")
                 return None
+            found[name] = self._base(value) if name == "base" else yaml_reader.value(text)
         return None if found.get("base", "") is None else found
 
-    def _key(self, key: str) -> str | None:
-        """Our name of an argument."""
-        name = key.lstrip("-")
-        if self.program == ["paragen-run"]:
-            return "base" if name == "config" else _PARAGEN.get(name)
-        if key.startswith("__"):
-            return "base"
-        return name if _SETTING.fullmatch(name) and key.startswith("--") else None
+    def _ours(self, key: str, value: str) -> tuple[str, str]:
+        """Our name of an argument, and its value; `base` for a config."""
+        name, of_paragen = key.lstrip("-"), self.program == ["paragen-run"]
+        if name == "config" if of_paragen else key.startswith("__"):
+            return "base", value
+        ours = paragen.translate(name, value)
+        if (
+            value in (_ON, _OFF)
+            or not key.startswith("--")
+            or not _SETTING.fullmatch(name)
+            or bool(ours.note) != of_paragen
+        ):
+            raise UserError("has no counterpart in a sweep of ours.")
+        return ours.key, ours.text
 
     def _base(self, value: str) -> str | None:
         """ParaGen's config files have a form of their own; where we have the same as a recipe, that is taken."""

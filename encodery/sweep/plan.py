@@ -26,7 +26,7 @@ from encodery.yaml_reader import Key
 
 PLAN = "plan.json"
 _ID = 8  # hex digits
-_FOLDER = re.compile(r"([0-9a-f]{8}|[0-9a-f]{16})(-.*)?")
+_FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
 
 
 @dataclass
@@ -239,8 +239,17 @@ def name_of(id: str, stage: str, variant: str | None, axes: Mapping[str, Any]) -
     words = [id, *([stage] if stage != "main" else []), *([variant] if variant else [])]
     for key, value in axes.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        words.append(f"{key.rpartition('.')[2]}-{Path(text).name if '/' in text else text}")
+        start = earlier_run(key, value)
+        words.append(
+            f"from-{start}" if start else f"{key.rpartition('.')[2]}-{Path(text).name if '/' in text else text}"
+        )
     return check_name(as_name("-".join(words))[:100].rstrip("-."))
+
+
+def earlier_run(key: str, value: Any) -> str | None:
+    """The id of the run of an earlier stage, where an axis names one."""
+    match = _FOLDER.fullmatch(value) if key.startswith("model.") and isinstance(value, str) else None
+    return match[1] if match else None
 
 
 def commands(path: Path) -> list[RunSpec]:

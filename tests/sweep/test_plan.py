@@ -243,6 +243,7 @@ def test_a_later_stage_runs_on_every_run_of_the_earlier(tmp_path: Path) -> None:
         [start] = [one for one in first if one.id == need]
         assert value(spec, "model.name") == str((tmp_path / "out" / start.name).resolve())
         assert spec.axes["model.name"] == start.name
+        assert f"-from-{need}" in spec.name
     assert {(s.needs, s.variant, s.axes["seed"]) for s in then} == {
         ((one.id,), variant, seed) for one in first for variant in ("nli", "para") for seed in (1, 2)
     }
@@ -325,6 +326,13 @@ def test_calls_and_lists_on_the_command_line(tmp_path: Path) -> None:
     specs = planned("", tmp_path, "--optim.lr", "log(1e-5,1e-3,3)", "--optim.betas", "[0.9, 0.98]")
     assert axes(specs, "optim.lr") == [(1e-5,), (1e-4,), (1e-3,)]
     assert {tuple(value(spec, "optim.betas")) for spec in specs} == {(0.9, 0.98)}
+
+
+def test_paragens_names_are_understood(tmp_path: Path) -> None:
+    specs = planned("method: freelb\n", tmp_path, "--task.model.init_mag", "0.01,0.02", "env.seed=7")
+    assert axes(specs, "method.init_mag", "seed") == [(0.01, 7), (0.02, 7)]
+    with pytest.raises(UserError, match=r"task.model.class: this name of ParaGen's has no counterpart"):
+        planned("", tmp_path, "--task.model.class", "a,b")
 
 
 def test_a_single_value_takes_the_axis_away_also_from_variants(tmp_path: Path) -> None:
