@@ -83,7 +83,7 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 def ended_states(process: "subprocess.Popen[str]") -> dict[str, str]:
     """What a sweep of `start_sweep` printed."""
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     return dict(json.loads(out))
 
 

@@ -96,12 +96,12 @@ def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path
         return all(path.exists() and path.stat().st_size > 2000 for path in files)
 
     first = start_sweep(folder, specs, grace="20s")
-    until(under_way, 60)
+    until(under_way, 120)
     first.send_signal(signal.SIGINT)
     assert set(ended_states(first).values()) == {"stopped"}
     steps = [len(RunDir(folder / spec.name).metrics()) for spec in specs]
     second = start_sweep(folder, specs, grace="20s")
-    until(lambda: all(len(RunDir(folder / s.name).metrics()) > n for s, n in zip(specs, steps, strict=True)), 60)
+    until(lambda: all(len(RunDir(folder / s.name).metrics()) > n for s, n in zip(specs, steps, strict=True)), 120)
     kill(second)  # its workers go on with their runs
     assert {s.alive for s in state.status(folder)} <= {True, False}
     assert set(ended_states(start_sweep(folder, specs, grace="20s")).values()) == {"done"}
