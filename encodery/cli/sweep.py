@@ -168,7 +168,11 @@ def _again() -> list[str]:
 
 
 def _ended(outcomes: Any, folder: Path) -> int:
-    """How many ended how; 1 where some failed, 3 where some were stopped."""
+    """How many ended how; 1 where some failed, 3 where some were stopped. Runs of older plans do not count."""
+    from encodery.sweep.plan import read_plan
+
+    planned = {spec.id for spec in read_plan(folder)}
+    outcomes = [outcome for outcome in outcomes if outcome.id in planned]
     states = [outcome.state for outcome in outcomes]
     for outcome in outcomes:
         if outcome.state in ("failed", "timeout", "oom"):
