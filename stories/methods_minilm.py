@@ -4,7 +4,7 @@
 
 `longer` is plain training with as many backward passes as FreeLB has (more epochs, its own schedule): what the same
 time buys without a method. Runs go task by task and seed by seed, so that what is there at any moment is a whole
-comparison; finished ones are not repeated. Time is CPU seconds of this process per step, without evaluation and loading.
+comparison; finished ones are not repeated. Time is CPU seconds of this process per step, without evaluation.
 """
 
 import argparse
