@@ -9,7 +9,6 @@ comparison; finished ones are not repeated. Time is CPU seconds of this process 
 
 import argparse
 import json
-import math
 import os
 import statistics
 import time
@@ -17,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
+from encodery.report import stats
 
 SETTINGS = ["optim.lr=2e-4", "optim.warmup=0.1", "optim.weight_decay=0.01", "optim.eps=1e-6", "optim.clip=1.0"]
 SETTINGS += ["train.max_length=128", "train.evaluate=end", "train.log=5"]
@@ -69,24 +68,6 @@ def train(task: str, name: str, seed: int, args: argparse.Namespace) -> dict[str
 # What the figures say
 
 
-def paired(values: Sequence[float], base: Sequence[float]) -> tuple[float, float]:
-    """Mean difference over seeds, and the p of a paired t-test (nan for one seed or no spread)."""
-    gaps = [a - b for a, b in zip(values, base, strict=True)]
-    mean = statistics.fmean(gaps)
-    sd = statistics.stdev(gaps) if len(gaps) > 1 else 0.0
-    if not sd:
-        return mean, math.nan
-    return mean, float(2 * stats.t.sf(abs(mean) / (sd / math.sqrt(len(gaps))), len(gaps) - 1))
-
-
-def mcnemar(ours: Mapping[str, bool], base: Mapping[str, bool]) -> tuple[int, int, float]:
-    """Examples that only the one and only the other gets right, and the exact two-sided p."""
-    won = sum(right and not base[id] for id, right in ours.items())
-    lost = sum(base[id] and not right for id, right in ours.items())
-    p = float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0
-    return won, lost, p
-
-
 def table(task: str, found: Mapping[str, Mapping[int, dict[str, Any]]]) -> str:
     """One row a method, over the seeds that all methods have."""
     seeds = sorted(set.intersection(*(set(runs) for runs in found.values())))
@@ -109,19 +90,26 @@ def table(task: str, found: Mapping[str, Mapping[int, dict[str, Any]]]) -> str:
 
 
 def difference(runs: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]], metric: str) -> str:
-    """`+0.4 (0.61)`."""
+    """`+0.4 (0.61)`: the mean over seeds, and the p of the paired t-test."""
     if runs == base:
         return ""
-    mean, p = paired([r["scores"][metric] for r in runs], [r["scores"][metric] for r in base])
-    return f"{100 * mean:+.1f} ({p:.2f})"
+    gaps = [a["scores"][metric] - b["scores"][metric] for a, b in zip(runs, base, strict=True)]
+    p = stats.paired_t(gaps)
+    return f"{100 * stats.mean(gaps):+.1f}" + (f" ({p:.2f})" if p is not None else "")
 
 
 def won_and_lost(runs: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> str:
-    """`12:9 (0.66), …`, seed by seed: the seeds share their examples, so they are not added up."""
+    """`12:9 (0.66), …`: examples that only the one or only the other gets right, and McNemar's exact p, seed by seed.
+
+    The seeds share their examples, so they are not added up."""
     if runs == base:
         return ""
-    each = [mcnemar(a["right"], b["right"]) for a, b in zip(runs, base, strict=True)]
-    return ", ".join(f"{won}:{lost} ({p:.2f})" for won, lost, p in each)
+    each = []
+    for ours, theirs in ((a["right"], b["right"]) for a, b in zip(runs, base, strict=True)):
+        won = sum(right and not theirs[id] for id, right in ours.items())
+        lost = sum(theirs[id] and not right for id, right in ours.items())
+        each.append(f"{won}:{lost} ({stats.mcnemar(won, lost):.2f})")
+    return ", ".join(each)
 
 
 def spell(values: Sequence[float]) -> str:
