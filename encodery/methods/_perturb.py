@@ -89,7 +89,7 @@ class Space:
     def norms(self, values: Tensor) -> Tensor:
         """For each token the norm of its ball, in double."""
         order = 2.0 if self.norm == "l2" else float("inf")
-        each = torch.linalg.vector_norm(values.detach(), order, dim=1, dtype=wide(values))
+        each: Tensor = torch.linalg.vector_norm(values.detach(), order, dim=1, dtype=wide(values))
         if self.norm == "l2":
             return self.sums(each.square()).sqrt()
         return each.new_zeros(self.count).scatter_reduce(0, self.groups, each, "amax")[self.groups]
@@ -116,7 +116,7 @@ class Space:
 
     def sizes(self, values: Tensor) -> Tensor:
         """l2 norm of each sequence, whatever the balls are: for the log."""
-        squares = torch.linalg.vector_norm(values.detach(), dim=1, dtype=wide(values)).square()
+        squares: Tensor = torch.linalg.vector_norm(values.detach(), dim=1, dtype=wide(values)).square()
         return squares.new_zeros(len(self.batch)).index_add(0, self.batch.layout.sequence_of_token, squares).sqrt()
 
 
