@@ -34,6 +34,7 @@ docs: $(VENV)/installed
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
 	$(BIN)/python stories/glue_minilm.py
+	$(BIN)/python stories/methods_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed

@@ -11,11 +11,13 @@ SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
     "steps": ["--rounds", "5", "--steps", "3"],
+    "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
     "memory": ["--steps", "20"],
     "steps": ["--rounds", "9", "--steps", "16"],
+    "methods": ["--rounds", "15", "--steps", "2"],
 }
 
 

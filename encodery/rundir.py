@@ -24,7 +24,7 @@ from encodery.scrub import scrub, scrub_data, scrub_yaml
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "code", "DONE", "status.json",
+    "model", "code", "attacks", "DONE", "status.json",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
@@ -43,6 +43,7 @@ class RunDir:
         self.scores = self.path / "scores.json"
         self.card = self.path / "README.md"
         self.predictions = self.path / "predictions"
+        self.attacks = self.path / "attacks"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
         self.code = self.path / "code"
@@ -86,7 +87,7 @@ class RunDir:
 
     def clean(self) -> None:
         """Remove what killed writers left. Call it with the lock held."""
-        for folder in (self.path, self.predictions, self.checkpoints):
+        for folder in (self.path, self.predictions, self.attacks, self.checkpoints):
             files.remove_leftovers(folder)
 
     def move_aside(self) -> Path | None:
