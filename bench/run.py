@@ -11,11 +11,13 @@ SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
     "steps": ["--rounds", "5", "--steps", "3"],
+    "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
     "memory": ["--steps", "20"],
     "steps": ["--rounds", "9", "--steps", "16"],
+    "sweep": ["--rounds", "2"],
 }
 
 
