@@ -33,6 +33,7 @@ docs: $(VENV)/installed
 # What docs/results.md shows. The GLUE tables need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
+	$(BIN)/python stories/sweep_kill.py --out runs/stories/sweep
 	$(BIN)/python stories/glue_minilm.py
 	$(BIN)/python stories/methods_minilm.py
 
