@@ -1,7 +1,11 @@
 """A vocabulary of one's own: WordPiece, BPE or Unigram, trained on a corpus, as a transformers tokenizer."""
 
+import json
+import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +16,8 @@ from encodery.tasks.corpus import Corpus
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 CHUNK = 1000  # lines handed over at once
+DECIMALS = 6  # of unigram scores
+STEP = 1e-4  # by which the unigram trainer tells rare characters apart
 
 
 class Vocabulary(Options):
@@ -32,7 +38,7 @@ class Vocabulary(Options):
     min_frequency: int = Field(default=2, ge=1)
     """A pair of pieces is joined only if it occurs so often (wordpiece, bpe)."""
     alphabet: int = Field(default=1000, ge=26)
-    """Most characters that become pieces of their own: the most frequent ones (wordpiece, unigram)."""
+    """Most characters that become pieces of their own: the most frequent ones (wordpiece)."""
     max_length: int = Field(default=512, ge=4)
     """The longest sequence that the tokenizer folder announces."""
 
@@ -52,9 +58,39 @@ def train(options: Vocabulary, corpus: Corpus) -> Any:
     """A PreTrainedTokenizerFast over the corpus; the same for equal text and options."""
     tokenizer, trainer = _parts(options, corpus)
     tokenizer.train_from_iterator(_chunks(corpus), trainer)
+    tokenizer = _settled(tokenizer, options)
     if tokenizer.get_vocab_size() <= len(options.special_tokens) + len(options.more_tokens):
         raise UserError(f"{corpus.name}: there is no text in it to make a vocabulary of")
     return _as_transformers(tokenizer, options)
+
+
+def _settled(tokenizer: Any, options: Vocabulary) -> Any:
+    """Without what changes from run to run: the library walks through hash tables whose order is random.
+
+    WordPiece: single continuations were given as special tokens, so that their ids are ours; they are none.
+    Unigram: scores differ in the last bits; rounded, they also give the order. Rare characters get theirs by chance.
+    """
+    from tokenizers import Tokenizer
+
+    plain = json.loads(tokenizer.to_str())
+    special = [*options.special_tokens, *options.more_tokens]
+    plain["added_tokens"] = [one for one in plain["added_tokens"] if one["content"] in special]
+    if options.kind == "unigram":
+        scores = {piece: round(score, DECIMALS) for piece, score in plain["model"]["vocab"]}
+        scores |= _rare_in_order({piece: score for piece, score in scores.items() if piece not in special})
+        rest = sorted((piece for piece in scores if piece not in special), key=lambda one: (-scores[one], one))
+        plain["model"]["vocab"] = [[piece, scores[piece]] for piece in [*special, *rest]]
+    return Tokenizer.from_str(json.dumps(plain))
+
+
+def _rare_in_order(scores: dict[str, float]) -> dict[str, float]:
+    """Characters that earned no score: the trainer gives them the lowest one and steps above it, in random order."""
+    if not scores:
+        return {}
+    least = min(scores.values())
+    steps = {piece: (score - least) / STEP for piece, score in scores.items() if len(piece) == 1}
+    rare = sorted(piece for piece, step in steps.items() if step < len(steps) and abs(step - round(step)) < 0.02)
+    return dict(zip(rare, sorted(scores[piece] for piece in rare), strict=True))
 
 
 def _chunks(corpus: Corpus) -> Iterator[list[str]]:
@@ -82,9 +118,9 @@ def _parts(options: Vocabulary, corpus: Corpus) -> tuple[Any, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix="##")
         tokenizer.normalizer = _normalizer(options)
-        letters = _letters(tokenizer, corpus, options.alphabet)
+        letters, inside = _letters(tokenizer, corpus, options.alphabet)
         limits = {"initial_alphabet": letters, "limit_alphabet": len(letters), "min_frequency": options.min_frequency}
-        return tokenizer, trainers.WordPieceTrainer(**common, **limits)
+        return tokenizer, trainers.WordPieceTrainer(**common | {"special_tokens": [*special, *inside]}, **limits)
     if options.kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -109,14 +145,24 @@ def _normalizer(options: Vocabulary) -> Any:
     return normalizers.Sequence([*steps, *([normalizers.Lowercase()] if options.lowercase else []), normalizers.NFC()])
 
 
-def _letters(tokenizer: Any, corpus: Corpus, most: int) -> list[str]:
-    """The most frequent characters. The trainer's own choice among equally frequent ones changes from run to run."""
+def _letters(tokenizer: Any, corpus: Corpus, most: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those of them that stand inside words, as continuations."""
     counts: Counter[str] = Counter()
+    neighbours: set[tuple[str, str]] = set()
     for lines in _chunks(corpus):
         for line in lines:
-            counts.update(tokenizer.normalizer.normalize_str(line))
+            text = tokenizer.normalizer.normalize_str(line)
+            counts.update(text)
+            neighbours.update(pairwise(text))
     order = sorted((letter for letter in counts if not letter.isspace()), key=lambda one: (-counts[one], one))
-    return sorted(order[:most])
+    letters = sorted(order[:most])
+    inside = {second for first, second in neighbours if not _is_apart(first) and not _is_apart(second)}
+    return letters, [f"##{letter}" for letter in letters if letter in inside]
+
+
+def _is_apart(letter: str) -> bool:
+    """Whether BERT's rules end a word here."""
+    return letter.isspace() or letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
 def _as_transformers(tokenizer: Any, options: Vocabulary) -> Any:
