@@ -208,8 +208,8 @@ def test_a_folder_goes_on_only_as_it_was_begun(tmp_path, text, pieces):
     prepare(tmp_path / "out", corpus(text), pieces, 32, workers=1)
     with pytest.raises(UserError, match="begun with another max_length, seed"):
         prepare(tmp_path / "out", corpus(text, seed=1), pieces, 64)
+    text.write_text("changed")
     with pytest.raises(UserError, match="begun with another source"):
-        text.write_text("changed")
         prepare(tmp_path / "out", corpus(text), pieces, 32)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

@@ -101,7 +101,7 @@ def test_parquet_names_the_row_and_the_missing_column(tmp_path):
 
 
 def test_missing_files_and_unknown_endings(tmp_path):
-    with pytest.raises(UserError, match="nowhere.txt does not exist"):
+    with pytest.raises(UserError, match=r"nowhere\.txt does not exist"):
         texts(files=str(tmp_path / "nowhere.txt"))
     (tmp_path / "x.doc").write_text("a")
     with pytest.raises(UserError, match="say what it is with format"):
