@@ -3,12 +3,14 @@
 A process of its own that ends with its parent (stdin closes) and inherits nothing; it never imports torch.
 """
 
+import gc
 import json
 import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -75,6 +77,10 @@ class Worker:
 
     def make(self, batch: Batch) -> int:
         """Write the shard of a batch; the characters that are done with it."""
+        with _no_collector():
+            return self._make(batch)
+
+    def _make(self, batch: Batch) -> int:
         flats = {split: shards.Flat(self.job.small, self.form.full) for split in shards.SPLITS}
         counts: Counter[str] = Counter(batch.counts)
         dirty: list[list[Any]] = []
@@ -128,6 +134,18 @@ class Worker:
         found = iter(self.pieces.many(flat))
         for number, split, lines in held:
             yield number, split, list(islice(found, len(lines)))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Millions of small lists and no cycles: Python's collector would walk through all of them again and again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _template(plain: dict[str, Any]) -> Template:
