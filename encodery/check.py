@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Options)
 
+SPELLINGS = {"toy/corpus": "corpus/toy"}  # where a task is called otherwise than its file
+
 
 @dataclass
 class Code:
@@ -80,6 +82,11 @@ def options(kind: type[T], layer: Layer) -> T:
     return built
 
 
+def check_beside_task(layer: Layer, kind: type[T], key: str) -> "tuple[T, Task]":
+    """Options and one task, which stands under `key`: for verbs whose config is not a run's."""
+    return _Check(layer, Code()).beside_task(kind, key)
+
+
 class _Check:
     """Collects errors while the parts are built."""
 
@@ -106,6 +113,20 @@ class _Check:
         config = config.model_copy(update={"tasks": plain, "method": whole})
         return Checked(config, [(task, options) for task, options in pairs], method)
 
+    def beside_task(self, kind: type[T], key: str) -> "tuple[T, Task]":
+        self._values(self.layer.tree, ())
+        own = {name: value for name, value in self.layer.tree.items() if name != key}
+        options = self._build(kind, own, ())
+        entry = self.layer.tree.get(key, {})
+        entry = {"name": entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict):
+            task, _ = self._task({"name": key, **entry}, (key,))
+        else:
+            self._error((key,), "expected a name or a mapping")
+        if self.errors or options is None:
+            raise UserError("\n".join(self.errors))
+        return options, task
+
     def _method(self, tree: Any) -> Options | None:
         if not isinstance(tree, dict):
             return None
@@ -123,7 +144,7 @@ class _Check:
         if name is None:
             self._error(at, "a task needs a name, such as glue/rte, or a kind, such as table")
             return built, built
-        head, _, part = str(name).partition("/") if by == "name" else (name, "", "")
+        head, _, part = SPELLINGS.get(str(name), str(name)).partition("/") if by == "name" else (name, "", "")
         kind = self._kind("tasks", head, (*at, by))
         if kind is None:
             return built, built

@@ -26,7 +26,7 @@ FLOORS = [
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "loop", "progress"},
     {"predict"},
-    {"build", "look", "on", "classifier", "session", "evaluate", "attack", "raw", "export"},
+    {"build", "look", "on", "classifier", "session", "evaluate", "attack", "raw", "export", "prepare", "importers"},
     {"run", "many", "api"},
     {"sweep"},
     {"cli"},

@@ -11,6 +11,7 @@ import pytest
 from encodery import config, recipes
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
+from encodery.data.vocabulary import Vocabulary
 from encodery.sweep import given, plan, read, space
 from encodery.sweep.spec import RunSpec
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
@@ -56,6 +57,8 @@ def test_commands_parse(page: Path, line: str) -> None:
         rest = [f"{key}={json.dumps(value)}" for key, value in fixed.items()]
         rest += [f"{key}={json.dumps(space.values(values)[-1])}" for key, values in axes.items()]
         check_settings(next(iter(args.what), None) if args.action in ("plan", "run") else "a folder", rest)
+    elif verb.name == "tokenizer":
+        config.load_beside_task(Vocabulary, "corpus", getattr(args, "config", None), rest)
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
