@@ -4,11 +4,14 @@ Sections whose keys depend on a `kind` (method, each task, an objective) are che
 here they are plain mappings. `config.py` reads and checks; this page only says what there is.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from encodery.options import Options
+
+
+Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class NewModel(Options):
@@ -20,6 +23,8 @@ class NewModel(Options):
     """Architecture."""
     size: Literal["tiny", "mini", "small", "base", "large"] = "tiny"
     """tiny 2 layers of width 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
+    init: Literal["hf", "google"] = "hf"
+    """First weights: as transformers makes them, or as Google's ELECTRA (truncated normal, projections Glorot)."""
     config: dict[str, Any] = {}
     """Further fields of the transformers config class, such as {num_hidden_layers: 3}."""
 
@@ -60,6 +65,8 @@ class ModelOptions(Options):
     """full, head (encoder frozen), top:N (the N upper layers and the head), lora."""
     lora: Lora = Lora()
     """Options of tune: lora."""
+    generator: str | None = None
+    """ELECTRA pretraining that goes on: folder or hub name of the generator; a run of ours brings its own."""
     init_from: str | None = None
     """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
 
@@ -141,6 +148,8 @@ class TrainOptions(Options):
     """Part of train that is held out and used for the choice instead of dev."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many evaluations without improvement."""
+    keep_at: list[Percent] | None = None
+    """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run is done (default: only model/ stays)."""
 

@@ -36,7 +36,7 @@ class Question(nn.Module):
         raise NotImplementedError
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """What the task's `decode` reads, one row per sequence."""
+        """What the task's `decode` reads, one row per sequence; of a task without labels sums, to be added up."""
         raise NotImplementedError
 
 
