@@ -88,8 +88,8 @@ def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None
             )
     body, before = known.electra.state_dict(), generator.words.detach().clone()
     own_words = generator.encoder.net.embeddings is not encoder.net.embeddings
-    taken = {k: v for k, v in body.items() if own_words or not k.startswith("embeddings.")}
-    generator.encoder.net.load_state_dict(taken, strict=own_words)
+    kept = {k: v for k, v in generator.encoder.net.state_dict().items() if k.startswith("embeddings.")}
+    generator.encoder.net.load_state_dict(body if own_words else body | kept)
     head = {k: v for k, v in known.state_dict().items() if not k.startswith("electra.")}
     generator.head.load_state_dict(head | ({} if own_words else {"generator_lm_head.weight": before}))
     if generator.disentangled:

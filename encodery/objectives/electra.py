@@ -156,10 +156,11 @@ class Detector(Question):
         found = {name: per_sequence(values.double(), batch) for name, values in tokens.items()}
         found["histogram"] = histogram(logits, replaced, batch)
         empty, nll = loss.new_zeros(len(batch)), outputs["nll"].double()
-        asked = {"asked": torch.ones_like(nll), "sampled_right": outputs["lucky"].double()}
+        asked = {"asked": torch.ones_like(nll), "sampled_right": outputs["lucky"]}
         if self.generator is not None:
-            asked |= {"generator_loss": nll, "generator_right": outputs["right"].double()}
-        return found | {name: empty.index_add(0, outputs["sequence"], values) for name, values in asked.items()}
+            weighted = nll * self.options.generator_weight
+            asked |= {"generator_loss": nll, "weighted_generator_loss": weighted, "generator_right": outputs["right"]}
+        return found | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
 
     def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
