@@ -57,7 +57,8 @@ def _room(room: str) -> dict[str, type[Options]]:
 
 def _called(name: str, kind: type[Options]) -> dict[str, Any]:
     parts = getattr(kind, "parts", {})
-    return {"name": {"enum": [f"{name}/{part}" for part in parts]}} if parts else {"kind": {"const": name}}
+    alone = [name] if parts and not kind.model_fields["part"].is_required() else []
+    return {"name": {"enum": [*alone, *(f"{name}/{part}" for part in parts)]}} if parts else {"kind": {"const": name}}
 
 
 def _component(

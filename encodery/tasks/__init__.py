@@ -65,7 +65,7 @@ def catalogue() -> list[Entry]:
         doc = (task.__doc__ or "").strip().splitlines()[0]
         for part, description in task.parts.items():
             chosen = task.model_construct(None, **{"part": part})  # from the list: checking it again costs time
-            entries.append(Entry(f"{stem}/{part}", description, _form(chosen), chosen.splits()))
+            entries.append(Entry(chosen.name, description, _form(chosen), chosen.splits()))
         if not task.parts:
             entries.append(Entry(stem, doc, "", ()))
     return entries

@@ -96,14 +96,14 @@ def read_tsv(path: Path, header: Sequence[str] | None = None) -> Sheet:
     sheet = Sheet(str(path), _names(path, header) if header else ())
     for line, raw, _ in _held_blanks(_lines(path), sheet):
         try:
-            cells = _text(raw).split("\t")
+            cells = decoded(raw).split("\t")
             if sheet.columns:
                 sheet.rows.append(Row(line, _by_name(sheet.columns, cells)))
             else:
                 sheet.columns = _names(path, cells)
         except Bad as bad:
             _refuse_header(sheet, line, bad)
-            sheet.refuse(line, bad, _shown(raw))
+            sheet.refuse(line, bad, raw_shown(raw))
     return _not_empty(sheet)
 
 
@@ -113,11 +113,11 @@ def read_jsonl(path: Path) -> Sheet:
     columns: dict[str, None] = {}
     for line, raw, _ in _held_blanks(_lines(path), sheet):
         try:
-            values = _object(_text(raw))
+            values = json_object(decoded(raw))
             columns.update(dict.fromkeys(values))
             sheet.rows.append(Row(line, values))
         except Bad as bad:
-            sheet.refuse(line, bad, _shown(raw))
+            sheet.refuse(line, bad, raw_shown(raw))
     sheet.columns = tuple(columns)
     return sheet
 
@@ -125,11 +125,11 @@ def read_jsonl(path: Path) -> Sheet:
 def read_csv(path: Path) -> Sheet:
     """Comma-separated values with the usual quoting; a quote that never closes or closes too early is an error."""
     sheet = Sheet(str(path))
-    for line, raw, cells in _held_blanks(_records(_without_mark(path, path.read_bytes())), sheet):
+    for line, raw, cells in _held_blanks(_records(without_mark(path, path.read_bytes())), sheet):
         try:
             if isinstance(cells, Bad):
                 raise cells
-            _text(raw)
+            decoded(raw)
             texts = [cell.decode() for cell in cells]
             if sheet.columns:
                 sheet.rows.append(Row(line, _by_name(sheet.columns, texts)))
@@ -137,7 +137,7 @@ def read_csv(path: Path) -> Sheet:
                 sheet.columns = _names(path, texts)
         except Bad as bad:
             _refuse_header(sheet, line, bad)
-            sheet.refuse(line, bad, _shown(raw))
+            sheet.refuse(line, bad, raw_shown(raw))
     return _not_empty(sheet)
 
 
@@ -151,14 +151,14 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Sheet:
         names = tuple(file.schema_arrow.names)
         wanted = [name for name in names if columns is None or name in columns]
         table = file.read(columns=wanted)
-        values = [_parquet_column(table.column(name)) for name in wanted]
+        values = [parquet_column(table.column(name)) for name in wanted]
     except pa.ArrowException as error:
         raise UserError(f"{path}: is no readable Parquet file ({str(error).splitlines()[0]})") from error
     rows = zip(*values, strict=True) if values else iter([()] * table.num_rows)
     return Sheet(str(path), names, [Row(i, dict(zip(wanted, row, strict=True))) for i, row in enumerate(rows, 1)])
 
 
-def _parquet_column(column: Any) -> list[Any]:
+def parquet_column(column: Any) -> list[Any]:
     """Values of a column; a text that is no UTF-8 stays bytes, so that its row alone is refused."""
     import pyarrow as pa
 
@@ -182,11 +182,11 @@ _Cells = list[bytes] | Bad
 def _lines(path: Path) -> Iterator[tuple[int, bytes, _Cells]]:
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
-            raw = _without_mark(path, raw) if number == 1 else raw
+            raw = without_mark(path, raw) if number == 1 else raw
             yield number, raw.removesuffix(b"\n").removesuffix(b"\r"), []
 
 
-def _without_mark(path: Path, data: bytes) -> bytes:
+def without_mark(path: Path, data: bytes) -> bytes:
     """Without the byte-order mark that some editors write; UTF-16 is refused by name."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8")
@@ -206,14 +206,16 @@ def _held_blanks(records: Iterable[tuple[int, bytes, _Cells]], sheet: Sheet) -> 
         yield line, raw, cells
 
 
-def _text(raw: bytes) -> str:
+def decoded(raw: bytes) -> str:
+    """A line as text; Bad names the first wrong byte."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise Bad(f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is no valid UTF-8") from None
 
 
-def _shown(raw: bytes) -> str:
+def raw_shown(raw: bytes) -> str:
+    """Bytes for an error message."""
     return raw.decode(errors="backslashreplace")
 
 
@@ -244,7 +246,8 @@ def _not_empty(sheet: Sheet) -> Sheet:
     return sheet
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
+    """One line of jsonl."""
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:

@@ -1,0 +1,199 @@
+"""A prepared corpus as a table: rows are blocks, tokens lie in memory-mapped shards, nothing is loaded as a whole."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from encodery import files
+from encodery.data import shards
+from encodery.data.pieces import TokenizerPieces
+from encodery.errors import UserError
+from encodery.tasks.base import Task
+from encodery.tasks.corpus import Corpus
+
+OPEN = 256  # shards that are mapped at the same time: each costs a file handle
+
+open_shard = lru_cache(maxsize=OPEN)(shards.mapped)
+
+
+class Spread:
+    """The token ids of all shards as one long array."""
+
+    dtype = np.dtype(np.int32)
+
+    def __init__(self, paths: Sequence[Path], name: str, ends: NDArray[np.int64]) -> None:
+        self.paths, self.name, self.ends = paths, name, ends  # ends: tokens up to and with each shard
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Any index of numpy that gives an array: places, a slice, a matrix of places."""
+        places = np.arange(len(self))[index] if isinstance(index, slice) else np.asarray(index)
+        if places.size and (places.min() < 0 or places.max() >= len(self)):
+            raise IndexError(f"places {places.min()} to {places.max()} of {len(self)} tokens")
+        shard = np.searchsorted(self.ends, places, side="right")
+        found = np.empty(places.shape, self.dtype)
+        for number in np.unique(shard):
+            here = shard == number
+            begin = self.ends[number - 1] if number else 0
+            found[here] = open_shard(self.paths[number])[self.name][places[here] - begin]
+        return found
+
+
+class Types:
+    """Type ids, from where the second segment of each row begins."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, starts: np.ndarray, first: np.ndarray, second_type: int) -> None:
+        self.starts, self.first, self.second_type = starts, first, second_type
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        places = np.arange(int(self.starts[-1]))[index] if isinstance(index, slice) else np.asarray(index)
+        if not self.second_type:
+            return np.zeros(places.shape, self.dtype)
+        rows = np.searchsorted(self.starts, places, side="right") - 1
+        second = places - self.starts[rows] >= self.first[rows]
+        return np.where(second, self.second_type, 0).astype(self.dtype)
+
+
+class DocumentNames(Sequence[str]):
+    """`document-17`, made when somebody asks."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [f"document-{i}" for i in range(self.size)[index]]
+        return f"document-{range(self.size)[index]}"
+
+
+class BlockTable:
+    """The blocks of one split: what `TokenTable` is for tasks, with the same attributes."""
+
+    targets: dict[str, np.ndarray] = {}
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """All that the folder says of itself."""
+        result: dict[str, Any] = files.read_json(self.folder / "meta.json")
+        return result
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Counts: rows, examples, tokens, longest, full."""
+        result: dict[str, Any] = self.about["splits"][self.split]
+        return result
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each block begins among all tokens; one more than there are blocks."""
+        return self._array("starts")
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Tokens in each block."""
+        return self._array("lengths")
+
+    @cached_property
+    def example(self) -> np.ndarray:
+        """The document that each block is from (of a full block: the first of them)."""
+        return self._array("document")
+
+    @cached_property
+    def ids(self) -> Spread:
+        """Token ids, flat."""
+        paths = [self.folder / "shards" / shards.name(i) for i in range(self.about["shards"])]
+        return Spread(paths, f"{self.split}.ids", np.cumsum(self.meta["shard_tokens"], dtype=np.int64))
+
+    @cached_property
+    def types(self) -> Types:
+        """Type ids, flat."""
+        return Types(self.starts, self._array("first"), self.about["second_type"])
+
+    @property
+    def example_ids(self) -> DocumentNames:
+        """Names of the documents."""
+        return DocumentNames(self.about["documents"])
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether a block may hold several texts that must not see each other (`blocks: full`)."""
+        return bool(self.about["blocks"] == "full")
+
+    def pieces_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Begin (among all tokens) and length of every text in these blocks, block by block."""
+        if not self.has_pieces:
+            return self.starts[rows], np.asarray(self.lengths[rows])
+        bounds, begins = self._pieces
+        index = np.concatenate([np.arange(bounds[row], bounds[row + 1]) for row in rows])
+        return begins[index], begins[index + 1] - begins[index]
+
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._array("piece_bounds"), self._array("piece_starts")
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def _array(self, name: str) -> np.ndarray:
+        array: np.ndarray = np.load(self.folder / self.split / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return array
+
+
+def is_corpus(task: Task) -> bool:
+    """Whether a task is read in blocks."""
+    return isinstance(task, Corpus)
+
+
+def corpus_table(
+    task: Task,
+    split: str,
+    pieces: TokenizerPieces,
+    max_length: int,
+    tick: Callable[[float | None, int], None] | None = None,
+    workers: int | None = None,
+) -> BlockTable:
+    """The blocks of a split: of a prepared folder, of the cache, or prepared now into the cache.
+
+    `tick(share, characters)` hears of progress while it is prepared; the share is None where the end is not known.
+    """
+    assert isinstance(task, Corpus)
+    if task.prepared:
+        table = BlockTable(task.prepared_folder, split)
+        task.origin(split)  # says what is missing
+        _require_fit(table, pieces, max_length)
+        return table
+    from encodery.data.prepare import cached
+
+    return BlockTable(cached(task, pieces, max_length, tick, workers), split)
+
+
+def _require_fit(table: BlockTable, pieces: TokenizerPieces, max_length: int) -> None:
+    if table.about["tokenizer"] != pieces.digest:
+        raise UserError(
+            f"prepared: {table.folder} was made with another tokenizer; give model.tokenizer={table.folder}/tokenizer, "
+            "or prepare it anew"
+        )
+    if table.about["max_length"] != max_length:
+        length = table.about["max_length"]
+        raise UserError(
+            f"prepared: {table.folder} has blocks of {length} tokens and the run wants {max_length}; "
+            f"set train.max_length={length}, or prepare it anew"
+        )

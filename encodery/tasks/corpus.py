@@ -1,0 +1,296 @@
+"""Plain text documents without labels, for pretraining: own files, a set of the hub, or a prepared folder.
+
+What is here is text and options; data/prepare.py makes tokens of them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from encodery import files as disk
+from encodery.errors import UserError
+from encodery.tasks.base import Example, Features, Origin, Pieces, Task
+from encodery.tasks.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
+from encodery.tasks.readers import BadRow, refuse
+from encodery.tasks.rows import file_digest
+
+TOY_VERSION = 1  # of the toy documents: raise it when the grammar writes others
+TOY_DOCUMENTS = 2000
+MOST_BAD = 10_000  # bad lines that are counted before a corpus is refused: it may be a file of another kind altogether
+
+
+@dataclass(frozen=True)
+class Known:
+    """A corpus with a name: where the hub has it, and how its lines are cleaned."""
+
+    about: str
+    hub: str | None = None
+    hub_config: str | None = None
+    min_line: int = 0
+    drop_brackets: bool = False
+
+
+KNOWN = {
+    "files": Known("own text files, jsonl, Parquet or a set of the hub; `corpus` alone means this"),
+    "toy": Known("documents of the toy grammar; toy/corpus is the same"),
+    "wikipedia": Known("English Wikipedia, without short lines", "wikimedia/wikipedia", "20231101.en", 80, True),
+    "openwebtext": Known("OpenWebText", "Skylion007/openwebtext"),
+}
+
+
+class Corpus(Task):
+    """Documents of plain text, without labels: what encoders are pretrained on."""
+
+    parts: ClassVar[Mapping[str, str]] = {name: known.about for name, known in KNOWN.items()}
+    paths: ClassVar[tuple[str, ...]] = ("files", "prepared", "root")
+
+    part: Literal["files", "toy", "wikipedia", "openwebtext"] = "files"
+    """Which corpus."""
+    files: str | list[str] | None = None
+    """Files, folders or patterns such as `text/*.jsonl`."""
+    format: Format = "auto"
+    """lines: a sentence a line, an empty line ends a document; document: each file is one; jsonl; parquet."""
+    text: str = "text"
+    """Column of the text in jsonl, Parquet and hub sets."""
+    hub: str | None = None
+    """Name of a set on the hub, instead of files."""
+    hub_config: str | None = None
+    """Configuration of that set."""
+    hub_split: str = "train"
+    """Split of that set."""
+    revision: str | None = None
+    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    streaming: bool = False
+    """Read the hub's set without keeping it on this disk."""
+    prepared: str | None = None
+    """Folder that `encodery prepare -o` made: nothing else is then needed."""
+    documents: int | None = Field(default=None, ge=1)
+    """Only the first so many documents; toy: how many to write (2000)."""
+    min_line: int | None = Field(default=None, ge=0)
+    """Shorter lines, in characters, are left out; default: 80 for wikipedia, else 0."""
+    drop_brackets: bool | None = None
+    """Take `()` out, which Wikipedia's extraction leaves behind; default: for wikipedia only."""
+    held_out: float = Field(default=0.0, ge=0, lt=1)
+    """Part of the documents that becomes the dev split, chosen by a hash of their text."""
+    blocks: Literal["electra", "full"] = "electra"
+    """electra: one or two segments of one document; full: blocks filled with as many documents as fit."""
+    keep_overflow: bool = False
+    """electra: what an example cannot hold begins the next one, instead of being thrown away."""
+    order_preserving: bool = False
+    """electra: the second segment never has lines from before the end of the first."""
+    deduplicate: Literal["no", "documents", "lines", "both"] = "no"
+    """Leave out documents, or lines within documents, that were there before, character by character."""
+    decontaminate: list[str] = []
+    """Leave out documents that contain a sentence of these tasks, such as [glue/sst2:dev]."""
+    decontaminate_words: int = Field(default=8, ge=3)
+    """Sentences with fewer words are not looked for: everybody writes them."""
+    seed: int = Field(default=0, ge=0)
+    """Of the draws in block building and of the held-out part."""
+    shard_size: int = Field(default=8_000_000, ge=1)
+    """Characters of text in a shard, the unit that is written at once and done by one worker."""
+    skip_bad_rows: bool = False
+    """Go on without lines that cannot be read, instead of refusing the file."""
+    root: str | None = None
+    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+
+    _counts: dict[str, int] = PrivateAttr(default_factory=dict)
+    _commit: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        known = KNOWN[self.part]
+        given = [name for name in ("files", "hub", "prepared") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"give one of {' and '.join(given)}")
+        if not given and not known.hub and self.part != "toy":
+            raise ValueError("a corpus needs files, hub or prepared")
+        if given and self.part == "toy":
+            raise ValueError(f"toy documents are written here: {given[0]} has no meaning")
+        if self.streaming and (self.files or self.prepared):
+            raise ValueError("streaming is for sets of the hub")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`corpus`, `corpus/wikipedia`, `toy/corpus`."""
+        return {"files": "corpus", "toy": "toy/corpus"}.get(self.part, f"corpus/{self.part}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """None: the text itself is what is asked for."""
+        return ()
+
+    @property
+    def main_metric(self) -> str:
+        """What pretraining is judged by on held-out text."""
+        return "loss"
+
+    def objective(self) -> dict[str, Any]:
+        """Masked words, unless the entry says electra."""
+        return {"kind": "mlm"}
+
+    def splits(self) -> tuple[str, ...]:
+        """dev is the held-out part."""
+        if self.prepared:
+            return tuple(split for split, about in self._meta()["splits"].items() if about["rows"])
+        return ("train", "dev") if self.held_out else ("train",)
+
+    def has(self, split: str) -> bool:
+        """Whether it can be had; a folder or file that is not here is said by `origin`."""
+        return split in self.splits()
+
+    def origin(self, split: str) -> Origin:
+        """Where the text comes from; `rows` are documents (of a prepared corpus, blocks)."""
+        self._require(split)
+        if self.prepared:
+            meta = self._meta()
+            note = f"prepared for {meta['max_length']} tokens; {meta['splits'][split]['tokens']:,} tokens"
+            return Origin("prepared", f"{meta['digest']}:{split}", meta["splits"][split]["rows"], note=note)
+        digest = hashlib.sha256(json.dumps([self.recipe(), self.source(), split], sort_keys=True).encode())
+        return Origin(
+            "toy" if self.part == "toy" else "folder" if self.files else "hub",
+            digest.hexdigest(),
+            self._count(split),
+            files={path.name: file_digest(path) for path in self._paths()},
+            revision=self._commit[0] if self._commit else None,
+        )
+
+    def recipe(self) -> dict[str, Any]:
+        """The options that decide which blocks come out, as plain data."""
+        where = {"data", "root", "files", "hub", "hub_config", "hub_split", "revision", "streaming", "prepared"}
+        plain = {key: value for key, value in self.plain().items() if key not in where}
+        return plain | {"min_line": self.shortest_line, "drop_brackets": self.without_brackets}
+
+    def source(self) -> list[Any]:
+        """What stands for the text itself: digests of files, a commit of the hub, the grammar's version."""
+        if self.part == "toy":
+            return ["toy", TOY_VERSION]
+        if self.files:
+            return [file_digest(path) for path in self._paths()]
+        return [*self._hub(), self.hub_split, self._hub_commit()]
+
+    @property
+    def shortest_line(self) -> int:
+        """Characters below which a line is left out."""
+        return KNOWN[self.part].min_line if self.min_line is None else self.min_line
+
+    @property
+    def without_brackets(self) -> bool:
+        """Whether `()` is taken out."""
+        return KNOWN[self.part].drop_brackets if self.drop_brackets is None else self.drop_brackets
+
+    def read(self) -> Found:
+        """All documents as they stand in the source, and what could not be read."""
+        number = 0
+        for item in self._source():
+            yield item
+            number += isinstance(item, Document)
+            if self.part != "toy" and number == self.documents:
+                return
+
+    def good(self) -> Iterator[Document]:
+        """The documents that can be read; the first bad line ends it unless those are skipped."""
+        for item in self.read():
+            if isinstance(item, Document):
+                yield item
+            elif not self.skip_bad_rows:
+                self.refuse_bad_rows()
+
+    def refuse_bad_rows(self) -> None:
+        """One error that names the bad lines."""
+        refuse(list(islice((item for item in self.read() if isinstance(item, BadRow)), MOST_BAD)))
+
+    def bad_rows(self, split: str) -> Sequence[BadRow]:
+        """The lines that `skip_bad_rows` left out."""
+        return [] if self.prepared else [item for item in self.read() if isinstance(item, BadRow)]
+
+    def lines(self, text: str) -> list[str]:
+        """The lines of a document that count: cleaned, none of them empty or too short."""
+        text = text.replace("()", "") if self.without_brackets else text
+        least = max(self.shortest_line, 1)
+        return [line for raw in text.split("\n") if len(line := raw.strip()) >= least]
+
+    def split_of(self, text: str) -> str:
+        """`dev` for the held-out part: by the text itself, so that equal documents are never on both sides."""
+        draw = hashlib.blake2b(f"{self.seed}:{text}".encode(errors="surrogatepass"), digest_size=8).digest()
+        return "dev" if int.from_bytes(draw, "big") < self.held_out * 2**64 else "train"
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """All documents of the split as rows, in memory: for a look at small corpora."""
+        self._require(split)
+        if self.prepared:
+            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+        texts = ((i, self.lines(doc.text)) for i, doc in enumerate(self.good()))
+        kept = ((i, "\n".join(lines)) for i, lines in texts if lines)
+        return [Example(f"document-{i}", (text,)) for i, text in kept if self.split_of(text) == split]
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """Windows of each document, end to end: for a look at it. Pretraining reads blocks (data/blocks.py)."""
+        room = max_length - len(pieces.join([], None, max_length)[0])
+        for row, example in enumerate(examples):
+            (ids,) = pieces.many([example.texts[0]])
+            for start in range(0, max(len(ids), 1), room):
+                yield Features(row, *pieces.join(ids[start : start + room], None, max_length), {})
+
+    def _require(self, split: str) -> None:
+        if split not in self.splits():
+            hint = "" if self.prepared or split != "dev" else "; set held_out to have one"
+            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}{hint}')
+
+    def _count(self, split: str) -> int:
+        if not self._counts:
+            counts = dict.fromkeys(self.splits(), 0)
+            for document in self.good():
+                if lines := self.lines(document.text):
+                    counts[self.split_of("\n".join(lines))] += 1
+            self._counts.update(counts)
+        return self._counts[split]
+
+    def _source(self) -> Found:
+        if self.part == "toy":
+            from encodery.tasks.grammar.corpus import documents
+
+            size = self.documents or TOY_DOCUMENTS
+            return (Document(t, f"document {i}", (i + 1) / size) for i, t in enumerate(documents(self.seed, size)))
+        if self.prepared:
+            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+        if self.files:
+            return from_files(self._paths(), self.format, self.text)
+        return from_hub(*self._hub(), self.hub_split, self._hub_commit(), self.text, self.streaming)
+
+    def _hub(self) -> tuple[str, str | None]:
+        known = KNOWN[self.part]
+        return (self.hub, self.hub_config) if self.hub else (known.hub or "", self.hub_config or known.hub_config)
+
+    def _hub_commit(self) -> str:
+        if not self._commit:
+            self._commit.append(hub_commit(self._hub()[0], self.revision))
+        return self._commit[0]
+
+    def _paths(self) -> list[Path]:
+        if not self.files:
+            return []
+        names = [self.files] if isinstance(self.files, str) else self.files
+        return expand(names, Path(self.root or "").expanduser().absolute())
+
+    @property
+    def prepared_folder(self) -> Path:
+        """Where the prepared blocks lie."""
+        return Path(self.root or "").expanduser() / Path(self.prepared or "").expanduser()
+
+    def _meta(self) -> dict[str, Any]:
+        path = self.prepared_folder / "meta.json"
+        if not path.is_file():
+            begun = (self.prepared_folder / "recipe.json").is_file()
+            raise UserError(
+                f"prepared: {self.prepared_folder} "
+                + ("is not finished; run the same `encodery prepare` again" if begun else "holds no prepared corpus")
+            )
+        meta: dict[str, Any] = disk.read_json(path)
+        return meta
