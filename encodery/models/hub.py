@@ -83,7 +83,11 @@ def _weights(folder: Path) -> Path | None:
 def resolve_tokenizer(name: str, near: Path) -> Folder:
     """A vocab.txt, a tokenizer or model folder, a run directory, or a hub name; no weights are needed."""
     place, share = share_of(name)
-    inner = ("model", "model/discriminator") if share in ("", "100") else (f"{KEPT}/{share}", f"{KEPT}/{share}/discriminator")
+    inner = (
+        ("model", "model/discriminator")
+        if share in ("", "100")
+        else (f"{KEPT}/{share}", f"{KEPT}/{share}/discriminator")
+    )
     for path in [base / place / part for base in (near, Path()) for part in ("", *inner)]:
         if path.is_file() or any((path / file).exists() for file in TOKENIZER_FILES):
             return Folder(path.resolve(), name)

@@ -63,7 +63,9 @@ class VocabularyHead(nn.Module):
     def __init__(self, encoder: Encoder):
         super().__init__()
         if encoder.kind not in STOCK:
-            raise UserError(f"objective: no masked language model of {encoder.kind} is known; known: {', '.join(STOCK)}")
+            raise UserError(
+                f"objective: no masked language model of {encoder.kind} is known; known: {', '.join(STOCK)}"
+            )
         drop_pooler(encoder, keep=False)
         with torch.device("meta"):  # only the head is wanted: the encoder's weights are there already
             stock = AutoModelForMaskedLM.from_config(encoder.net.config)
