@@ -13,7 +13,8 @@ import torch
 from encodery import heap, predict
 from encodery.config import Resolved, find
 from encodery.data import draws
-from encodery.data.batches import Batches, Cutter
+from encodery.data.batches import AllRows, Batches, Cutter
+from encodery.data.blocks import corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.subset import training_rows
 from encodery.data.tokens import TokenTable, token_table
@@ -62,8 +63,7 @@ class Built:
 
     def split(self, name: str) -> Split:
         """Any split of the task, tokenised."""
-        rows = self.task.examples(name)
-        return Split(name, rows, token_table(self.task, name, self.pieces, self.max_length, rows))
+        return named_split(self.task, name, self.pieces, self.max_length)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Inputs:
     init_from: hub.Folder | None
     tokenizer: hub.Folder | None
     digests: dict[str, str]
+    generator: hub.Folder | None = None
 
 
 def find_inputs(resolved: Resolved) -> Inputs:
@@ -85,11 +86,14 @@ def find_inputs(resolved: Resolved) -> Inputs:
     model = hub.resolve(options.name, options.revision, near) if options.name else None
     start = hub.resolve(options.init_from, None, near) if options.init_from else None
     tokenizer = hub.resolve_tokenizer(pieces, near) if pieces and pieces != "toy" else None
-    found = {"model.name": model, "model.init_from": start, "model.tokenizer": tokenizer}
+    generator = hub.resolve(options.generator, None, near) if options.generator else None
+    found = {
+        "model.name": model, "model.init_from": start, "model.tokenizer": tokenizer, "model.generator": generator,
+    }  # fmt: skip
     digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = _content(task)
-    return Inputs(model, start, tokenizer, digests)
+    return Inputs(model, start, tokenizer, digests, generator)
 
 
 def _content(task: Task) -> str:
@@ -119,6 +123,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     train, choice, rows = training_data(task, entry, config, pieces, length)
     check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
+    notes += go_on(model, task, inputs)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
@@ -153,10 +158,42 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
         )
 
 
+def go_on(model: Model, task: Task, inputs: Inputs) -> list[str]:
+    """Pretraining that goes on from a checkpoint takes its heads over too; says what is new."""
+    if task.labelled or inputs.model is None:
+        return []
+    folder = (inputs.init_from or inputs.model).path
+    notes: list[str] = model.question(task.name).go_on(
+        model.encoder, folder, inputs.generator.path if inputs.generator else None
+    )
+    return notes
+
+
+def corpus_data(
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
+    """The blocks of a corpus; what needs labels or single examples is refused."""
+    if config.train.holdout or entry.double_unordered:
+        raise UserError(
+            f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
+        )
+    train = named_split(task, "train", pieces, length)
+    if not len(train.table):
+        raise UserError(f"{task.name}: the training set is empty")
+    dev = first_dev(task) if config.train.evaluate != "never" else None
+    choice = named_split(task, dev, pieces, length) if dev else None
+    whole = entry.fraction == 1 and entry.count is None
+    every = AllRows(len(train.table)) if whole else np.arange(len(train.table))
+    rows = every if whole else training_rows(np.asarray(every), entry.fraction, entry.count, config.seed.data)
+    return train, choice if choice and len(choice.table) else None, rows
+
+
 def training_data(
     task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
-) -> tuple[Split, Split | None, np.ndarray]:
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
     """The training table, what the checkpoint is chosen on, and the table rows to train on."""
+    if not task.labelled:
+        return corpus_data(task, entry, config, pieces, length)
     examples, choice = task.examples("train"), None
     if not examples:
         raise UserError(f"{task.name}: the training set is empty")
@@ -164,7 +201,7 @@ def training_data(
         examples, chosen = set_aside(examples, config.train.holdout, config.seed.data)
         choice = Split("holdout", chosen, token_table(task, "holdout", pieces, length, chosen))
     elif config.train.evaluate != "never" and (dev := first_dev(task)):
-        choice = dev_split(task, dev, pieces, length)
+        choice = named_split(task, dev, pieces, length)
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
         examples = double_unordered(examples)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
@@ -180,7 +217,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
             raise UserError(
                 f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
             )
-    if choice and options.select_metric:
+    if choice and options.select_metric and task.labelled:
         known = predict.majority(task, train.examples, choice.examples)
         if options.select_metric not in known:
             raise UserError(
@@ -190,7 +227,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
         if split not in task.splits() or not task.has(split):
             there = ", ".join(s for s in task.splits() if task.has(s))
             raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
-        if any(example.label is None for example in task.examples(split)):
+        if task.labelled and any(example.label is None for example in task.examples(split)):
             raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
 
 
@@ -199,14 +236,17 @@ def first_dev(task: Task) -> str | None:
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
 
 
-def dev_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
-    """A split with its tokens."""
+def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
+    """A split with its tokens; of plain text only the tokens."""
+    if not task.labelled:
+        table: Any = corpus_table(task, name, pieces, length)
+        return Split(name, (), table)
     rows = task.examples(name)
     return Split(name, rows, token_table(task, name, pieces, length, rows))
 
 
 def make_model(
-    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: np.ndarray
+    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: Any
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     config = resolved.config
@@ -277,7 +317,7 @@ def card_of(
         "objective": dict(objective),
         "head": objective.get("head"),
         "max_length": length,
-        "texts": len(task.examples("train")[0].texts),
+        "texts": len(task.examples("train")[0].texts) if task.labelled else 1,
         "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
     }
     return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}

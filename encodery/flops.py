@@ -65,11 +65,11 @@ def electra(net: Net, generator: Net | None, lengths: np.ndarray, asked: float, 
     return TRAINING * (main + beside)
 
 
-def step(question: Any, config: Any, lengths: np.ndarray) -> float | None:
-    """A training step of a question on sequences of these lengths; None for one whose cost is not known here."""
-    masking = getattr(question.options, "masking", None)
+def step(question: Any, config: Any, lengths: np.ndarray) -> float:
+    """A plain training step of a pretraining question on sequences of these lengths; 0 for any other question."""
+    masking = getattr(getattr(question, "options", None), "masking", None)
     if masking is None:
-        return None
+        return 0.0
     asked = float(np.maximum(np.rint(masking.probability * lengths), 1).sum())
     if not hasattr(question, "generator"):
         return mlm(net_of(config), lengths, asked)

@@ -24,7 +24,7 @@ FLOORS = [
     {"models"},
     {"objectives"},
     {"methods"},
-    {"optim", "tensorfile", "checkpoint", "loop", "progress"},
+    {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict"},
     {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export"},
     {"run", "many", "api"},

@@ -1,7 +1,7 @@
 """Scores of pretraining on held-out text, from sums over its sequences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LOWER_IS_BETTER = frozenset({"loss", "perplexity", "generator_loss", "discriminator_loss"})
@@ -34,6 +34,20 @@ def scores(sums: Mapping[str, Any]) -> dict[str, float]:
         found["generator_accuracy"] = share(sums["generator_right"], asked)
         found["loss"] += share(sums["weighted_generator_loss"], asked)
     return found
+
+
+def add_up(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sums of sums, by name; lists are added place by place."""
+    total: dict[str, Any] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "id":
+                total[name] = _plus(total[name], value) if name in total else value
+    return total
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return [_plus(x, y) for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
 
 
 def share(part: float, whole: float) -> float:
