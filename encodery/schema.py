@@ -10,7 +10,6 @@ from pydantic import Field
 
 from encodery.options import Options
 
-
 Percent = Annotated[float, Field(gt=0, le=100)]
 
 

@@ -84,6 +84,7 @@ class Model(nn.Module):
 
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
+        question: Any
         for name, question in self.questions.items():
             head: Any = getattr(question, "head", None)
             stock = getattr(head, "stock", None)

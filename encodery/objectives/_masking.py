@@ -69,9 +69,9 @@ def vocabulary(tokenizer: Any, size: int) -> Vocabulary:
     if tokenizer.mask_token_id is None:
         raise UserError("objective: this tokenizer has no mask token, so nothing can be masked")
     names = ("pad", "cls", "sep", "bos", "eos", "mask")
-    named = {getattr(tokenizer, f"{name}_token_id", None) for name in names} - {None}
+    named = [getattr(tokenizer, f"{name}_token_id", None) for name in names]
     fixed = np.zeros(size, dtype=bool)
-    fixed[sorted(named)] = True
+    fixed[[one for one in named if one is not None]] = True
     pieces = {i: piece for piece, i in tokenizer.get_vocab().items() if i < size}
     special = set(tokenizer.all_special_ids)
     ordinary = np.asarray(sorted(i for i in pieces if i not in special), dtype=np.int64)
@@ -180,10 +180,11 @@ def _choose(text: _Text, options: Masking, known: Vocabulary) -> tuple[np.ndarra
 
 
 def _wanted(text: _Text, options: Masking, free: np.ndarray) -> np.ndarray:
-    """How many positions each sequence is asked about: a share of all its tokens, at least 1, of those that are free."""
+    """How many positions each sequence is asked about: a share of its tokens, at least 1, of those that are free."""
     share = np.rint(options.probability * text.lengths).astype(np.int64)
     most = share if options.cap is None else np.minimum(share, options.cap)
-    return np.minimum(np.maximum(most, 1), text.sums(free))
+    found: np.ndarray = np.minimum(np.maximum(most, 1), text.sums(free))
+    return found
 
 
 def _with_replacement(text: _Text, options: Masking, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -90,7 +90,7 @@ class _Read(torch.autograd.Function):
         return loss, nll, best, sample
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         found = [(g * grad).to(t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
         return (*found, None, None, None, None)
@@ -150,7 +150,7 @@ def draw(weights: Tensor, uniform: Tensor, forbidden: int) -> Tensor:
     weights[:, forbidden] = 0
     size = weights.shape[1]
     even = size // BLOCK * BLOCK
-    sums = weights[:, :even].unflatten(1, (-1, BLOCK)).sum(2) if even else weights.new_zeros(len(weights), 0)
+    sums = torch.unflatten(weights[:, :even], 1, (-1, BLOCK)).sum(2) if even else weights.new_zeros(len(weights), 0)
     running = torch.cat([sums, weights[:, even:].sum(1, keepdim=True)], 1).cumsum(1)
     target = uniform.to(running)[:, None] * running[:, -1:]
     block = _passed(running, target)

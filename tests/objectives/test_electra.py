@@ -26,7 +26,8 @@ from tests.helpers import cutter_for, word_tokenizer
 from tests.objectives.pretraining import CLS, MASK, TOKENS, asked, batch_of, text_table, trunk
 
 LENGTHS = [9, 30, 4, 17, 30]
-EMBEDDINGS = ["word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight", "LayerNorm.weight", "LayerNorm.bias"]  # fmt: skip
+TABLES = ["word_embeddings", "position_embeddings", "token_type_embeddings"]
+EMBEDDINGS = [*(f"{name}.weight" for name in TABLES), "LayerNorm.weight", "LayerNorm.bias"]
 WIDE = {"generator_size": 0.5}
 
 
@@ -88,7 +89,10 @@ def test_P17_one_norm_over_generator_and_discriminator() -> None:
     assert clip(model.parameters(), 0.0) == pytest.approx(math.sqrt(float(sum(once.values()))), rel=1e-5)
 
 
-@pytest.mark.parametrize(("hidden", "share", "width", "heads"), [(256, 0.25, 64, 1), (768, 0.3333, 256, 4), (1024, 0.25, 256, 4), (256, 1.0, 256, 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hidden", "share", "width", "heads"),
+    [(256, 0.25, 64, 1), (768, 0.33333, 256, 4), (1024, 0.25, 256, 4), (256, 1.0, 256, 4)],
+)
 def test_P3_the_generator_is_narrower_but_as_deep(hidden: int, share: float, width: int, heads: int) -> None:
     config = trunk("electra").net.config
     config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.embedding_size = (
@@ -120,7 +124,8 @@ def test_P6_P7_labels_and_no_mask_for_the_discriminator(layout: str) -> None:
     chosen[masked.cells] = True
     selected = chosen[batch.layout.cells]
     label = outputs["replaced"]
-    assert label.any() and not label.all()
+    assert label.any()
+    assert not label.all()
     assert (selected & (read != true))[label].all()
     assert torch.equal(selected & ~label, selected & (read == true))
 
@@ -162,7 +167,8 @@ def test_P10_nothing_flows_from_the_discriminator_into_the_generator(sharing: st
     assert own
     assert [n for n, p in own if p.grad is not None] == []
     words = model.encoder.net.get_input_embeddings().weight
-    assert words.grad is not None and words.grad.any()
+    assert words.grad is not None
+    assert words.grad.any()
 
 
 def test_gdes_gives_the_encoders_words_no_gradient_of_the_generator() -> None:
@@ -171,7 +177,8 @@ def test_gdes_gives_the_encoders_words_no_gradient_of_the_generator() -> None:
     assert not words.detach().any()  # it begins with nothing of its own to add
     model(batch_of(model, text_table(LENGTHS)))[1]["t", "generator"].backward()
     assert words.grad is None
-    assert own.grad is not None and own.grad.any()
+    assert own.grad is not None
+    assert own.grad.any()
 
 
 @pytest.mark.parametrize("sharing", ["tied", "gdes"])

@@ -39,7 +39,8 @@ def test_P2_the_saved_folder_is_the_stock_class_with_the_same_loss(kind: str, tm
     assert len(names) == 1
     model.save(tmp_path / "m", word_tokenizer(), {})
     wanted, report = stock_loss(tmp_path / "m", model, batch)
-    assert not report["missing_keys"] and not report["unexpected_keys"]
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
     terms = question.losses(model.outputs(batch), batch)
     assert float(terms["mlm"]) / question.counts(batch)["mlm"] == pytest.approx(wanted, rel=1e-5)
 

@@ -94,7 +94,8 @@ def test_P12_sampling_is_float32_under_autocast() -> None:
     wanted = draw((logits - logits.amax(1, keepdim=True)).exp(), uniform, 3)
     assert torch.equal(found.sample, wanted)
     found.loss.backward()
-    assert v.grad is not None and w.grad is not None
+    assert v.grad is not None
+    assert w.grad is not None
 
 
 def test_divergence_is_that_of_the_softmaxes() -> None:
