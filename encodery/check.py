@@ -71,6 +71,11 @@ def check(layer: Layer, code: Code) -> Checked:
     return _Check(layer, code).run()
 
 
+def check_beside_task(layer: Layer, kind: type[T], key: str) -> "tuple[T, Task]":
+    """Options and one task, which stands under `key`: for verbs whose config is not a run's."""
+    return _Check(layer, Code()).beside_task(kind, key)
+
+
 class _Check:
     """Collects errors while the parts are built."""
 
@@ -96,6 +101,20 @@ class _Check:
         whole = {"kind": tree.get("method", {}).get("kind", "plain"), **method.plain()}
         config = config.model_copy(update={"tasks": plain, "method": whole})
         return Checked(config, [(task, options) for task, options in pairs], method)
+
+    def beside_task(self, kind: type[T], key: str) -> "tuple[T, Task]":
+        self._values(self.layer.tree, ())
+        own = {name: value for name, value in self.layer.tree.items() if name != key}
+        options = self._build(kind, own, ())
+        entry = self.layer.tree.get(key, {})
+        entry = {"name": entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict):
+            task, _ = self._task({"name": key, **entry}, (key,))
+        else:
+            self._error((key,), "expected a name or a mapping")
+        if self.errors or options is None:
+            raise UserError("\n".join(self.errors))
+        return options, task
 
     def _method(self, tree: Any) -> Options | None:
         if not isinstance(tree, dict):

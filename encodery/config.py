@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from encodery import files, layers, yaml_reader
-from encodery.check import Code, check
+from encodery.check import Code, check, check_beside_task
 from encodery.errors import UserError
 from encodery.find import find, names
 from encodery.layers import Layer, Place
@@ -23,7 +23,12 @@ from encodery.yaml_reader import Key
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
 
-__all__ = ["Resolved", "differences", "dump", "find", "flat", "identity", "keep_code", "load", "loads", "names"]
+T = TypeVar("T", bound=Options)
+
+__all__ = [
+    "Resolved", "differences", "dump", "find", "flat", "identity", "keep_code", "load", "load_beside_task", "loads",
+    "names",
+]  # fmt: skip
 
 # Where it is computed and what is written along the way do not change what comes out.
 _NOT_IDENTITY = [
@@ -81,6 +86,16 @@ def load(
 def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
     """A config from YAML text, such as `dump` writes."""
     return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())
+
+
+def load_beside_task(
+    kind: type[T], key: str, source: str | Path | None, overrides: Sequence[str] = ()
+) -> "tuple[T, Task]":
+    """A config that is one options class and one task under `key`, for verbs that make no run."""
+    layer = layers.from_source(str(source), Path()) if source else Layer()
+    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+        layer.lay(above)
+    return check_beside_task(layer, kind, key)
 
 
 def _resolve(

@@ -92,6 +92,55 @@ def spell_scores(scores: Mapping[str, float], main: str) -> str:
     return "  ".join(f"{name} {scores[name]:.4f}" for name in order if name in scores)
 
 
+class Portion:
+    """Progress of work whose end is known as a share only: `portion(0.25, 8_000_000)` means a quarter is behind us.
+
+    What was there before (no characters) does not count for the pace.
+    """
+
+    def __init__(self, name: str, quiet: bool = False, every: float = 10.0):
+        self.name, self.quiet, self.every = name, quiet, every
+        self.share = self.before = 0.0
+        self.characters = 0
+        self.begin = self.said = time.monotonic()
+        self.bar: Any = None
+        self.task: Any = None
+
+    def __enter__(self) -> "Portion":
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+            self.bar = Progress(*columns, TextColumn("{task.fields[now]}"), console=Console(stderr=True))
+            self.bar.start()
+            self.task = self.bar.add_task(self.name, total=1.0, now="")
+        return self
+
+    def __call__(self, share: float | None, characters: int) -> None:
+        """So much is done; None: nobody knows how much there is."""
+        self.share = max(self.share, share or 0.0)
+        self.characters += characters
+        if not characters:
+            self.before, self.begin = self.share, time.monotonic()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.share, now=self.words())
+        elif not self.quiet and time.monotonic() - self.said >= self.every:
+            self.said = time.monotonic()
+            print(f"{self.name}  {self.share:.0%}  {self.words()}", file=sys.stderr, flush=True)
+
+    def words(self) -> str:
+        """Characters, pace, time left."""
+        seconds = max(time.monotonic() - self.begin, 1e-9)
+        done = self.share - self.before
+        left = f"  {duration(seconds / done * (1 - self.share))} left" if done > 0 else ""
+        return f"{self.characters / 1e6:,.1f} M characters  {self.characters / seconds / 1e6:.2f} M/s{left}"
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
 class Counting:
     """`with Counting("glue/rte:dev", 277) as tick:` a bar or lines for work that is counted in rows; `tick(8)`."""
 

@@ -26,7 +26,7 @@ FLOORS = [
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict"},
-    {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export"},
+    {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export", "prepare", "importers"},
     {"run", "many", "api"},
     {"cli"},
 ]  # fmt: skip

@@ -30,6 +30,8 @@ GROUPS = {
 VERBS = (
     Verb("train", "train", "fine-tune an encoder; run again = go on", "encodery.cli.train", True),
     Verb("glue", "train", "all GLUE tasks with one model, one table", "encodery.cli.glue", True),
+    Verb("tokenizer", "train", "train a vocabulary on a corpus", "encodery.cli.tokenizer", True),
+    Verb("prepare", "train", "tokenise a corpus ahead of training", "encodery.cli.prepare", True),
     Verb("demo", "train", "the whole story on toy tasks, no download", "encodery.cli.demo"),
     Verb("predict", "use", "labels and probabilities for raw text", "encodery.cli.predict"),
     Verb("evaluate", "use", "predictions and scores on tasks; several runs = an ensemble", "encodery.cli.evaluate"),
@@ -41,6 +43,7 @@ VERBS = (
     Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
     Verb("export", "exchange", "a run's model as a transformers folder, verified", "encodery.cli.export"),
+    Verb("import", "exchange", "checkpoints of other programs as transformers folders", "encodery.cli.import_"),
     Verb("data", "exchange", "fetch data sets ahead, or check a folder", "encodery.cli.data"),
     Verb("doctor", "exchange", "look at this machine: versions, devices, data, hub", "encodery.cli.doctor"),
 )

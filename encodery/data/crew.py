@@ -107,12 +107,13 @@ def _one(idle: "Queue[Process]", batch: Batch) -> Batch:
         line = process.stdout.readline()
     except BrokenPipeError:
         line = b""
+    finally:
+        idle.put(process)  # also a dead one: who waits for it must not wait for ever
     if not line:
         raise RunFailed(
             f"a worker died while it made shard {batch.shard} (signal or lack of memory, exit {process.wait()}); "
             "run the same command again, with fewer --workers if memory was short"
         )
-    idle.put(process)
     answer = json.loads(line)
     if "error" in answer:
         raise (UserError if answer["code"] == UserError.exit_code else RunFailed)(answer["error"])

@@ -72,15 +72,15 @@ def _each(paths: Sequence[Path], name: str) -> Iterator[np.ndarray]:
 
 
 def _copy(path: Path, size: int, dtype: Any, arrays: Callable[[], Iterator[np.ndarray]]) -> None:
-    whole = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size,)) if size else np.zeros(0, dtype)
+    if not size:  # nothing can be mapped in an empty file
+        np.save(path, np.zeros(0, dtype), allow_pickle=False)
+        return
+    whole = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size,))
     at = 0
     for some in arrays():
         whole[at : at + len(some)] = some
         at += len(some)
-    if size:
-        whole.flush()  # type: ignore[attr-defined]
-    else:
-        np.save(path, whole, allow_pickle=False)
+    whole.flush()
 
 
 def _sums(path: Path, size: int, arrays: Callable[[], Iterator[np.ndarray]]) -> None:

@@ -145,7 +145,7 @@ def _prepare(
 def _is_done(folder: Path, shard: int, tick: Tick | None, reading: "_Reading", batch: Batch) -> bool:
     there = (folder / "shards" / shards.name(shard)).is_file()
     if there and tick:
-        tick(reading.done.get(shard), batch.characters)
+        tick(reading.done.get(shard), 0)
     return there
 
 

@@ -1,0 +1,41 @@
+"""Import: checkpoints of other programs become two transformers folders, DIR/discriminator and DIR/generator.
+
+google-electra: TensorFlow checkpoints of google-research/electra (TensorFlow is not needed).
+electra_pytorch: .pth files of richarddwang/electra_pytorch.
+"""
+
+import argparse
+from pathlib import Path
+
+from encodery.cli.parsing import Parser
+
+PROGRAMS = ("google-electra", "electra_pytorch")
+
+
+def arguments(parser: Parser) -> None:
+    """From where, to where."""
+    parser.add_argument("program", choices=PROGRAMS, help="which program wrote it")
+    parser.add_argument("checkpoint", metavar="CKPT", help="model.ckpt, its folder, or a .pth file")
+    parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
+    parser.add_argument("--vocab", metavar="FILE", help="vocab.txt; default for google-electra: the one beside it")
+    parser.add_argument("--heads", type=int, metavar="N", help="heads of the discriminator; default: width / 64")
+    parser.add_argument("--generator-heads", type=int, metavar="N", help="heads of the generator; default: width / 64")
+    parser.examples(
+        "encodery import google-electra electra_small/electra_small electra-small",
+        "encodery import electra_pytorch electra_small_100.0%.pth my-electra --vocab vocab.txt",
+        "encodery train --model electra-small/discriminator --tasks glue/rte",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Convert, verify, say what it is."""
+    from importlib import import_module
+
+    from encodery.importers.electra import Heads
+
+    importer = import_module(f"encodery.importers.{args.program.replace('-', '_')}")
+    heads = Heads(args.heads, args.generator_heads)
+    vocab = Path(args.vocab) if args.vocab else None
+    for line in importer.convert(Path(args.checkpoint), Path(args.folder), heads, vocab):
+        print(line)
+    return 0

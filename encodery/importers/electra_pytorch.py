@@ -1,0 +1,51 @@
+"""Checkpoints of richarddwang/electra_pytorch: one .pth of fastai with both models under their prefixes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from encodery.errors import UserError
+from encodery.importers import electra
+
+NO_WEIGHTS = ("embeddings.position_ids",)  # a buffer that older transformers stored
+
+
+def convert(file: Path, out: Path, heads: electra.Heads, vocab: Path | None) -> list[str]:
+    """The .pth → discriminator/ and generator/; what was made."""
+    return electra.write(out, models(file), heads, vocab)
+
+
+def models(file: Path) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each model, without the prefix."""
+    tensors = _load(file)
+    made = {name: _part(tensors, f"{name}.") for name in ("discriminator", "generator")}
+    other = sorted(key for key in tensors if not key.startswith(tuple(f"{name}." for name in made)))
+    if not made["discriminator"] or other:
+        hint = f" ({', '.join(other[:3])})" if other else ""
+        raise UserError(f"{file}: its keys do not begin with discriminator. and generator.{hint}")
+    return {name: part for name, part in made.items() if part}
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        key.removeprefix(prefix): value.float().contiguous()
+        for key, value in tensors.items()
+        if key.startswith(prefix) and not key.endswith(NO_WEIGHTS)
+    }
+
+
+def _load(file: Path) -> dict[str, Tensor]:
+    """A state dict, or fastai's {model, opt}. Anything but tensors is refused by torch, which names it."""
+    try:
+        found: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{file}: there is no such file") from None
+    except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
+        raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
+    if isinstance(found, dict) and isinstance(found.get("model"), dict):
+        found = found["model"]
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise UserError(f"{file}: is no state dict and no {{model, opt}} of fastai")
+    return dict(found)
