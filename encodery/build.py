@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import heap, predict
+from encodery import heap, predict, pretrain
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter
@@ -25,6 +25,7 @@ from encodery.models.model import Model, read_card
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
+from encodery.probe import Probe
 from encodery.schema import Config, Entry, ModelOptions
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
@@ -54,6 +55,7 @@ class Built:
     cutter: Cutter
     card: dict[str, Any]
     notes: list[str]
+    probes: list[Probe]
 
     @property
     def max_length(self) -> int:
@@ -123,12 +125,15 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     train, choice, rows = training_data(task, entry, config, pieces, length)
     check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
-    notes += go_on(model, task, inputs)
+    if not task.labelled and inputs.model:
+        start = (inputs.init_from or inputs.model).path
+        notes += pretrain.go_on(model, task, start, inputs.generator and inputs.generator.path)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
     prepare(model, config, device)
-    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes)
+    probes = pretrain.make_probes(config, pieces, length)
+    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes)
 
 
 def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
@@ -158,17 +163,6 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
         )
 
 
-def go_on(model: Model, task: Task, inputs: Inputs) -> list[str]:
-    """Pretraining that goes on from a checkpoint takes its heads over too; says what is new."""
-    if task.labelled or inputs.model is None:
-        return []
-    folder = (inputs.init_from or inputs.model).path
-    notes: list[str] = model.question(task.name).go_on(
-        model.encoder, folder, inputs.generator.path if inputs.generator else None
-    )
-    return notes
-
-
 def corpus_data(
     task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
 ) -> tuple[Split, Split | None, np.ndarray | AllRows]:
@@ -178,13 +172,9 @@ def corpus_data(
             f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
         )
     train = named_split(task, "train", pieces, length)
-    if not len(train.table):
-        raise UserError(f"{task.name}: the training set is empty")
     dev = first_dev(task) if config.train.evaluate != "never" else None
     choice = named_split(task, dev, pieces, length) if dev else None
-    whole = entry.fraction == 1 and entry.count is None
-    every = AllRows(len(train.table)) if whole else np.arange(len(train.table))
-    rows = every if whole else training_rows(np.asarray(every), entry.fraction, entry.count, config.seed.data)
+    rows = pretrain.training_blocks(task, entry, train.table, config.seed.data)
     return train, choice if choice and len(choice.table) else None, rows
 
 

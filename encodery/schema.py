@@ -181,6 +181,19 @@ class Entry(Options):
     """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
 
 
+class ProbeOptions(Options):
+    """A linear probe on frozen features while an encoder is pretrained."""
+
+    tasks: list[str] = Field(min_length=1)
+    """Tasks with labels, such as [glue/sst2]: a linear model is fitted on their train split and scored on dev."""
+    every: int | None = Field(default=None, ge=1)
+    """Steps between two probes; kept models and the last step are probed in any case."""
+    train_rows: int = Field(default=2000, ge=8)
+    """Most rows that a probe is fitted on."""
+    max_length: int = Field(default=128, ge=4)
+    """Longest sequence in tokens."""
+
+
 class Config(Options):
     """A run, whole."""
 
@@ -196,6 +209,8 @@ class Config(Options):
     """The loop."""
     seed: Seed = Seed()
     """Randomness."""
+    probe: ProbeOptions | None = None
+    """Looks at the encoder on the way, in pretraining."""
     data: str | None = None
     """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
     device: str = "auto"

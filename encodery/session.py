@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from encodery import build, checkpoint, every, files, optim, predict
+from encodery import build, checkpoint, every, files, optim, predict, probe
 from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.errors import RunFailed, Stopped, UserError
@@ -139,6 +140,8 @@ class Session:
         better = self.state.owes_evaluation and self.settle()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
+        if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
+            self.look()
         keep = better and options.select == "best"
         if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
             self.save()
@@ -148,6 +151,21 @@ class Session:
         self.run.kept.mkdir(exist_ok=True)
         self.write_model(self.run.kept / share)
         self.tell(f"step {self.state.step}  kept as {self.run.path}@{share}%")
+
+    def probe_due(self, step: int) -> bool:
+        """Whether the encoder is probed after this step."""
+        options = self.config.probe
+        return bool(options and options.every and step % options.every == 0)
+
+    def look(self) -> None:
+        """Probe the encoder as it is."""
+        encoder = self.built.model.encoder
+        question = self.built.model.question(self.built.task.name)
+        cutter = self.built.batches.with_budget(self.state.budget).cutter
+        with question.whole(encoder) if hasattr(question, "whole") else nullcontext():
+            found = probe.run(self.built.probes, encoder, cutter)
+        self.run.record(self.state.step, **found)
+        self.tell(f"step {self.state.step}  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
 
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""

@@ -25,8 +25,8 @@ FLOORS = [
     {"objectives"},
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict"},
-    {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export", "prepare", "importers"},
+    {"predict", "probe"},
+    {"build", "pretrain", "look", "on", "classifier", "session", "evaluate", "raw", "export", "prepare", "importers"},
     {"run", "many", "api"},
     {"cli"},
 ]  # fmt: skip

@@ -58,6 +58,7 @@ def same(a: RunDir, b: RunDir) -> None:
     assert metrics_of(a) == metrics_of(b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [{"kind": "electra"}, {"kind": "mlm"}], ids=str)
 def test_P24_resume_is_bit_identical(objective: dict[str, Any], tmp_path: Path) -> None:
     tree = settings(objective, train={"save": "3 steps", "keep_at": []})
@@ -149,7 +150,7 @@ def test_pretraining_goes_on_with_generator_and_head(pretrained: RunDir, tmp_pat
 
 
 def test_going_on_takes_the_rate_that_google_advises() -> None:
-    """A new run has a schedule of its own, so no rate needs to be raised: it is wanted · (1 - t / ΔT) from the start."""
+    """A new run has a schedule of its own, so no rate needs to be raised: it is wanted · (1 - t / ΔT)."""
     wanted, before, more = 2e-4, 1_000_000, 200_000
     theirs = optim.schedule(OptimOptions(warmup=10_000, warmup_style="simultaneous"), before + more)
     ours = optim.schedule(OptimOptions(warmup=0, warmup_style="simultaneous"), more)
@@ -186,13 +187,13 @@ def test_full_blocks_are_read_text_by_text() -> None:
     assert sorted(int(n) for batch in micro for n in batch.layout.lengths) == sorted(lengths.tolist())
     first = {int(batch.tokens(batch.inputs["input_ids"])[0]) for batch in micro}
     assert first == {2}  # every text begins with [CLS]
-    assert sum(map(len, micro)) == len(set(int(i) for batch in micro for i in batch.ids))
+    assert sum(map(len, micro)) == len({int(i) for batch in micro for i in batch.ids})
 
 
 def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use held_out of the task"):
         run(settings({"kind": "mlm"}, train={"holdout": 0.1}), tmp_path / "a")
-    with pytest.raises(UserError, match="train.select: best needs scores"):
+    with pytest.raises(UserError, match=r"train\.select: best needs scores"):
         run(settings({"kind": "mlm"}, task={"held_out": 0.0}, train={"select": "best"}), tmp_path / "b")
     with pytest.raises(UserError, match="electra works on electra and bert"):
         run(settings({"kind": "electra"}, "modernbert"), tmp_path / "c")

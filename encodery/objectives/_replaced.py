@@ -1,6 +1,7 @@
 """ELECTRA's two folders, `discriminator` and `generator`: written, and taken over to go on from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ HEAD = "discriminator_predictions."
 
 def save_detector(question: "Detector", folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
     """Stock ElectraForPreTraining and ElectraForMaskedLM; a BERT encoder has the same weights under the same names."""
-    body = whole_body(question, encoder)
-    state = prefixed("electra.", body) | prefixed(HEAD, question.detect.state_dict())
-    stock(ElectraForPreTraining, encoder.net.config, state).save_pretrained(folder / "discriminator")
+    with whole_words(question, encoder):
+        state = prefixed("electra.", encoder.net.state_dict()) | prefixed(HEAD, question.detect.state_dict())
+        stock(ElectraForPreTraining, encoder.net.config, state).save_pretrained(folder / "discriminator")
     tokenizer.save_pretrained(folder / "discriminator")
     if question.generator is not None:
         net, head = question.generator.encoder.net, question.generator.head
@@ -33,14 +34,17 @@ def save_detector(question: "Detector", folder: Path, encoder: Encoder, tokenize
     return folder / "discriminator"
 
 
-def whole_body(question: "Detector", encoder: Encoder) -> dict[str, Tensor]:
-    """The encoder's weights; disentangled words are added up."""
-    body: dict[str, Tensor] = encoder.net.state_dict()
-    generator = question.generator
+@contextmanager
+def whole_words(question: "Detector", encoder: Encoder) -> Iterator[None]:
+    """Inside, disentangled words are added up; outside they are as they were, to the bit."""
+    words, generator = encoder.net.get_input_embeddings().weight, question.generator
+    own = words.data
     if generator is not None and generator.disentangled:
-        name = "embeddings.word_embeddings.weight"
-        body = body | {name: body[name] + generator.words.detach()}
-    return body
+        words.data = own + generator.words.detach()
+    try:
+        yield
+    finally:
+        words.data = own
 
 
 def prefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

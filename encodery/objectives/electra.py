@@ -4,6 +4,7 @@ loss = Σ -log G(truth) / asked positions + 50 · Σ BCE(D, replaced) / tokens. 
 hard. A sample that happens to be the truth counts as original. 1 = replaced.
 """
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from encodery.models.model import Outputs
 from encodery.objectives._generator import Generator, detector_head
 from encodery.objectives._masking import Masked, Masking, count, mask, vocabulary
 from encodery.objectives._projection import Reading, Sampler, read, wide
-from encodery.objectives._replaced import load_detector, save_detector
+from encodery.objectives._replaced import load_detector, save_detector, whole_words
 from encodery.objectives.base import Objective, Question
 
 TRUNKS = ("electra", "bert")  # whose embeddings are a table of words, positions and types with one norm
@@ -163,6 +164,10 @@ class Detector(Question):
             weighted = nll * self.options.generator_weight
             asked |= {"generator_loss": nll, "weighted_generator_loss": weighted, "generator_right": outputs["right"]}
         return found | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
+
+    def whole(self, encoder: Encoder) -> AbstractContextManager[None]:
+        """Inside, the encoder alone is what will be saved: disentangled words are added up."""
+        return whole_words(self, encoder)
 
     def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
