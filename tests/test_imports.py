@@ -25,7 +25,7 @@ FLOORS = [
     {"objectives"},
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict", "probe"},
+    {"predict", "probe", "corrupted"},
     {"build", "pretrain", "look", "on", "classifier", "session", "evaluate", "raw", "export", "prepare", "importers"},
     {"run", "many", "api"},
     {"cli"},
