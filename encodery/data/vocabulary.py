@@ -108,31 +108,48 @@ def _chunks(corpus: Corpus) -> Iterator[list[str]]:
 
 def _parts(options: Vocabulary, corpus: Corpus) -> tuple[Any, Any]:
     """An empty tokenizer and its trainer."""
+    make = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}[options.kind]
+    special = [*options.special_tokens, *options.more_tokens]
+    common: dict[str, Any] = {
+        "vocab_size": options.vocab_size,
+        "special_tokens": special,
+        "show_progress": False,
+    }
+    return make(options, corpus, common)
+
+
+def _wordpiece(options: Vocabulary, corpus: Corpus, common: dict[str, Any]) -> tuple[Any, Any]:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token=options.special_tokens[1]))
+    tokenizer.normalizer = _normalizer(options)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    letters, inside = _letters(tokenizer, corpus, options.alphabet)
+    common["special_tokens"] += inside
+    limits: dict[str, Any] = {"initial_alphabet": letters, "limit_alphabet": len(letters)}
+    return tokenizer, trainers.WordPieceTrainer(**common, **limits, min_frequency=options.min_frequency)
+
+
+def _bpe(options: Vocabulary, corpus: Corpus, common: dict[str, Any]) -> tuple[Any, Any]:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = _normalizer(options)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return tokenizer, trainers.BpeTrainer(**common, initial_alphabet=letters, min_frequency=options.min_frequency)
+
+
+def _unigram(options: Vocabulary, corpus: Corpus, common: dict[str, Any]) -> tuple[Any, Any]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    unknown = options.special_tokens[1]
-    special = [*options.special_tokens, *options.more_tokens]
-    common = {"vocab_size": options.vocab_size, "special_tokens": special, "show_progress": False}
-    if options.kind == "wordpiece":
-        tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece(prefix="##")
-        tokenizer.normalizer = _normalizer(options)
-        letters, inside = _letters(tokenizer, corpus, options.alphabet)
-        limits = {"initial_alphabet": letters, "limit_alphabet": len(letters), "min_frequency": options.min_frequency}
-        return tokenizer, trainers.WordPieceTrainer(**common | {"special_tokens": [*special, *inside]}, **limits)
-    if options.kind == "bpe":
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        tokenizer.normalizer = _normalizer(options)
-        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-        return tokenizer, trainers.BpeTrainer(**common, initial_alphabet=letters, min_frequency=options.min_frequency)
     tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), _normalizer(options)])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), _normalizer(options)])
-    return tokenizer, trainers.UnigramTrainer(**common, unk_token=unknown)
+    return tokenizer, trainers.UnigramTrainer(**common, unk_token=options.special_tokens[1])
 
 
 def _normalizer(options: Vocabulary) -> Any:

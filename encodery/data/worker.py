@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from encodery.data import segments, shards
 from encodery.data.decontaminate import Benchmark
 from encodery.data.pieces import Template
+from encodery.data.quick import Quick
 from encodery.errors import EncoderyError
 from encodery.tasks.corpus import Corpus
 
@@ -67,14 +69,9 @@ class Worker:
         self.benchmark = Benchmark(job.sentences, self.corpus.decontaminate_words)
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def pieces(self) -> Quick:
         """Of the tokenizers library alone: transformers would cost a second."""
-        from tokenizers import Tokenizer
-
-        made = Tokenizer.from_str(self.job.tokenizer)
-        made.no_padding()
-        made.no_truncation()
-        return made
+        return Quick(self.job.tokenizer)
 
     def make(self, batch: Batch) -> int:
         """Write the shard of a batch; the characters that are done with it."""
@@ -128,9 +125,9 @@ class Worker:
 
     def _encoded(self, held: list[tuple[int, str, list[str]]]) -> Iterator[tuple[int, str, list[Sequence[int]]]]:
         flat = [line for _, _, lines in held for line in lines]
-        found = iter(self.tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+        found = iter(self.pieces.many(flat))
         for number, split, lines in held:
-            yield number, split, [next(found).ids for _ in lines]
+            yield number, split, list(islice(found, len(lines)))
 
 
 def _template(plain: dict[str, Any]) -> Template:

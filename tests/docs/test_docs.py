@@ -10,6 +10,7 @@ import pytest
 from encodery import config, recipes
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
+from encodery.data.vocabulary import Vocabulary
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
@@ -48,7 +49,9 @@ def test_commands_parse(page: Path, line: str) -> None:
         return
     known, rest = split(parser, words[1:]) if verb.overrides else (words[1:], [])
     args = parser.parse_args(known)
-    if verb.overrides:
+    if verb.name == "tokenizer":
+        config.load_beside_task(Vocabulary, "corpus", getattr(args, "config", None), rest)
+    elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
 
