@@ -127,7 +127,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     if not task.labelled and inputs.model:
         start = (inputs.init_from or inputs.model).path
-        notes += pretrain.go_on(model, task, start, inputs.generator and inputs.generator.path)
+        notes += pretrain.go_on(model, task, start, inputs.generator.path if inputs.generator else None)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)

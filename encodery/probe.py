@@ -86,9 +86,9 @@ def regression(x: Tensor, labels: Tensor, form: str, outputs: int) -> Tensor:
     penalty = torch.full((x.shape[1], 1), DECAY, dtype=x.dtype)
     penalty[-1] = 0
     if form == "regression":
-        return torch.linalg.solve(
-            x.t() @ x / len(x) + torch.diag(penalty[:, 0] + 1e-9), x.t() @ labels.to(x)[:, None] / len(x)
-        )
+        matrix = x.t() @ x / len(x) + torch.diag(penalty[:, 0] + 1e-9)
+        found: Tensor = torch.linalg.solve(matrix, x.t() @ labels.to(x)[:, None] / len(x))
+        return found
     weights = torch.zeros(x.shape[1], outputs, dtype=x.dtype, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
