@@ -56,6 +56,7 @@ class Built:
     card: dict[str, Any]
     notes: list[str]
     probes: list[Probe]
+    keep_at: Sequence[float]
 
     @property
     def max_length(self) -> int:
@@ -114,6 +115,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     if len(resolved.tasks) != 1:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
     task, entry = resolved.tasks[0]
+    shares = pretrain.kept_shares(config, task)
     device = pick_device(config.device)
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
@@ -133,7 +135,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     card = card_of(task, entry, objective, config, length, pieces)
     prepare(model, config, device)
     probes = pretrain.make_probes(config, pieces, length)
-    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes)
+    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes, shares)
 
 
 def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:

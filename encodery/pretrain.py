@@ -1,5 +1,6 @@
 """What a run on plain text needs besides what every run has: its blocks, heads to go on from, probes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,17 @@ from encodery.models.model import Model
 from encodery.probe import Probe
 from encodery.schema import Config, Entry
 from encodery.tasks.base import Task
+
+KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
+
+
+def kept_shares(config: Config, task: Task) -> Sequence[float]:
+    """At which percent of the steps models are kept: as asked; if nobody asked, ELECTRA's for plain text, none else."""
+    asked = config.train.keep_at
+    shares = asked if asked is not None else () if task.labelled else KEPT
+    if shares and config.model.tune == "lora":
+        raise UserError("train.keep_at: adapters are merged at the end only; with model.tune: lora set it to []")
+    return shares
 
 
 def training_blocks(task: Task, entry: Entry, table: TokenTable, seed: int) -> np.ndarray | AllRows:

@@ -20,12 +20,6 @@ from encodery.tasks import pretraining
 from encodery.tasks.base import Answer
 
 LOWER_IS_BETTER = {"nll", "ece", "brier", "rmse", *pretraining.LOWER_IS_BETTER}
-KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
-
-
-def kept_shares(asked: Sequence[float] | None, labelled: bool) -> Sequence[float]:
-    """As asked; if nobody asked, ELECTRA's for pretraining and none else."""
-    return asked if asked is not None else () if labelled else KEPT
 
 
 def keep_steps(shares: Sequence[float], total: int) -> dict[int, str]:
@@ -56,7 +50,7 @@ class Session:
         per_epoch = built.batches.steps_per_epoch
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
-        self.keep_at = keep_steps(kept_shares(options.keep_at, built.task.labelled), total)
+        self.keep_at = keep_steps(built.keep_at, total)
 
     # Resume
 

@@ -190,7 +190,17 @@ def test_full_blocks_are_read_text_by_text() -> None:
     assert sum(map(len, micro)) == len({int(i) for batch in micro for i in batch.ids})
 
 
+@pytest.mark.parametrize("method", ["freelb", "rdrop", "sam"])
+def test_methods_work_on_pretraining(method: str, tmp_path: Path) -> None:
+    tree = settings(
+        {"kind": "electra"}, method={"kind": method}, train={"max_steps": 2, "evaluate": "end", "keep_at": []}
+    )
+    assert np.isfinite(run(tree, tmp_path / "run").read_scores()["scores"]["toy/corpus:dev"]["loss"])
+
+
 def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"with model\.tune: lora set it to \[\]"):
+        run(settings({"kind": "mlm"}, model={"tune": "lora"}), tmp_path / "d")
     with pytest.raises(UserError, match="use held_out of the task"):
         run(settings({"kind": "mlm"}, train={"holdout": 0.1}), tmp_path / "a")
     with pytest.raises(UserError, match=r"train\.select: best needs scores"):
