@@ -140,6 +140,16 @@ class Classifier(Question):
             return ((x.sigmoid() - y.sigmoid()) * (x - y)).sum(1)
         return ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
 
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b); half the squared difference for regression."""
+        x, y = wide(a["logits"]), wide(b["logits"])
+        if self.options.form == "multilabel":
+            yes = x.sigmoid() * (F.logsigmoid(x) - F.logsigmoid(y))
+            return (yes + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))).sum(1)
+        if self.options.form == "single":
+            return (x.softmax(1) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+        return super().divergence(a, b, batch)
+
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits."""
         return {"logits": wide(outputs["logits"])}
