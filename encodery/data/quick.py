@@ -4,11 +4,13 @@ Only for tokenizers of which that is certain (BERT's normaliser, pre-tokenizer a
 """
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 KNOWN = ("BertNormalizer", "BertPreTokenizer", "WordPiece")
+WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")  # of printable ASCII: every mark stands alone
 MOST = 200_000  # stretches that are remembered; then memory is given back and it begins anew
 
 
@@ -28,7 +30,9 @@ class Quick:
         # normalised text could hide anywhere.
         self.by_stretch = kinds == KNOWN and not any(one["normalized"] for one in added)
         self.whole = [one["content"] for one in added]
+        self.lowers = self.by_stretch and plain["normalizer"]["lowercase"]
         self.known: dict[str, list[int]] = {}
+        self.words: dict[str, list[int]] = {}  # parts of stretches in plain ASCII, of which there are far fewer
 
     def many(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, without special tokens around it."""
@@ -43,11 +47,24 @@ class Quick:
     def _stretches(self, lines: Sequence[str]) -> list[list[int]]:
         cut = [line.split(" ") for line in lines]
         if len(self.known) > MOST:
-            self.known = {}
+            self.known, self.words = {}, {}
         known = self.known
-        new = list({one: None for some in cut for one in some if one not in known})
-        known.update(zip(new, self._plain(new), strict=True))
+        self._learn(list({one: None for some in cut for one in some if one not in known}))
         return [list(chain.from_iterable(map(known.__getitem__, some))) for some in cut]
+
+    def _learn(self, new: list[str]) -> None:
+        """Ids of stretches: those in plain ASCII from their words and marks, the others from the tokenizer."""
+        parts = {one: WORD.findall(one.lower() if self.lowers else one) for one in new if _is_simple(one)}
+        words = list({word: None for some in parts.values() for word in some if word not in self.words})
+        self.words.update(zip(words, self._plain(words), strict=True))
+        odd = [one for one in new if one not in parts]
+        self.known.update(zip(odd, self._plain(odd), strict=True))
+        for one, some in parts.items():
+            self.known[one] = list(chain.from_iterable(map(self.words.__getitem__, some)))
 
     def _plain(self, lines: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in self.tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]
+
+
+def _is_simple(stretch: str) -> bool:
+    return stretch.isascii() and stretch.isprintable()

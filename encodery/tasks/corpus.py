@@ -71,7 +71,7 @@ class Corpus(Task):
     streaming: bool = False
     """Read the hub's set without keeping it on this disk."""
     prepared: str | None = None
-    """Folder that `encodery prepare -o` made: nothing else is then needed."""
+    """Folder that `encodery prepare CONFIG -o DIR` made: nothing else is then needed."""
     documents: int | None = Field(default=None, ge=1)
     """Only the first so many documents; toy: how many to write (2000)."""
     min_line: int | None = Field(default=None, ge=0)

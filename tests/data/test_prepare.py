@@ -298,3 +298,14 @@ def test_benchmark_sentences_are_found(tmp_path, pieces):
     assert report["made"]["train"]["documents"] == 2
     with pytest.raises(UserError, match="there is no task toy/nothing"):
         prepare(tmp_path / "x", Corpus(files=str(path), decontaminate=["toy/nothing"]), pieces, 32)
+
+
+def test_R8_a_second_command_on_the_folder_is_refused(tmp_path, text, pieces):
+    """Another holder is another open file, so a second lock of this process stands for it."""
+    from encodery.lock import RunLock
+
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with RunLock(folder), pytest.raises(UserError, match="is in use by process"):
+        prepare(folder, corpus(text), pieces, 32, workers=1)
+    prepare(folder, corpus(text), pieces, 32, workers=1)

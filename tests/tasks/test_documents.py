@@ -145,3 +145,52 @@ def test_equal_documents_are_never_on_both_sides(tmp_path):
 def test_the_hub_that_cannot_be_reached_is_one_sentence():
     with pytest.raises(UserError, match="put its files on this disk"):
         Corpus(part="wikipedia").origin("train")
+
+
+class FakeSet(list):
+    """What `datasets.load_dataset` gives, as far as it is used."""
+
+    class info:
+        splits = None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sets_of_the_hub_are_read_at_a_commit(monkeypatch, streaming):
+    import datasets
+    import huggingface_hub
+
+    asked = []
+
+    def load_dataset(*names, **options):
+        asked.append((names, options))
+        return FakeSet([{"text": "one\ntwo"}, {"text": None}, {"text": "three"}])
+
+    class Api:
+        def dataset_info(self, repository, revision=None, timeout=None):
+            return type("Info", (), {"sha": f"commit-of-{revision}"})()
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    options = {"hub": "owner/name", "hub_config": "en", "revision": "v1", "streaming": streaming}
+    corpus = Corpus.model_validate({**options, "skip_bad_rows": True})
+    assert [item.text for item in corpus.good()] == ["one\ntwo", "three"]
+    expected = {"split": "train", "revision": "commit-of-v1", "streaming": streaming}
+    assert asked == [(("owner/name", "en"), expected)]
+    assert corpus.origin("train").revision == "commit-of-v1"
+    with pytest.raises(UserError, match=r"hub:owner/name/en:train, row 2"):
+        list(Corpus.model_validate(options).good())
+    with pytest.raises(UserError, match='no column "body"; it has text'):
+        list(Corpus.model_validate({**options, "text": "body"}).good())
+
+
+def test_a_download_that_breaks_is_one_sentence(monkeypatch):
+    import datasets
+
+    from encodery.tasks.documents import from_hub
+
+    def broken(*names, **options):
+        raise ConnectionError("gone\nwith details")
+
+    monkeypatch.setattr(datasets, "load_dataset", broken)
+    with pytest.raises(UserError, match=r"the hub could not give it \(ConnectionError: gone\)"):
+        list(from_hub("a/b", None, "train", "c", "text", stream=True))
