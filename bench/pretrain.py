@@ -7,11 +7,11 @@ side. Before any timing both sides must give equal losses on equal masks and sam
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import common
@@ -167,13 +167,20 @@ def peak(args: argparse.Namespace, side: str) -> float:
 
 
 def child(args: argparse.Namespace) -> None:
-    """Two steps of one side; prints the growth of the largest resident size."""
+    """Two steps of one side; prints how far its resident size rose above what stood before them."""
     ours = Ours(args)
     side: Any = Peer(ours) if args.child == "peer" else ours
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far (Linux)
+    before = resident("VmRSS")
     for number in range(2):
         side.step(number)
-    print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
+    print(json.dumps((resident("VmHWM") - before) / 1024))
+
+
+def resident(name: str) -> int:
+    """Kilobytes of this process: now (VmRSS) or at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
 
 
 def rounds(args: argparse.Namespace, sides: dict[str, Callable[[int], None]]) -> dict[str, list[float]]:

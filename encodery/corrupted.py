@@ -90,7 +90,7 @@ def _words(tokenizer: Any, ids: torch.Tensor) -> list[str]:
 
 def describe(model: Model, batches: Batches, tokenizer: Any, count: int) -> Iterator[str]:
     """For `encodery inspect`; in colour at a terminal."""
-    yield "corrupted rows of the first step (asked positions yellow, replaced ones red; new weights, or those of the run)"
+    yield "corrupted rows of the first step (asked positions yellow, replaced ones red)"
     for number, row in enumerate(rows(model, batches, tokenizer, count), start=1):
         yield f"  row {number}"
         yield from row.lines(sys.stdout.isatty())
