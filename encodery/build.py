@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import heap, predict
+from encodery import heap, predict, pretrain
 from encodery.config import Resolved, find
 from encodery.data import draws
-from encodery.data.batches import Batches, Cutter
+from encodery.data.batches import AllRows, Batches, Cutter
+from encodery.data.blocks import corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.subset import training_rows
 from encodery.data.tokens import TokenTable, token_table
@@ -24,6 +25,7 @@ from encodery.models.model import Model, read_card
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
+from encodery.probe import Probe
 from encodery.schema import Config, Entry, ModelOptions
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import double_unordered
@@ -53,6 +55,8 @@ class Built:
     cutter: Cutter
     card: dict[str, Any]
     notes: list[str]
+    probes: list[Probe]
+    keep_at: Sequence[float]
 
     @property
     def max_length(self) -> int:
@@ -62,8 +66,7 @@ class Built:
 
     def split(self, name: str) -> Split:
         """Any split of the task, tokenised."""
-        rows = self.task.examples(name)
-        return Split(name, rows, token_table(self.task, name, self.pieces, self.max_length, rows))
+        return named_split(self.task, name, self.pieces, self.max_length)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Inputs:
     init_from: hub.Folder | None
     tokenizer: hub.Folder | None
     digests: dict[str, str]
+    generator: hub.Folder | None = None
 
 
 def find_inputs(resolved: Resolved) -> Inputs:
@@ -85,11 +89,14 @@ def find_inputs(resolved: Resolved) -> Inputs:
     model = hub.resolve(options.name, options.revision, near) if options.name else None
     start = hub.resolve(options.init_from, None, near) if options.init_from else None
     tokenizer = hub.resolve_tokenizer(pieces, near) if pieces and pieces != "toy" else None
-    found = {"model.name": model, "model.init_from": start, "model.tokenizer": tokenizer}
+    generator = hub.resolve(options.generator, None, near) if options.generator else None
+    found = {
+        "model.name": model, "model.init_from": start, "model.tokenizer": tokenizer, "model.generator": generator,
+    }  # fmt: skip
     digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = content_of(task)
-    return Inputs(model, start, tokenizer, digests)
+    return Inputs(model, start, tokenizer, digests, generator)
 
 
 def content_of(task: Task) -> str:
@@ -108,6 +115,7 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     if len(resolved.tasks) != 1:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
     task, entry = resolved.tasks[0]
+    shares = pretrain.kept_shares(config, task)
     device = pick_device(config.device)
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
     pieces = TokenizerPieces(tokenizer)
@@ -119,11 +127,15 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     train, choice, rows = training_data(task, entry, config, pieces, length)
     check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
+    if not task.labelled and inputs.model:
+        start = (inputs.init_from or inputs.model).path
+        notes += pretrain.go_on(model, task, start, inputs.generator.path if inputs.generator else None)
     cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
     prepare(model, config, device)
-    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes)
+    probes = pretrain.make_probes(config, pieces, length)
+    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes, shares)
 
 
 def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
@@ -153,10 +165,27 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
         )
 
 
+def corpus_data(
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
+    """The blocks of a corpus; what needs labels or single examples is refused."""
+    if config.train.holdout or entry.double_unordered:
+        raise UserError(
+            f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
+        )
+    train = named_split(task, "train", pieces, length)
+    dev = first_dev(task) if config.train.evaluate != "never" else None
+    choice = named_split(task, dev, pieces, length) if dev else None
+    rows = pretrain.training_blocks(task, entry, train.table, config.seed.data)
+    return train, choice if choice and len(choice.table) else None, rows
+
+
 def training_data(
     task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
-) -> tuple[Split, Split | None, np.ndarray]:
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
     """The training table, what the checkpoint is chosen on, and the table rows to train on."""
+    if not task.labelled:
+        return corpus_data(task, entry, config, pieces, length)
     examples, choice = task.examples("train"), None
     if not examples:
         raise UserError(f"{task.name}: the training set is empty")
@@ -164,7 +193,7 @@ def training_data(
         examples, chosen = set_aside(examples, config.train.holdout, config.seed.data)
         choice = Split("holdout", chosen, token_table(task, "holdout", pieces, length, chosen))
     elif config.train.evaluate != "never" and (dev := first_dev(task)):
-        choice = dev_split(task, dev, pieces, length)
+        choice = named_split(task, dev, pieces, length)
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
         examples = double_unordered(examples)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
@@ -180,7 +209,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
             raise UserError(
                 f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
             )
-    if choice and options.select_metric:
+    if choice and options.select_metric and task.labelled:
         known = predict.majority(task, train.examples, choice.examples)
         if options.select_metric not in known:
             raise UserError(
@@ -190,7 +219,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
         if split not in task.splits() or not task.has(split):
             there = ", ".join(s for s in task.splits() if task.has(s))
             raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
-        if any(example.label is None for example in task.examples(split)):
+        if task.labelled and any(example.label is None for example in task.examples(split)):
             raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
 
 
@@ -199,14 +228,17 @@ def first_dev(task: Task) -> str | None:
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
 
 
-def dev_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
-    """A split with its tokens."""
+def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
+    """A split with its tokens; of plain text only the tokens."""
+    if not task.labelled:
+        table: Any = corpus_table(task, name, pieces, length)
+        return Split(name, (), table)
     rows = task.examples(name)
     return Split(name, rows, token_table(task, name, pieces, length, rows))
 
 
 def make_model(
-    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: np.ndarray
+    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: Any
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
     config = resolved.config
@@ -277,7 +309,7 @@ def card_of(
         "objective": dict(objective),
         "head": objective.get("head"),
         "max_length": length,
-        "texts": len(task.examples("train")[0].texts),
+        "texts": len(task.examples("train")[0].texts) if task.labelled else 1,
         "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
     }
     return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}

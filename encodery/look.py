@@ -2,16 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from transformers import AutoConfig
 
-from encodery.build import Split, find_inputs, training_data
+from encodery import corrupted
+from encodery.build import Split, build, find_inputs, training_data
 from encodery.config import Resolved
 from encodery.data import draws
-from encodery.data.batches import Batches, Cutter, InputForm, describe
+from encodery.data.batches import AllRows, Batches, Cutter, InputForm, describe
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import token_table
 from encodery.errors import UserError
@@ -64,6 +65,9 @@ def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:
     seen = view(resolved)
     if split not in seen.task.splits():
         raise UserError(f'{seen.task.name} has no split "{split}"; it has {", ".join(seen.task.splits())}')
+    if not seen.task.labelled:
+        yield from corpus_lines(resolved, seen, split, rows)
+        return
     here = {name: seen.task.examples(name) for name in seen.task.splits() if name == split or seen.task.has(name)}
     yield from data_lines(seen.task, here)
     yield from label_lines(seen.task, here)
@@ -73,6 +77,20 @@ def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:
     yield from row_lines(seen, table, rows)
     if seen.task.has("train"):
         yield from batch_lines(seen)
+
+
+def corpus_lines(resolved: Resolved, seen: View, split: str, rows: int) -> Iterator[str]:
+    """Plain text: its blocks, and a few of them as the objective corrupts them."""
+    built = build(resolved, find_inputs(resolved))
+    yield from data_lines(seen.task, {name: () for name in seen.task.splits() if seen.task.has(name)})
+    blocks = built.split(split)
+    lengths = np.asarray(blocks.table.lengths)
+    tokens = int(lengths.sum())
+    shape = f"{len(lengths):,} of {lengths.mean():.1f} tokens (longest {lengths.max()})"
+    yield f"blocks of {split}: {shape}, {tokens:,} tokens in all"
+    stream = replace(built.batches, table=blocks.table, rows=AllRows(len(lengths)))
+    yield from corrupted.describe(built.model, stream, seen.tokenizer, rows)
+    yield from batch_lines(seen)
 
 
 def _split(seen: View, name: str, examples: Sequence[Example]) -> Split:
@@ -85,7 +103,7 @@ def data_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:
     for name, examples in here.items():
         origin = task.origin(name)
         more = "".join(f"  WARNING {text}" for text in (origin.part, origin.note) if text)
-        yield f"  {name}: {len(examples):,} rows from {origin.source}{more}"
+        yield f"  {name}: {len(examples) or origin.rows:,} rows from {origin.source}{more}"
 
 
 def label_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:

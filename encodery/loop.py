@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from encodery import flops
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
 from encodery.methods.base import Running, Totals, Updating, losses_of, notes_of
@@ -50,6 +51,8 @@ class TrainState:
     waited: int = 0  # evaluations since then
     owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
+    elapsed: float = 0.0  # seconds spent in steps
+    flops: float = 0.0  # of all steps, where the question's cost is known
 
     def remember(self, loss: float, keep: int = 100) -> None:
         """Keep the latest losses."""
@@ -110,9 +113,17 @@ def train(
         if not skipped:
             state.remember(loss)
         seconds = time.perf_counter() - begin
+        state.elapsed += seconds
+        state.flops += sum(cost_of(model, batch) for batch in micro)
         yield StepReport(
             state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
         )
+
+
+def cost_of(model: Model, batch: Batch) -> float:
+    """FLOPs of a micro-batch in a plain step; 0 where they are not known."""
+    question = model.question(batch.task)
+    return flops.step(question, model.encoder.net.config, batch.layout.lengths.cpu().numpy())
 
 
 @dataclass(frozen=True)

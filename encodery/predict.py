@@ -38,8 +38,30 @@ def outputs_by_example(
 def answer(
     model: Model, task: Task, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
 ) -> dict[str, Answer]:
-    """Answers of a model by example id."""
+    """Answers of a model by example id; of a task without labels sums over everything."""
+    if not task.labelled:
+        return task.decode([sums(model, task.name, table, cutter, tick)])
     return task.decode(outputs_by_example(model, task.name, table, cutter, tick))
+
+
+@torch.no_grad()
+def sums(
+    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """What the question's answers add up to over a table: memory does not grow with it."""
+    was_training = model.training
+    model.eval()
+    total: dict[str, torch.Tensor] = {}
+    try:
+        for batch in in_order(table, cutter, task):
+            for name, values in model.question(task).answers(model.outputs(batch), batch).items():
+                part = values.sum(0).cpu()
+                total[name] = total[name] + part if name in total else part
+            if tick:
+                tick(len(batch))
+    finally:
+        model.train(was_training)
+    return {name: value.tolist() for name, value in total.items()}
 
 
 def majority(task: Task, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, float]:

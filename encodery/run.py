@@ -155,6 +155,8 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
 
 def keep_bad_rows(run: RunDir, task: Task) -> None:
     """The rows that skip_bad_rows left out go into a file, each with its place and what is wrong with it."""
+    if not getattr(task, "skip_bad_rows", False):
+        return
     bad = [row for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
     if bad:
         lines = [files.plain_json(asdict(row)) for row in dict.fromkeys(bad)]

@@ -4,11 +4,13 @@ Sections whose keys depend on a `kind` (method, each task, an objective) are che
 here they are plain mappings. `config.py` reads and checks; this page only says what there is.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from encodery.options import Options
+
+Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class NewModel(Options):
@@ -20,6 +22,8 @@ class NewModel(Options):
     """Architecture."""
     size: Literal["tiny", "mini", "small", "base", "large"] = "tiny"
     """tiny 2 layers of width 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
+    init: Literal["hf", "google"] = "hf"
+    """First weights: as transformers makes them, or as Google's ELECTRA (truncated normal, projections Glorot)."""
     config: dict[str, Any] = {}
     """Further fields of the transformers config class, such as {num_hidden_layers: 3}."""
 
@@ -60,6 +64,8 @@ class ModelOptions(Options):
     """full, head (encoder frozen), top:N (the N upper layers and the head), lora."""
     lora: Lora = Lora()
     """Options of tune: lora."""
+    generator: str | None = None
+    """ELECTRA pretraining that goes on: folder or hub name of the generator; a run of ours brings its own."""
     init_from: str | None = None
     """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
 
@@ -141,6 +147,8 @@ class TrainOptions(Options):
     """Part of train that is held out and used for the choice instead of dev."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many evaluations without improvement."""
+    keep_at: list[Percent] | None = None
+    """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run is done (default: only model/ stays)."""
 
@@ -173,6 +181,19 @@ class Entry(Options):
     """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
 
 
+class ProbeOptions(Options):
+    """A linear probe on frozen features while an encoder is pretrained."""
+
+    tasks: list[str] = Field(min_length=1)
+    """Tasks with labels, such as [glue/sst2]: a linear model is fitted on their train split and scored on dev."""
+    every: int | None = Field(default=None, ge=1)
+    """Steps between two probes; kept models and the last step are probed in any case."""
+    train_rows: int = Field(default=2000, ge=8)
+    """Most rows that a probe is fitted on."""
+    max_length: int = Field(default=128, ge=4)
+    """Longest sequence in tokens."""
+
+
 class Config(Options):
     """A run, whole."""
 
@@ -188,6 +209,8 @@ class Config(Options):
     """The loop."""
     seed: Seed = Seed()
     """Randomness."""
+    probe: ProbeOptions | None = None
+    """Looks at the encoder on the way, in pretraining."""
     data: str | None = None
     """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
     device: str = "auto"

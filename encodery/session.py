@@ -1,20 +1,36 @@
 """One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-from encodery import build, checkpoint, every, files, optim, predict
+from encodery import build, checkpoint, every, files, optim, predict, probe
 from encodery.build import Built, Split
 from encodery.config import Resolved
-from encodery.errors import RunFailed, Stopped
+from encodery.errors import RunFailed, Stopped, UserError
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Running
 from encodery.models import lora
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
+from encodery.tasks import pretraining
 from encodery.tasks.base import Answer
+
+LOWER_IS_BETTER = {"nll", "ece", "brier", "rmse", *pretraining.LOWER_IS_BETTER}
+
+
+def keep_steps(shares: Sequence[float], total: int) -> dict[int, str]:
+    """After which step the model of which share is kept; of shares that fall on one step the largest."""
+    return {math.ceil(total * share / 100): f"{share:g}" for share in sorted(shares) if share < 100}
+
+
+def require_metric(metric: str, scores: Mapping[str, float], task: str) -> None:
+    """What nobody could know before the first scores."""
+    if metric not in scores:
+        raise UserError(f"train.select_metric: {task} has no {metric}; it has {', '.join(scores)}")
 
 
 class Session:
@@ -34,6 +50,7 @@ class Session:
         per_epoch = built.batches.steps_per_epoch
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
+        self.keep_at = keep_steps(built.keep_at, total)
 
     # Resume
 
@@ -116,9 +133,34 @@ class Session:
         wanted = self.built.choice is not None and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
         better = self.state.owes_evaluation and self.settle()
+        if step in self.keep_at:
+            self.keep(self.keep_at[step])
+        if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
+            self.look()
         keep = better and options.select == "best"
         if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
             self.save()
+
+    def keep(self, share: str) -> None:
+        """The model of this step, for later: RUN@25%."""
+        self.run.kept.mkdir(exist_ok=True)
+        self.write_model(self.run.kept / share)
+        self.tell(f"step {self.state.step}  kept as {self.run.path}@{share}%")
+
+    def probe_due(self, step: int) -> bool:
+        """Whether the encoder is probed after this step."""
+        options = self.config.probe
+        return bool(options and options.every and step % options.every == 0)
+
+    def look(self) -> None:
+        """Probe the encoder as it is."""
+        encoder = self.built.model.encoder
+        question = self.built.model.question(self.built.task.name)
+        cutter = self.built.batches.with_budget(self.state.budget).cutter
+        with question.whole(encoder) if hasattr(question, "whole") else nullcontext():
+            found = probe.run(self.built.probes, encoder, cutter)
+        self.run.record(self.state.step, **found)
+        self.tell(f"step {self.state.step}  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
 
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
@@ -134,10 +176,11 @@ class Session:
         """One line of metrics.jsonl."""
         more = {f"loss.{name}": value for name, value in report.terms.items()} if len(report.terms) > 1 else {}
         notes = {f"method.{name}": value for name, value in report.notes.items()}
-        scaler = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
+        scaler: dict[str, Any] = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
+        spent = {"elapsed": round(self.state.elapsed, 3), "flops": self.state.flops} if self.state.flops else {}
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
-            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler,
+            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,
         )  # fmt: skip
 
     def evaluate(self, split: Split) -> bool:
@@ -148,7 +191,8 @@ class Session:
         metric = self.config.train.select_metric or task.main_metric
         self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
         self.tell(f"step {state.step}  {split.name}  {spell_scores(scores, metric)}")
-        sign = -1 if metric in ("nll", "ece", "brier", "rmse") else 1
+        require_metric(metric, scores, task.name)
+        sign = -1 if metric in LOWER_IS_BETTER else 1
         better = state.best is None or sign * scores[metric] > sign * state.best["score"]
         if better:
             state.best, state.waited = {"step": state.step, "score": scores[metric], "metric": metric}, 0
@@ -173,22 +217,27 @@ class Session:
         lora.merge(self.built.model.encoder)
         self.save_model()
         scores, alarms, baseline = {}, self.loss_alarm(), {}
-        train_rows = self.built.task.examples("train")
         for name in self.evaluation_splits():
             split = self.built.split(name)
             answers = self.answers(split)
-            self.run.write_predictions(self.built.task.name, name, ({"id": k, **v} for k, v in answers.items()))
             key = f"{self.built.task.name}:{name}"
             scores[key] = self.built.task.score(answers, split.examples)
-            baseline[key] = predict.majority(self.built.task, train_rows, split.examples)
-            sentence = predict.collapsed(self.built.task, answers)
-            alarms += [f"{key}: {sentence}"] if sentence else []
+            if self.built.task.labelled:
+                baseline[key], more = self.compare(split, answers)
+                alarms += [f"{key}: {sentence}" for sentence in more]
         for sentence in alarms:
             self.tell(f"ALARM: collapsed? {sentence}")
         main = dict.fromkeys(scores, self.built.task.main_metric)
         result = {"scores": scores, "main": main, "majority": baseline, "chosen": chosen, "alarms": alarms}
         self.run.write_scores(result)
         return result
+
+    def compare(self, split: Split, answers: dict[str, Answer]) -> tuple[dict[str, float], list[str]]:
+        """Write the answers down; scores of the answer that needs no model, and whether ours is such a one."""
+        task = self.built.task
+        self.run.write_predictions(task.name, split.name, ({"id": k, **v} for k, v in answers.items()))
+        sentence = predict.collapsed(task, answers)
+        return predict.majority(task, task.examples("train"), split.examples), [sentence] if sentence else []
 
     def choose(self) -> dict[str, Any]:
         """Last or best weights; what was chosen, and on what, stands in every table."""
@@ -202,9 +251,13 @@ class Session:
         return where | {"step": state.best["step"], "chosen_on": self.built.choice.name, "best": state.best}
 
     def save_model(self) -> None:
+        """The model of the run."""
+        self.write_model(self.run.model)
+
+    def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
         try:
-            with files.atomic_folder(self.run.model) as beside:
+            with files.atomic_folder(folder) as beside:
                 self.built.model.save(beside, self.built.tokenizer, self.built.card)
         except OSError as error:
             raise RunFailed(files.trouble("the model could not be saved", self.run.path, error)) from error

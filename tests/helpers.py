@@ -217,4 +217,5 @@ def weights_of(folder: RunDir) -> dict[str, torch.Tensor]:
 
 def metrics_of(folder: RunDir) -> list[dict[str, Any]]:
     """metrics.jsonl without the fields that hold times."""
-    return [{k: v for k, v in line.items() if k not in ("time", "seconds")} for line in folder.metrics()]
+    timed = ("time", "seconds", "elapsed")
+    return [{k: v for k, v in line.items() if k not in timed} for line in folder.metrics()]

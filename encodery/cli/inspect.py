@@ -4,6 +4,7 @@ Nothing is trained and no weights are loaded.
 """
 
 import argparse
+from pathlib import Path
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.rows < 0:
         raise UserError(f"--rows {args.rows}: 0 or more")
     resolved = load(args.config, rest, allow_code=args.allow_code)
+    if not resolved.tasks[0][0].labelled and args.config and Path(args.config, "model").is_dir():  # as it was trained
+        resolved = load(args.config, [*rest, f"model.name={args.config}"], allow_code=args.allow_code)
     for note in resolved.notes:
         print(f"note: {note}")
     for line in describe_run(resolved, SPLITS.get(args.split, args.split), args.rows):

@@ -131,13 +131,26 @@ class Cutter:
         return torch.from_numpy(np.array(array)).to(self.device)
 
 
+class AllRows:
+    """The rows of a whole table, without a list of them: row i is i."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, places: np.ndarray) -> np.ndarray:
+        return places
+
+
 @dataclass(frozen=True)
 class Batches:
     """The training stream of one task: `at(step)` needs no history."""
 
     task: str
     table: TokenTable
-    rows: np.ndarray  # the table rows in use (a subset, a part without the hold-out)
+    rows: np.ndarray | AllRows  # the table rows in use (a subset, a part without the hold-out)
     batch_size: int
     seed: int  # of the data: order
     noise: int  # of the weights: dropout
@@ -161,22 +174,32 @@ class Batches:
 
     def example_ids(self, micro: Sequence[Batch]) -> list[str]:
         """Ids of the examples in these micro-batches, for messages."""
-        return [self.table.example_ids[int(self.table.example[row])] for batch in micro for row in batch.ids]
+        table, _ = texts_of(self.table, np.zeros(1, np.int64))
+        return [table.example_ids[int(table.example[row])] for batch in micro for row in batch.ids]
 
     def alone(self, row: int) -> Batch:
-        """One row of the table as a micro-batch of its own, to look at it closely."""
-        return self.cutter.batch(self.table, np.array([row]), self.task, 0)
+        """One sequence of the table as a micro-batch of its own, to look at it closely."""
+        table, _ = texts_of(self.table, np.zeros(1, np.int64))
+        return self.cutter.batch(table, np.array([row]), self.task, 0)
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
-        micro = self.cutter.cut(self.table, self.rows_at(step), self.task, draws.key(self.noise, "dropout", step))
+        table, rows = texts_of(self.table, self.rows_at(step))
+        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step))
         noise = draws.key(self.noise, "noise", step)
         return [replace(batch, step=step, noise=noise) for batch in micro]
 
 
+def texts_of(table: TokenTable, rows: np.ndarray) -> tuple[TokenTable, np.ndarray]:
+    """The sequences that the encoder reads: of blocks with several texts (full blocks) each text by itself."""
+    texts = getattr(table, "texts", None)
+    return (texts, texts.of(rows)) if texts is not None else (table, rows)
+
+
 def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64) -> Sequence[Batch]:
     """All rows of a table for evaluation: sorted by length, so that little is padded; answers are keyed by id."""
-    order = np.argsort(-np.asarray(table.lengths), kind="stable")
+    table, rows = texts_of(table, np.arange(len(table)))
+    order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
     chunks = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     return [batch for rows in chunks for batch in cutter.cut(table, rows, task, 0)]
 

@@ -149,12 +149,67 @@ class BlockTable:
     def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
         return self._array("piece_bounds"), self._array("piece_starts")
 
+    @cached_property
+    def texts(self) -> "Texts | None":
+        """The texts of full blocks, as a table of their own; None where a block is one sequence."""
+        return Texts(self) if self.has_pieces else None
+
     def __len__(self) -> int:
         return len(self.lengths)
 
     def _array(self, name: str) -> np.ndarray:
         array: np.ndarray = np.load(self.folder / self.split / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return array
+
+
+class Texts:
+    """The texts inside full blocks: what the encoder reads is a text, what a batch counts is a block."""
+
+    targets: dict[str, np.ndarray] = {}
+
+    def __init__(self, blocks: BlockTable) -> None:
+        self.blocks = blocks
+        self.bounds, self.starts = blocks._pieces
+        self.ids, self.types, self.example_ids = blocks.ids, blocks.types, blocks.example_ids
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> "Lengths":
+        """Tokens in each text."""
+        return Lengths(self.starts)
+
+    @property
+    def example(self) -> "Of":
+        """The document of a text (of the first text in its block)."""
+        return Of(self)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The texts of these blocks, block by block."""
+        return np.concatenate([np.arange(self.bounds[row], self.bounds[row + 1]) for row in rows])
+
+
+class Lengths:
+    """Differences of starts, made for the rows that are asked for."""
+
+    def __init__(self, starts: np.ndarray) -> None:
+        self.starts = starts
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.starts[rows + 1] - self.starts[rows]
+        return found
+
+
+class Of:
+    """From a text to its block's document."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.texts = texts
+
+    def __getitem__(self, row: int) -> int:
+        block = int(np.searchsorted(self.texts.bounds, int(row), side="right")) - 1
+        return int(self.texts.blocks.example[block])
 
 
 def is_corpus(task: Task) -> bool:

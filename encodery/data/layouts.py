@@ -33,6 +33,11 @@ class Packed:
         return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.lengths.device), self.lengths)
 
     @cached_property
+    def cells(self) -> Tensor:
+        """Where each real token lies among the flattened cells: [T]."""
+        return torch.arange(int(self.lengths.sum()), device=self.lengths.device)
+
+    @cached_property
     def _cells(self) -> tuple[Tensor, Tensor]:
         place = torch.arange(int(self.lengths.max()), device=self.lengths.device)
         mask = place < self.lengths[:, None]
@@ -83,6 +88,11 @@ class Rows:
     def sequence_of_token(self) -> Tensor:
         """Number of the sequence that each token belongs to."""
         return self.mask.nonzero()[:, 0]
+
+    @cached_property
+    def cells(self) -> Tensor:
+        """Where each real token lies among the flattened cells: [T]."""
+        return self.mask.flatten().nonzero()[:, 0]
 
     def first(self, hidden: Tensor) -> Tensor:
         """The vector of each sequence's first token: [n, …]."""

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
 from encodery.models import dropout, packed
+from encodery.models.init import Init, start
 from encodery.models.shift import Shift, Site, Words, embedding_norm
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
@@ -39,6 +40,7 @@ class Encoder(nn.Module):
         self.net = net
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
         self.special_ids: tuple[int, ...] = ()  # of the tokenizer: tokens that begin, part and end a sequence
+        self.init: Init = "hf"  # how the new weights of its heads begin
         self.shift: Shift | None = None
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
@@ -164,7 +166,10 @@ def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> 
     """An encoder with fresh weights; seed torch before."""
     assert options.new is not None
     config = adapt(new_config(options.new, tokenizer), options)
-    return Encoder(AutoModel.from_config(config, dtype=torch.float32), layout)
+    encoder = Encoder(AutoModel.from_config(config, dtype=torch.float32), layout)
+    encoder.init = options.new.init
+    start(encoder.net, encoder.init)
+    return encoder
 
 
 def adapt(config: Any, options: ModelOptions) -> Any:

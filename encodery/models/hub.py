@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from encodery.rundir import find_runs
 
 # Weights come as safetensors only: pickled checkpoints are never opened.
 FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
+KEPT = "kept"  # folder of a run: its models on the way, by percent of the steps
 SHOWN = 5  # runs that an error lists
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spm.model"]
@@ -41,19 +43,44 @@ class Folder:
 
 
 def resolve(name: str, revision: str | None = None, near: Path | None = None) -> Folder:
-    """A folder, a run directory (its model/), or a hub name."""
+    """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), or a hub name."""
+    place, share = share_of(name)
     for base in (near, Path()):
-        path = (base or Path()) / name
-        if (path / "model" / "config.json").exists():
-            return Folder((path / "model").resolve(), name)
-        if (path / "config.json").exists():
-            return Folder(path.resolve(), name)
+        path = (base or Path()) / place
+        for folder in [_kept(path, name, share)] if share else [path / "model", path]:
+            if found := _weights(folder):
+                return Folder(found.resolve(), name)
         if path.exists() and (path / "run.json").exists():
             raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
+    if share:
+        raise UserError(f"model {name}: there is no run {place}")
     refuse_many(name, near)
     if is_path(name):
         raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
     return _from_hub(name, revision)
+
+
+def share_of(name: str) -> tuple[str, str]:
+    """`runs/x@25%` → runs/x and 25; without a share the second is empty."""
+    match = re.fullmatch(r"(.+)@(\d+(?:\.\d+)?)%", name)
+    return (match[1], f"{float(match[2]):g}") if match else (name, "")
+
+
+def _kept(run: Path, name: str, share: str) -> Path:
+    """Where a run keeps the model of a share of its steps."""
+    if share == "100":
+        return run / "model"
+    kept = run / KEPT
+    if run.is_dir() and _weights(kept / share) is None:
+        there = sorted((float(entry.name) for entry in kept.iterdir() if _weights(entry)) if kept.is_dir() else ())
+        have = ", ".join(f"{number:g} %" for number in there) or "nothing; set train.keep_at"
+        raise UserError(f"model {name}: this run kept no model at {share} %; it has {have}")
+    return kept / share
+
+
+def _weights(folder: Path) -> Path | None:
+    """The folder with the encoder: of an ELECTRA pair the discriminator."""
+    return next((path for path in (folder, folder / "discriminator") if (path / "config.json").exists()), None)
 
 
 def refuse_many(name: str, near: Path | None) -> None:
@@ -76,7 +103,13 @@ def is_path(name: str) -> bool:
 
 def resolve_tokenizer(name: str, near: Path) -> Folder:
     """A vocab.txt, a tokenizer or model folder, a run directory, or a hub name; no weights are needed."""
-    for path in (near / name, near / name / "model", Path(name), Path(name) / "model"):
+    place, share = share_of(name)
+    inner = (
+        ("model", "model/discriminator")
+        if share in ("", "100")
+        else (f"{KEPT}/{share}", f"{KEPT}/{share}/discriminator")
+    )
+    for path in [base / place / part for base in (near, Path()) for part in ("", *inner)]:
         if path.is_file() or any((path / file).exists() for file in TOKENIZER_FILES):
             return Folder(path.resolve(), name)
     if is_path(name) or name.endswith(".txt"):

@@ -63,9 +63,12 @@ class Model(nn.Module):
     def save(self, folder: Path, tokenizer: Any, card: Mapping[str, Any]) -> None:
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
         folder.mkdir(parents=True, exist_ok=True)
-        stocks = [getattr(q.head, "stock", None) for q in self.questions.values() if hasattr(q, "head")]
+        questions: list[Any] = list(self.questions.values())
+        stocks = [getattr(q.head, "stock", None) for q in questions if hasattr(q, "head")]
         with quiet():
-            if len(stocks) == 1 and stocks[0] is not None:
+            if len(questions) == 1 and hasattr(questions[0], "save"):  # it knows folders of its own
+                folder = questions[0].save(folder, self.encoder, tokenizer)
+            elif len(stocks) == 1 and stocks[0] is not None:
                 stocks[0].save_pretrained(folder)
             else:
                 self.encoder.net.save_pretrained(folder)
@@ -81,12 +84,16 @@ class Model(nn.Module):
 
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
+        question: Any
         for name, question in self.questions.items():
             head: Any = getattr(question, "head", None)
             stock = getattr(head, "stock", None)
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
                 question.load_state_dict(load_file(file))
+            elif hasattr(question, "go_on"):
+                if lacking := question.go_on(self.encoder, folder):
+                    raise UserError(f"{folder}: {'; '.join(lacking)}")
             elif stock is not None:
                 _load_stock_head(head, stock.base_model_prefix, folder)
             else:

@@ -43,7 +43,7 @@ class Question(nn.Module):
         return self.distance(a, b, batch) / 2
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """What the task's `decode` reads, one row per sequence."""
+        """What the task's `decode` reads, one row per sequence; of a task without labels sums, to be added up."""
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from encodery.errors import UserError
 
 _ROOT = Path(__file__).parent
-_NAME = re.compile(r"[a-z0-9_][a-z0-9._-]*(/[a-z0-9_][a-z0-9._-]*)*")
+_NAME = re.compile(r"[a-z0-9_][a-z0-9._+-]*(/[a-z0-9_][a-z0-9._+-]*)*")
 _HEADER = re.compile(r"# (source|deviations|expect): (.*)")
 
 

@@ -11,13 +11,17 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     """What was trained, on what, how well, how to repeat it, and what not to conclude."""
     info = run.info()
     base = config["model"].get("name") or "a new encoder"
-    front = ["---", "library_name: transformers", "tags: [encodery, text-classification]", "---"]
+    pretrained = info["task"].partition("/")[0] == "corpus" or info["task"] == "toy/corpus"
+    tag = "fill-mask" if pretrained else "text-classification"
+    front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
     lines += ["## Scores", "", *_score_table(result), ""]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
-    lines += ["## Use", "", "```python", "import encodery as en", f"model = en.load({str(run.path)!r})", "```", ""]
+    python = ["```python", "import encodery as en", f"model = en.load({str(run.path)!r})", "```"]
+    tune = ["```", f"encodery train --model {run.path} --tasks glue/rte", "```"]
+    lines += ["## Use", "", *(tune if pretrained else python), ""]
     lines += ["## Repeat", "", "```", f"encodery train {run.path}/config.yaml -o another-folder", "```", ""]
     lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
     lines += ["## Limits", "", *_limits(result)]

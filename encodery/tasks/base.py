@@ -68,6 +68,8 @@ class Task(Options):
 
     parts: ClassVar[Mapping[str, str]]
     """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
+    labelled: ClassVar[bool] = True
+    """False: plain text; `decode` and `score` get sums over all sequences instead of answers."""
     paths: ClassVar[tuple[str, ...]] = ()
     """Keys that name files: in a run's identity their content stands for them."""
 

@@ -5,7 +5,7 @@ What is here is text and options; data/prepare.py makes tokens of them.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,9 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from encodery import files as disk
 from encodery.errors import UserError
-from encodery.tasks.base import Example, Features, Origin, Pieces, Task
+from encodery.tasks.base import Answer, Example, Features, Origin, Pieces, Task
 from encodery.tasks.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
+from encodery.tasks.pretraining import add_up, scores
 from encodery.tasks.readers import BadRow, refuse
 from encodery.tasks.rows import file_digest
 
@@ -48,6 +49,7 @@ class Corpus(Task):
     """Documents of plain text, without labels: what encoders are pretrained on."""
 
     parts: ClassVar[Mapping[str, str]] = {name: known.about for name, known in KNOWN.items()}
+    labelled: ClassVar[bool] = False
     paths: ClassVar[tuple[str, ...]] = ("files", "prepared", "root")
 
     part: Literal["files", "toy", "wikipedia", "openwebtext"] = "files"
@@ -134,6 +136,14 @@ class Corpus(Task):
     def objective(self) -> dict[str, Any]:
         """Masked words, unless the entry says electra."""
         return {"kind": "mlm"}
+
+    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+        """Sums over sequences, added up to those of all: there are no answers of single documents."""
+        return {"all": add_up(rows)}
+
+    def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
+        """What pretraining is judged by on held-out text."""
+        return scores(answers["all"])
 
     def splits(self) -> tuple[str, ...]:
         """dev is the held-out part."""

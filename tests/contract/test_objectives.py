@@ -23,7 +23,14 @@ NEEDED: dict[str, list[dict[str, Any]]] = {
         {"labels": ["a", "b", "c"], "class_weights": [1.0, 2.0, 0.5], "label_smoothing": 0.1, "head": "linear"},
         {"labels": ["a", "b", "c"], "form": "multilabel", "head": "mlp_tanh"},
         {"form": "regression", "head": "mlp_gelu"},
-    ]
+    ],
+    "mlm": [{}, {"masking": {"whole_words": "hf", "probability": 0.3}}],
+    "electra": [
+        {},
+        {"embedding_sharing": "none", "disallow_correct": True, "masking": {"positions": "with_replacement"}},
+        {"embedding_sharing": "gdes", "temperature": 2.0},
+        {"uniform_generator": True},
+    ],
 }
 CASES = [(kind, options) for kind in names("objectives") for options in NEEDED.get(kind, [{}])]
 
@@ -94,7 +101,9 @@ def test_answers_are_one_row_per_sequence(case: tuple[Objective, dict[str, Any]]
 def test_distance_is_symmetric_zero_at_equality_and_one_per_example(case: tuple[Objective, dict[str, Any]]) -> None:
     model, _, whole = asked(*case)
     question, outputs = model.question("t"), model.outputs(whole)
-    other: dict[str, Tensor] = {name: value + torch.randn_like(value) for name, value in outputs.items()}
+    other: dict[str, Tensor] = {
+        name: value + torch.randn_like(value) if value.is_floating_point() else value for name, value in outputs.items()
+    }
     there = question.distance(outputs, other, whole)
     assert there.shape == (len(LENGTHS),)
     torch.testing.assert_close(there, question.distance(other, outputs, whole))

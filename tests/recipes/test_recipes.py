@@ -31,7 +31,7 @@ def test_recipe_resolves_and_names_its_source(name):
     assert got.notes == []
     if name.startswith("glue/"):
         assert [task.name for task, _ in got.tasks] == [name.rpartition("/")[0]]
-    assert got.name == name.replace("/", "-")
+    assert got.name == name.replace("/", "-").rstrip("+")
 
 
 def test_shared_parts_are_not_listed_but_can_be_extended():

@@ -1,0 +1,125 @@
+"""ELECTRA's generator: as deep as the encoder, narrower, on the same embeddings; and the head of the discriminator."""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
+
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder
+from encodery.models.init import start
+from encodery.objectives._heads import drop_pooler
+from encodery.objectives._masking import Masked
+from encodery.objectives._vocabulary_head import VocabularyHead
+
+if TYPE_CHECKING:
+    from encodery.objectives.electra import Electra
+
+HEAD_SIZE = 64
+
+
+class Generator(nn.Module):
+    """A masked language model of its own, which enters by its own door: perturbations of the encoder do not hit it."""
+
+    def __init__(self, options: "Electra", encoder: Encoder):
+        super().__init__()
+        self.disentangled = options.embedding_sharing == "gdes"
+        if options.one_network:
+            self.encoder = encoder_beside(encoder)
+        else:
+            config = generator_config(options, encoder.net.config)
+            self.encoder = Encoder(ElectraModel(config), encoder.layout)
+            start(self.encoder.net, encoder.init)
+        self.encoder.init = encoder.init
+        if options.embedding_sharing == "tied":
+            self.encoder.net.embeddings = encoder.net.embeddings
+        elif self.disentangled:
+            self.disentangle(encoder)
+        self.head = VocabularyHead(self.encoder)
+
+    def disentangle(self, encoder: Encoder) -> None:
+        """The generator takes over the words; the encoder learns what to add to them, zero at first."""
+        self.encoder.net.embeddings = copy.deepcopy(encoder.net.embeddings)
+        with torch.no_grad():
+            encoder.net.get_input_embeddings().weight.zero_()
+
+    def forward(self, batch: Batch, masked: Masked) -> Tensor:
+        """Vectors of the asked positions, to be multiplied with the word embeddings."""
+        vectors: Tensor = self.head(masked.gather(self.encoder(batch, ids=masked.ids)))
+        return vectors
+
+    @property
+    def words(self) -> Tensor:
+        """Its word embeddings [V, e]."""
+        words: Tensor = self.encoder.net.get_input_embeddings().weight
+        return words
+
+    @property
+    def weight(self) -> Tensor:
+        """The output matrix: the word embeddings."""
+        return self.head.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """The output bias."""
+        return self.head.bias
+
+
+def encoder_beside(encoder: Encoder) -> Encoder:
+    """The same network behind another door, so that perturbations of the first are not met there."""
+    beside = copy.copy(encoder)
+    beside.shift = None
+    return beside
+
+
+def generator_config(options: "Electra", config: Any) -> ElectraConfig:
+    """Width, heads and feed-forward shrink; the layers and the embeddings do not (unless nothing is shared)."""
+    width = round(config.hidden_size * options.generator_size)
+    heads = max(1, width // HEAD_SIZE)
+    if width < 1 or width % heads:
+        raise UserError(
+            f"objective.generator_size: {options.generator_size} of width {config.hidden_size} is {width}, which "
+            f"{heads} heads cannot share"
+        )
+    changed = {
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": round(config.intermediate_size * options.generator_size),
+        "num_hidden_layers": max(1, round(config.num_hidden_layers * options.generator_layers)),
+    }
+    embedding = width if options.embedding_sharing == "none" else embedding_width(config)
+    return electra_config(config, embedding_size=embedding, **changed)
+
+
+def embedding_width(config: Any) -> int:
+    """Width of the word embeddings."""
+    width: int = getattr(config, "embedding_size", config.hidden_size)
+    return width
+
+
+SHARED = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
+    "initializer_range", "layer_norm_eps", "pad_token_id",
+)  # fmt: skip
+
+
+def electra_config(config: Any, **changed: Any) -> ElectraConfig:
+    """An ELECTRA config like that of an ELECTRA or BERT encoder."""
+    fields = {name: getattr(config, name) for name in SHARED} | {"embedding_size": embedding_width(config)}
+    return ElectraConfig(**fields | changed)
+
+
+def detector_head(encoder: Encoder) -> nn.Module:
+    """ELECTRA's own: w₂·gelu(W₁·h + b₁) + b₂ for every token."""
+    drop_pooler(encoder, keep=False)
+    with torch.device("meta"):
+        stock = ElectraForPreTraining(electra_config(encoder.net.config))
+    head: nn.Module = stock.discriminator_predictions.to_empty(device="cpu")
+    for part in head.modules():
+        stock._init_weights(part)
+    start(head, encoder.init)
+    return head

@@ -1,0 +1,199 @@
+"""ELECTRA: a small generator fills masked positions, and the encoder tells for every token whether it was replaced.
+
+loss = Σ -log G(truth) / asked positions + 50 · Σ BCE(D, replaced) / tokens. Nothing flows from D into G: samples are
+hard. A sample that happens to be the truth counts as original. 1 = replaced.
+"""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
+from encodery.objectives._generator import Generator, detector_head
+from encodery.objectives._masking import Masked, Masking, count, mask, vocabulary
+from encodery.objectives._projection import Reading, Sampler, read, wide
+from encodery.objectives._replaced import load_detector, save_detector, whole_words
+from encodery.objectives.base import Objective, Question
+
+TRUNKS = ("electra", "bert")  # whose embeddings are a table of words, positions and types with one norm
+BINS, REACH = 2000, 10.0  # of the histogram of logits that the AUC is read from
+
+
+class Electra(Objective):
+    """Tell replaced tokens from original ones."""
+
+    masking: Masking = Masking()
+    """Which positions the generator fills and what it is shown there; default: 15 %, 85 % of them masked."""
+    generator_size: float = Field(default=0.25, gt=0, le=1)
+    """Width, heads and feed-forward of the generator as a part of the encoder's; it has as many layers."""
+    generator_layers: float = Field(default=1.0, gt=0, le=1)
+    """Layers of the generator as a part of the encoder's."""
+    embedding_sharing: Literal["tied", "none", "gdes"] = "tied"
+    """tied: one embedding module; none: the generator has its own; gdes: the encoder adds its own to a fixed copy."""
+    one_network: bool = False
+    """Generator and encoder are one network with two heads."""
+    uniform_generator: bool = False
+    """No generator: replacements are drawn uniformly."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of the softmax that replacements are drawn from."""
+    disallow_correct: bool = False
+    """Never draw the true token."""
+    generator_weight: float = Field(default=1.0, ge=0)
+    """Weight of the generator's loss."""
+    discriminator_weight: float = Field(default=50.0, gt=0)
+    """Weight of the encoder's loss."""
+
+    def build(self, encoder: Encoder, tokenizer: Any) -> "Detector":
+        """Generator and heads for this encoder."""
+        if encoder.kind not in TRUNKS:
+            raise UserError(
+                f"objective: electra works on {' and '.join(TRUNKS)} encoders, not on {encoder.kind}, whose embeddings "
+                "a smaller generator cannot share; use mlm, or model.new.kind: electra"
+            )
+        if self.uniform_generator and (self.one_network or self.embedding_sharing != "tied"):
+            raise UserError(
+                "objective: a uniform generator has no weights: leave one_network and embedding_sharing away"
+            )
+        if self.one_network and (self.embedding_sharing != "tied" or encoder.kind != "electra"):
+            raise UserError("objective.one_network: needs an ELECTRA encoder with tied embeddings")
+        return Detector(self, encoder, tokenizer)
+
+
+class Detector(Question):
+    """The generator, the head that finds replaced tokens, and their losses."""
+
+    def __init__(self, options: Electra, encoder: Encoder, tokenizer: Any):
+        super().__init__()
+        self.options = options
+        self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
+        self.detect = detector_head(encoder)
+        self.generator = None if options.uniform_generator else Generator(options, encoder)
+
+    def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
+        """Logits of all tokens, and what the generator said at the asked positions."""
+        masked = mask(batch, self.options.masking, self.known)
+        guess = self.guess(batch, masked)
+        fake = written(batch, masked, guess.sample)
+        hidden = self.enter(encoder, batch, fake)
+        replaced = batch.tokens(fake) != batch.tokens(batch.inputs["input_ids"])
+        return {
+            "logits": self.detect(batch.tokens(hidden)),
+            "replaced": replaced,
+            "generator": guess.loss,
+            "nll": guess.nll,
+            "right": guess.best == masked.truth,
+            "lucky": guess.sample == masked.truth,
+            "sequence": masked.sequence,
+            "sample": guess.sample,
+        }
+
+    def guess(self, batch: Batch, masked: Masked) -> Reading:
+        """What the generator thinks of the asked positions, and one sample for each."""
+        options = self.options
+        if self.generator is None:
+            ordinary = torch.from_numpy(self.known.ordinary).to(masked.truth.device)
+            place = (masked.uniform * len(ordinary)).long().clamp(max=len(ordinary) - 1)
+            nothing = torch.zeros_like(masked.uniform)
+            return Reading(nothing.sum(), nothing, torch.full_like(masked.truth, -1), ordinary[place])
+        vectors = self.generator(batch, masked)
+        weights = None if batch.weights is None else batch.weights[masked.sequence]
+        sampler = Sampler(masked.uniform, self.known.mask_id, options.temperature, options.disallow_correct)
+        return read(vectors, self.generator.weight, self.generator.bias, masked.truth, weights, sampler)
+
+    def enter(self, encoder: Encoder, batch: Batch, fake: Tensor) -> Tensor:
+        """Through the one door of the main encoder; its words alone carry its gradient (gdes)."""
+        if self.generator is None or not self.generator.disentangled:
+            return encoder(batch, ids=fake)  # type: ignore[no-any-return]
+        own = encoder.net.get_input_embeddings()(fake)
+        return encoder(batch, embeddings=F.embedding(fake, self.generator.words).detach() + own)  # type: ignore[no-any-return]
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Two sums, each with its weight."""
+        each = self.per_token(outputs)
+        if batch.weights is not None:
+            each = each * batch.weights[batch.layout.sequence_of_token]
+        found = {"discriminator": self.options.discriminator_weight * each.sum()}
+        if self.generator is not None:
+            found["generator"] = self.options.generator_weight * outputs["generator"]
+        return found
+
+    def per_token(self, outputs: Outputs) -> Tensor:
+        """Loss of the encoder at each token."""
+        logits = outputs["logits"].to(wide(outputs["logits"].dtype))
+        return F.binary_cross_entropy_with_logits(logits, outputs["replaced"].to(logits), reduction="none")
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Tokens, special ones included, and positions that the generator is asked about."""
+        found = {"discriminator": float(batch.layout.lengths.sum())}
+        if self.generator is not None:
+            found["generator"] = float(count(batch, self.options.masking, self.known))
+        return found
+
+    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Symmetric Kullback-Leibler divergence of the encoder's answers, mean over the tokens of a sequence."""
+        x, y = (outputs["logits"].to(wide(outputs["logits"].dtype)) for outputs in (a, b))
+        each = (x.sigmoid() - y.sigmoid()) * (x - y)
+        return per_sequence(each, batch) / batch.layout.lengths
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Sums over each sequence, from which the scores of a held-out set are made."""
+        logits, replaced = outputs["logits"], outputs["replaced"]
+        said, loss = logits > 0, self.per_token(outputs).double()
+        tokens = {
+            "tokens": torch.ones_like(loss),
+            "replaced": replaced,
+            "discriminator_loss": loss,
+            "weighted_loss": loss * self.options.discriminator_weight,
+            "discriminator_right": said == replaced,
+            "flagged": said,
+            "found": said & replaced,
+        }
+        found = {name: per_sequence(values.double(), batch) for name, values in tokens.items()}
+        found["histogram"] = histogram(logits, replaced, batch)
+        empty, nll = loss.new_zeros(len(batch)), outputs["nll"].double()
+        asked = {"asked": torch.ones_like(nll), "sampled_right": outputs["lucky"]}
+        if self.generator is not None:
+            weighted = nll * self.options.generator_weight
+            asked |= {"generator_loss": nll, "weighted_generator_loss": weighted, "generator_right": outputs["right"]}
+        return found | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
+
+    def whole(self, encoder: Encoder) -> AbstractContextManager[None]:
+        """Inside, the encoder alone is what will be saved: disentangled words are added up."""
+        return whole_words(self, encoder)
+
+    def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+        """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
+        return save_detector(self, folder, encoder, tokenizer)
+
+    def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
+        """Take over the head of the folder that the encoder came from, and the generator; says what is new."""
+        return load_detector(self, encoder, folder, generator)
+
+
+def written(batch: Batch, masked: Masked, sample: Tensor) -> Tensor:
+    """The true ids with the samples written in; where one position has several, their integer mean (Google's code)."""
+    ids = batch.inputs["input_ids"]
+    times = torch.zeros_like(ids.flatten()).index_add_(0, masked.cells, torch.ones_like(sample))
+    total = torch.zeros_like(times).index_add_(0, masked.cells, sample)
+    return torch.where(times > 0, total // times.clamp(min=1), ids.flatten()).view_as(ids)
+
+
+def per_sequence(values: Tensor, batch: Batch) -> Tensor:
+    """Sums over the tokens of each sequence, of values that lie sequence by sequence."""
+    return values.new_zeros(len(batch)).index_add(0, batch.layout.sequence_of_token, values)
+
+
+def histogram(logits: Tensor, replaced: Tensor, batch: Batch) -> Tensor:
+    """How many original and replaced tokens of each sequence have their logit in each bin: [n, 2, BINS]."""
+    place = ((logits.double() / REACH + 1) / 2 * BINS).long().clamp(0, BINS - 1)
+    cell = (batch.layout.sequence_of_token * 2 + replaced.long()) * BINS + place
+    counts = torch.bincount(cell, minlength=len(batch) * 2 * BINS)
+    return counts.view(len(batch), 2, BINS).double()

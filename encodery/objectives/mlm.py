@@ -1,0 +1,75 @@
+"""Masked language modelling: guess the tokens at some positions from all others (BERT, RoBERTa, ModernBERT).
+
+loss = Σ over the asked positions of -log softmax(W·t + b)[truth], over their number; W is the word-embedding matrix.
+Only the asked positions meet the vocabulary, a few rows at a time.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
+from encodery.objectives._masking import BertMasking, count, mask, vocabulary
+from encodery.objectives._projection import divergence, read
+from encodery.objectives._vocabulary_head import VocabularyHead
+from encodery.objectives.base import Objective, Question
+
+
+class Mlm(Objective):
+    """Guess masked tokens."""
+
+    masking: BertMasking = BertMasking()
+    """Which positions are asked about and what is shown there; default: BERT's 15 %, 80/10/10."""
+
+    def build(self, encoder: Encoder, tokenizer: Any) -> "Guesser":
+        """The architecture's own head, tied to the word embeddings."""
+        return Guesser(self, encoder, tokenizer)
+
+
+class Guesser(Question):
+    """The head and its loss."""
+
+    def __init__(self, options: Mlm, encoder: Encoder, tokenizer: Any):
+        super().__init__()
+        self.options = options
+        self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
+        self.head = VocabularyHead(encoder)
+
+    def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
+        """The summed loss, and what was guessed at each asked position."""
+        masked = mask(batch, self.options.masking, self.known)
+        vectors = self.head(masked.gather(encoder(batch, ids=masked.ids)))
+        weights = None if batch.weights is None else batch.weights[masked.sequence]
+        found = read(vectors, self.head.weight, self.head.bias, masked.truth, weights)
+        right = found.best == masked.truth
+        return {"loss": found.loss, "vectors": vectors, "nll": found.nll, "right": right, "sequence": masked.sequence}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """One term, the sum over the asked positions."""
+        return {"mlm": outputs["loss"]}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Positions that are asked about."""
+        return {"mlm": float(count(batch, self.options.masking, self.known))}
+
+    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Symmetric Kullback-Leibler divergence of the guesses, mean over the asked positions of a sequence."""
+        each = divergence(a["vectors"], b["vectors"], self.head.weight, self.head.bias)
+        total = each.new_zeros(len(batch)).index_add(0, a["sequence"], each)
+        asked = each.new_zeros(len(batch)).index_add(0, a["sequence"], torch.ones_like(each))
+        return total / asked.clamp(min=1)
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Sums over each sequence: positions, loss, right guesses."""
+        nll = outputs["nll"].double()
+        parts = {"asked": torch.ones_like(nll), "mlm_loss": nll, "mlm_right": outputs["right"].double()}
+        empty = nll.new_zeros(len(batch))
+        return {name: empty.index_add(0, outputs["sequence"], values) for name, values in parts.items()}
+
+    def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
+        """Take over the head of the folder that the encoder came from; says what is new."""
+        return [] if self.head.load(folder) else [f"{folder.name}: no masked-language head there; it is new"]

@@ -1,0 +1,65 @@
+"""Scores of pretraining on held-out text, from sums over its sequences."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+LOWER_IS_BETTER = frozenset({"loss", "perplexity", "generator_loss", "discriminator_loss"})
+MLM = ("loss", "perplexity", "accuracy")
+ELECTRA = (
+    "loss", "discriminator_loss", "discriminator_accuracy", "auc", "precision", "recall", "replaced",
+    "sampled_accuracy", "generator_loss", "generator_accuracy",
+)  # fmt: skip
+
+
+def scores(sums: Mapping[str, Any]) -> dict[str, float]:
+    """Means and shares; those of ELECTRA where its sums are given, else those of a masked language model."""
+    asked = sums["asked"]
+    if "tokens" not in sums:
+        loss = share(sums["mlm_loss"], asked)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": share(sums["mlm_right"], asked)}
+    tokens = sums["tokens"]
+    found = {
+        "loss": share(sums["weighted_loss"], tokens),
+        "discriminator_loss": share(sums["discriminator_loss"], tokens),
+        "discriminator_accuracy": share(sums["discriminator_right"], tokens),
+        "auc": area(*sums["histogram"]),
+        "precision": share(sums["found"], sums["flagged"]),
+        "recall": share(sums["found"], sums["replaced"]),
+        "replaced": share(sums["replaced"], tokens),
+        "sampled_accuracy": share(sums["sampled_right"], asked),
+    }
+    if "generator_loss" in sums:
+        found["generator_loss"] = share(sums["generator_loss"], asked)
+        found["generator_accuracy"] = share(sums["generator_right"], asked)
+        found["loss"] += share(sums["weighted_generator_loss"], asked)
+    return found
+
+
+def add_up(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sums of sums, by name; lists are added place by place."""
+    total: dict[str, Any] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "id":
+                total[name] = _plus(total[name], value) if name in total else value
+    return total
+
+
+def _plus(a: Any, b: Any) -> Any:
+    return [_plus(x, y) for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
+
+
+def share(part: float, whole: float) -> float:
+    """Part of whole; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+def area(original: Sequence[float], replaced: Sequence[float]) -> float:
+    """Area under the ROC curve, from counts in bins of rising score; a tie within a bin counts half."""
+    below = won = 0.0
+    for no, yes in zip(original, replaced, strict=True):
+        won += yes * (below + no / 2)
+        below += no
+    total = below * math.fsum(replaced)
+    return won / total if total else 0.5

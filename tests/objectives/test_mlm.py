@@ -1,0 +1,120 @@
+"""Masked language modelling equals transformers' own class, and never makes logits of all positions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from encodery.errors import UserError
+from encodery.objectives import _projection
+from encodery.objectives._masking import mask
+from tests.helpers import KINDS, cutter_for, word_tokenizer
+from tests.objectives.pretraining import asked, batch_of, text_table
+
+LENGTHS = [9, 30, 4, 17, 30]
+
+
+def stock_loss(folder: Path, model: Any, batch: Any) -> tuple[float, Any]:
+    """Loss of transformers' class on the same masked rows."""
+    question = model.question("t")
+    masked = mask(batch, question.options.masking, question.known)
+    labels = torch.full_like(batch.inputs["input_ids"].flatten(), -100)
+    labels[masked.cells] = masked.truth
+    net, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    inputs = {**batch.inputs, "input_ids": masked.ids}
+    with torch.no_grad():
+        loss = net.eval()(**inputs, labels=labels.view_as(batch.inputs["input_ids"])).loss
+    return float(loss), report
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_P2_the_saved_folder_is_the_stock_class_with_the_same_loss(kind: str, tmp_path: Path) -> None:
+    model = asked("mlm", kind=kind, layout="rows")
+    batch = batch_of(model, text_table(LENGTHS))
+    question = model.question("t")
+    assert question.head.weight is model.encoder.net.get_input_embeddings().weight
+    names = [n for n, p in model.named_parameters() if p is question.head.weight]
+    assert len(names) == 1
+    model.save(tmp_path / "m", word_tokenizer(), {})
+    wanted, report = stock_loss(tmp_path / "m", model, batch)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    terms = question.losses(model.outputs(batch), batch)
+    assert float(terms["mlm"]) / question.counts(batch)["mlm"] == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_of_the_head_begins_whole_and_learns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.nn.Module.to_empty
+
+    def poisoned(module: torch.nn.Module, **options: Any) -> torch.nn.Module:
+        module = plain(module, **options)
+        for tensor in [*module.parameters(), *module.buffers()]:
+            tensor.data.fill_(float("nan"))
+        return module
+
+    monkeypatch.setattr(torch.nn.Module, "to_empty", poisoned)
+    model = asked("mlm", kind=kind)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    batch = batch_of(model, text_table(LENGTHS))
+    model(batch)[1]["t", "mlm"].backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_no_logits_of_all_positions_are_ever_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor with a row per token and a column per word: rows are asked positions, in chunks of their own."""
+    model = asked("mlm", kind="bert")
+    batch = batch_of(model, text_table([30] * 8))
+    monkeypatch.setattr(_projection, "CELLS", 10 * model.encoder.net.config.vocab_size)
+    largest, words = 0, model.encoder.net.config.vocab_size
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.ndim == 2 and func is not torch.Tensor.t:
+                largest = max(largest, len(result)) if result.shape[1] == words else largest
+            return result
+
+    with Watch():
+        model(batch)[1]["t", "mlm"].backward()
+    assert 0 < largest <= 10
+
+
+def test_answers_are_sums_over_each_sequence() -> None:
+    model = asked("mlm", kind="bert")
+    table = text_table(LENGTHS)
+    whole = batch_of(model, table)
+    found = model.question("t").answers(model.outputs(whole), whole)
+    for row in range(len(table)):
+        alone = batch_of(model, table, [row])
+        mine = model.question("t").answers(model.outputs(alone), alone)
+        for name, values in found.items():
+            assert float(values[row]) == pytest.approx(float(mine[name][0]), rel=1e-5), name
+    assert float(found["mlm_loss"].sum()) == pytest.approx(float(model.outputs(whole)["loss"]), rel=1e-6)
+
+
+def test_going_on_takes_the_head_over_where_there_is_one(tmp_path: Path) -> None:
+    model = asked("mlm", kind="bert")
+    model.save(tmp_path / "m", word_tokenizer(), {})
+    other = asked("mlm", kind="bert")
+    with torch.no_grad():
+        other.question("t").head.cls.predictions.bias.fill_(3.0)
+    assert other.question("t").go_on(other.encoder, tmp_path / "m") == []
+    own, given = other.question("t").head.state_dict(), model.question("t").head.state_dict()
+    assert all(torch.equal(own[name], given[name]) for name in own)
+    model.encoder.net.save_pretrained(tmp_path / "body")
+    assert "no masked-language head" in other.question("t").go_on(other.encoder, tmp_path / "body")[0]
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    from encodery.objectives.mlm import Mlm
+    from tests.objectives.pretraining import trunk
+
+    encoder = trunk("bert")
+    encoder.kind = "funnel"
+    with pytest.raises(UserError, match="no masked language model of funnel is known"):
+        Mlm().build(encoder, word_tokenizer())
+    assert cutter_for(encoder).layout
