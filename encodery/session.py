@@ -162,7 +162,8 @@ class Session:
     def answers(self, split: Split) -> dict[str, Answer]:
         """The model's answers; a signal ends it between two batches."""
         cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
-        return predict.answer(self.built.model, self.built.task, split.table, cutter, self.leave_if_asked)
+        model, task = self.built.model, self.built.task
+        return predict.answer(model, task, split.table, cutter, self.leave_if_asked, split.examples)
 
     # The end
 

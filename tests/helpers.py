@@ -86,6 +86,9 @@ class MemoryTable(TokenTable):
             types=np.concatenate([np.asarray(row, dtype=np.uint8) for row in types]),
             starts=starts,
             targets={name: np.asarray(values) for name, values in targets.items()},
+            token_targets={},
+            marks={},
+            group=None,
             example=np.arange(len(ids)),
             example_ids=[f"row-{i}" for i in range(len(ids))],
         )

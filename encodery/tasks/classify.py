@@ -1,5 +1,7 @@
 """What all tasks share that ask for a label, several labels or a number of one or two texts."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -72,7 +74,7 @@ class Classification(Task):
             plain |= {"low": self.bounds[0], "high": self.bounds[1]}
         return plain
 
-    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+    def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Logits to answers by example id."""
         rows = list(rows)
         if not rows:
@@ -104,6 +106,20 @@ class Classification(Task):
         if self.bounds:
             values = values.clip(*self.bounds)
         return ({"prediction": value} for value in values.tolist())
+
+    def simplest(self, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, Answer]:
+        """The commonest label with the share of each, or the mean."""
+        labels = [e.label for e in train if e.label is not None]
+        if not labels:
+            return {}
+        if self.answer_form == "regression":
+            mean = math.fsum(float(x) for x in labels if isinstance(x, float | int)) / len(labels)
+            return {e.id: {"prediction": mean} for e in examples}
+        label = min(Counter(labels).most_common(), key=lambda pair: (-pair[1], str(pair[0])))[0]
+        counts = Counter(x for label in labels for x in (label if isinstance(label, tuple) else (label,)))
+        shares = {name: counts[name] / len(labels) for name in self.labels}
+        prediction = list(label) if isinstance(label, tuple) else label
+        return {e.id: {"prediction": prediction, "probabilities": shares} for e in examples}
 
     def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
         """Named scores over all examples; each needs an answer and a label."""
