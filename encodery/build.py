@@ -168,8 +168,8 @@ def training_data(
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
         examples = double_unordered(examples)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
-    chosen = training_rows(np.arange(len(examples)), entry.fraction, entry.count, config.seed.data)
-    return train, choice, train.table.rows_of(chosen)
+    drawn = training_rows(np.arange(len(examples)), entry.fraction, entry.count, config.seed.data)
+    return train, choice, train.table.rows_of(drawn)
 
 
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:

@@ -119,6 +119,7 @@ class _Check:
         if part and "part" not in kind.model_fields:
             self._error((*at, by), f"{head} has no parts: write {head}")
         own |= {"part": part} if part and "part" in kind.model_fields else {}
+        kind = getattr(kind, "variant", lambda _, same=kind: same)(own)
         task: Any = self._build(kind, self._with_folders(own, kind, at), at, f"task {name}", Entry)
         if task is not None and built is not None and built.objective:
             self._objective(task, built, (*at, "objective"))

@@ -177,7 +177,7 @@ class Session:
         for name in self.evaluation_splits():
             split = self.built.split(name)
             answers = self.answers(split)
-            self.run.write_predictions(self.built.task.name, name, ({"id": k, **v} for k, v in answers.items()))
+            self.run.write_answers(self.built.task, name, answers)
             key = f"{self.built.task.name}:{name}"
             scores[key] = self.built.task.score(answers, split.examples)
             baseline[key] = predict.majority(self.built.task, train_rows, split.examples)

@@ -26,7 +26,7 @@ FLOORS = [
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "loop", "progress"},
     {"predict"},
-    {"build", "look", "on", "classifier", "session", "evaluate", "raw", "export"},
+    {"build", "look", "on", "head", "classifier", "session", "evaluate", "raw", "export"},
     {"run", "many", "api"},
     {"cli"},
 ]  # fmt: skip

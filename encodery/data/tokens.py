@@ -153,7 +153,10 @@ def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> To
 
 def _flat(row: Features) -> dict[str, np.ndarray]:
     """Everything of a sequence that has a number per token, by the name of its file."""
-    found = {"ids": np.asarray(row.ids, dtype=np.int32), "types": np.asarray(row.types, dtype=np.uint8)}
+    found: dict[str, np.ndarray] = {
+        "ids": np.asarray(row.ids, dtype=np.int32),
+        "types": np.asarray(row.types, dtype=np.uint8),
+    }
     found |= {f"token_{name}": np.asarray(values, dtype=np.int32) for name, values in row.token_targets.items()}
     return found | {f"mark_{name}": np.asarray(values, dtype=np.int32) for name, values in row.marks.items()}
 

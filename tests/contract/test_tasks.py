@@ -28,7 +28,7 @@ CASES = [(name, part) for name, kind in task_classes().items() for part in (kind
 def task(request, tmp_path_factory):
     name, part = request.param
     options = {"part": part} if part else table_entry(tmp_path_factory.mktemp("own")) if name == "table" else {}
-    return task_classes()[name].model_validate(options)
+    return task_classes()[name].variant(options).model_validate(options)
 
 
 def here(task: Task) -> list[str]:
@@ -43,8 +43,7 @@ def here(task: Task) -> list[str]:
 
 
 def test_it_names_itself_and_its_splits(task):
-    name = next(name for name, kind in task_classes().items() if isinstance(task, kind))
-    assert task.name.split("/")[0] == name
+    assert task.name.split("/")[0] in task_classes()
     known = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
     assert task.splits()
     assert sorted(task.splits(), key=known.index) == list(task.splits())
