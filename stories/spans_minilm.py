@@ -16,8 +16,8 @@ from typing import Any
 RUNS = {
     "ner": ("recipe:tag/ner/minilm-l3", ["train.epochs=3"]),
     "pos": ("recipe:tag/pos/minilm-l3", ["train.epochs=1"]),
-    "squad": ("recipe:squad/v2/minilm-l3", ["tasks.count=3000"]),
-    "joint": ("recipe:squad/v2/minilm-l3", ["tasks.count=3000", "tasks.head=joint"]),
+    "squad": ("recipe:squad/v2/minilm-l3", ["tasks.count=2500", "train.epochs=1"]),
+    "joint": ("recipe:squad/v2/minilm-l3", ["tasks.count=2500", "train.epochs=1", "tasks.head=joint"]),
 }
 
 
@@ -96,9 +96,8 @@ def main() -> None:
         for key, scores in found["scores"].items():
             for metric, value in scores.items():
                 easy = found["simplest"][key].get(metric)
-                print(
-                    f"| {name} | {key} | {metric} | {value:.4f} | {'' if easy is None else f'{easy:.4f}'} |", flush=True
-                )
+                beside = "" if easy is None else f"{easy:.4f}"
+                print(f"| {name} | {key} | {metric} | {value:.4f} | {beside} |", flush=True)
 
 
 if __name__ == "__main__":
