@@ -16,8 +16,8 @@ from typing import Any
 RUNS = {
     "ner": ("recipe:tag/ner/minilm-l3", ["train.epochs=3"]),
     "pos": ("recipe:tag/pos/minilm-l3", ["train.epochs=1"]),
-    "squad": ("recipe:squad/v2/minilm-l3", ["tasks.count=2500", "train.epochs=1"]),
-    "joint": ("recipe:squad/v2/minilm-l3", ["tasks.count=2500", "train.epochs=1", "tasks.head=joint"]),
+    "squad": ("recipe:squad/v2/minilm-l3", ["tasks.count=2000", "train.epochs=1"]),
+    "joint": ("recipe:squad/v2/minilm-l3", ["tasks.count=2000", "train.epochs=1", "tasks.head=joint"]),
 }
 
 

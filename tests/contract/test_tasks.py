@@ -21,13 +21,23 @@ def table_entry(folder):
     return {"train": str(path)}
 
 
+def mtdnn_entry(folder):
+    """So does the one that reads MT-DNN's files."""
+    form = "{data_format: PremiseOnly, task_type: Classification, n_class: 2, enable_san: false, metric_meta: [ACC]}"
+    (folder / "def.yml").write_text(f"own: {form}\n")
+    for split in ("train", "dev"):
+        (folder / f"own_{split}.tsv").write_text("".join(f"{i}\t{i % 2}\ttext {i}\n" for i in range(20)))
+    return {"definition": str(folder / "def.yml"), "task": "own"}
+
+
+FILES = {"table": table_entry, "mtdnn": mtdnn_entry}
 CASES = [(name, part) for name, kind in task_classes().items() for part in (kind.parts or {"": ""})]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "/".join(filter(None, case)))
 def task(request, tmp_path_factory):
     name, part = request.param
-    options = {"part": part} if part else table_entry(tmp_path_factory.mktemp("own")) if name == "table" else {}
+    options = {"part": part} if part else FILES[name](tmp_path_factory.mktemp("own")) if name in FILES else {}
     return task_classes()[name].variant(options).model_validate(options)
 
 
