@@ -15,7 +15,8 @@ from encodery.options import Options
 
 # Files of a room that are no components, besides those with a leading _.
 _HELPERS = {
-    "base", "check", "classify", "grammar", "hub", "known", "metrics", "named", "readers", "rows", "sources", "split",
+    "base", "check", "classify", "grammar", "hub", "known", "metrics", "named", "ranked", "readers", "rows", "sources",
+    "spans", "split", "tagged",
 }  # fmt: skip
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from pydantic import Field
 
 from encodery.errors import UserError
-from encodery.tasks._rank import Ranking
-from encodery.tasks._spans import Spans
-from encodery.tasks._tagged import SPECIAL, Tagged
 from encodery.tasks.base import Task
 from encodery.tasks.classify import Classification, Form
+from encodery.tasks.ranked import Ranking
+from encodery.tasks.spans import Spans
+from encodery.tasks.tagged import SPECIAL, Tagged
 
 
 class Spoken(Task):

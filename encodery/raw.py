@@ -13,10 +13,10 @@ from encodery import files
 from encodery.classifier import CHUNK, Classifier
 from encodery.errors import UserError
 from encodery.tasks._tag_files import read_tagged, tagged_examples
-from encodery.tasks._tagged import words_of
 from encodery.tasks.base import Example
 from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
 from encodery.tasks.rows import Columns, text_of, to_examples
+from encodery.tasks.tagged import words_of
 
 Row = dict[str, Any]  # id, text, text2, prediction, probabilities
 SHOWN = 60  # characters of a text in a table

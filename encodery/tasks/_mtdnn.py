@@ -10,13 +10,13 @@ from pydantic import PrivateAttr
 
 from encodery import yaml_reader
 from encodery.errors import UserError
-from encodery.tasks._rank import Ranking
 from encodery.tasks._rank_table import right_one
-from encodery.tasks._tagged import SPECIAL, Tagged
 from encodery.tasks.base import Example, Features, Origin, Pieces, Task
 from encodery.tasks.classify import HIDDEN, Classification
+from encodery.tasks.ranked import Ranking
 from encodery.tasks.readers import Bad, BadRow, Row, Sheet, read_jsonl, refuse, shown
 from encodery.tasks.rows import Loaded, content_digest, file_digest, label_number, must_be_in
+from encodery.tasks.tagged import SPECIAL, Tagged
 
 SPLITS = {
     "train": "train", "dev": "dev", "test": "test", "matched_dev": "dev", "mismatched_dev": "dev_mismatched",

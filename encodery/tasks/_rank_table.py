@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 from encodery.tasks._own import Own
-from encodery.tasks._rank import Ranking
 from encodery.tasks.base import Example
+from encodery.tasks.ranked import Ranking
 from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
 from encodery.tasks.rows import Loaded, name_of, text_of
 

@@ -3,10 +3,10 @@
 from typing import Literal
 
 from encodery.tasks._own import Own
-from encodery.tasks._spans import Spans
 from encodery.tasks._squad_files import read_squad
 from encodery.tasks.readers import refuse
 from encodery.tasks.rows import Loaded
+from encodery.tasks.spans import Spans
 
 
 class SpanTable(Own, Spans):

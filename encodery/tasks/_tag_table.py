@@ -7,10 +7,10 @@ from pydantic import Field, PrivateAttr
 from encodery.errors import UserError
 from encodery.tasks._own import Own
 from encodery.tasks._tag_files import read_tagged, tag_set, tagged_examples
-from encodery.tasks._tagged import Tagged
 from encodery.tasks.base import Example
 from encodery.tasks.readers import refuse
 from encodery.tasks.rows import Loaded
+from encodery.tasks.tagged import Tagged
 
 
 class TagTable(Own, Tagged):

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from encodery.tasks._spans import Spans
-from encodery.tasks._tagged import Tagged
 from encodery.tasks._toy_rows import PARTS, ToyRows
+from encodery.tasks.spans import Spans
+from encodery.tasks.tagged import Tagged
 
 
 class ToyTags(ToyRows, Tagged):

@@ -80,6 +80,9 @@ class Task(Options):
     paths: ClassVar[tuple[str, ...]] = ()
     """Keys that name files: in a run's identity their content stands for them."""
 
+    variants: ClassVar[Mapping[str, "type[Task]"]] = {}
+    """Further classes that the name stands for, by what they are called in the reference."""
+
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
 

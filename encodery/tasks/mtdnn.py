@@ -12,6 +12,7 @@ class Mtdnn(MtdnnLabels):
     """A task of an MT-DNN task definition, with its canonical TSV or tokenised JSON."""
 
     parts: ClassVar[Mapping[str, str]] = {}
+    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": MtdnnTags, "ranking": MtdnnRank}
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
@@ -20,5 +21,4 @@ class Mtdnn(MtdnnLabels):
         if not path.is_file():
             return cls  # its own check says it better
         form = TYPES[read_definition(path, str(options.get("task")))["task_type"]]
-        kinds: dict[str, type[Task]] = {"tags": MtdnnTags, "ranking": MtdnnRank}
-        return kinds.get(form, cls)
+        return cls.variants.get(form, cls)

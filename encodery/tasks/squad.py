@@ -9,13 +9,13 @@ from pydantic import PrivateAttr, field_validator
 
 from encodery.errors import UserError
 from encodery.tasks import hub
-from encodery.tasks._spans import Spans
 from encodery.tasks._squad_files import examples_of, read_squad
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
 from encodery.tasks.readers import BadRow, refuse
 from encodery.tasks.rows import Loaded, content_digest, file_digest
 from encodery.tasks.sources import data_folder
+from encodery.tasks.spans import Spans
 
 FOLDERS = ("", "squad2", "squad", "squad_v2", "SQuAD")
 

@@ -23,13 +23,12 @@ from encodery.tasks.rows import (
     to_examples,
 )
 
-FORMS: dict[str, type[Task]] = {"tags": TagTable, "spans": SpanTable, "ranking": RankTable}
-
 
 class Table(Own, Classification):
     """Own files (jsonl, csv, tsv, Parquet) with named columns."""
 
     parts: ClassVar[Mapping[str, str]] = {}
+    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": TagTable, "spans": SpanTable, "ranking": RankTable}
 
     form: Literal["single", "pair", "multilabel", "regression"] = "single"
     """What is asked: a label of one text or of a pair, several labels, or a number. The forms tags, spans and ranking
@@ -58,7 +57,7 @@ class Table(Own, Classification):
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
         """Tags, spans and ranking are classes of their own."""
-        return FORMS.get(str(options.get("form")), cls)
+        return cls.variants.get(str(options.get("form")), cls)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -9,12 +9,12 @@ from pydantic import PrivateAttr, field_validator
 from encodery.errors import UserError
 from encodery.tasks import hub
 from encodery.tasks._tag_files import read_tagged, tagged_examples
-from encodery.tasks._tagged import Tagged
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
 from encodery.tasks.readers import BadRow, Sheet, refuse
 from encodery.tasks.rows import Loaded, content_digest, file_digest
 from encodery.tasks.sources import Found, data_folder, find
+from encodery.tasks.tagged import Tagged
 
 _TYPES = ("corporation", "creative-work", "group", "location", "person", "product")
 

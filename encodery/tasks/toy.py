@@ -12,20 +12,19 @@ from encodery.tasks.grammar.words import vocabulary
 
 __all__ = ["Toy", "documents", "vocabulary"]
 
-VARIANTS: dict[str, type[Task]] = {"tags": ToyTags, "spans": ToyQa}
-
 
 class Toy(ToyRows, Classification):
     """Small tasks from a seeded grammar, with known answers."""
 
     parts: ClassVar[dict[str, str]] = {name: part.about for name, part in PARTS.items()}
+    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": ToyTags, "spans": ToyQa}
     forms: ClassVar[tuple[str, ...]] = ("single", "multilabel", "regression")
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
         """Tags and spans are classes of their own."""
         part = PARTS.get(str(options.get("part")))
-        return VARIANTS.get(part.form, cls) if part else cls
+        return cls.variants.get(part.form, cls) if part else cls
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -29,7 +29,10 @@ rte:
 cola:
   {data_format: PremiseOnly, enable_san: false, metric_meta: [MCC, ACC], n_class: 2, task_type: Classification}
 stsb:
-  {data_format: PremiseAndOneHypothesis, enable_san: false, metric_meta: [Pearson, Spearman], n_class: 1, task_type: Regression}
+  data_format: PremiseAndOneHypothesis
+  metric_meta: [Pearson, Spearman]
+  n_class: 1
+  task_type: Regression
 mnli:
   data_format: PremiseAndOneHypothesis
   enable_san: false
@@ -167,9 +170,8 @@ def test_bad_rows_are_named(file: str, text: str, words: str, folder: Path) -> N
 
 
 def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:
-    rows = "".join(
-        f"{i}\t{'entailment' if i % 2 else 'not_entailment'}\t{t}\t{t}\n" for i, t in enumerate(tiny.sentences(12))
-    )
+    names = ("not_entailment", "entailment")
+    rows = "".join(f"{i}\t{names[i % 2]}\t{text}\t{text}\n" for i, text in enumerate(tiny.sentences(12)))
     (folder / "rte_train.tsv").write_text(rows)
     tree = tiny.config(folder, {}, train={"max_steps": 2}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
     assert [one.name for one, _ in config.load(tree).tasks] == ["mtdnn/rte"]

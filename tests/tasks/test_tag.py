@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from encodery.errors import UserError
 from encodery.tasks._tag_table import TagTable
-from encodery.tasks._tagged import first_pieces
 from encodery.tasks._toy_forms import ToyTags
 from encodery.tasks._toy_rows import PARTS
 from encodery.tasks.base import Example
 from encodery.tasks.metrics import entities, span_scores
 from encodery.tasks.table import Table
 from encodery.tasks.tag import Tag
+from encodery.tasks.tagged import first_pieces
 from tests.task_pieces import Characters
 from tests.tokenizers_of_all_kinds import all_pieces
 
