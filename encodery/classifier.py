@@ -121,6 +121,8 @@ class Classifier:
     def require_texts(self, examples: Sequence[Example]) -> None:
         """A model of pairs that is given one text would answer nonsense."""
         count = self.head.texts
+        if self.head.says == "ranking" and (few := next((e for e in examples if len(e.texts) < 3), None)):
+            raise UserError(f"{self.source}: it ranks; example {few.id} needs a text and two candidates or more")
         wrong = next((example for example in examples if count and len(example.texts) != count), None)
         if wrong is not None:
             needs = "pairs of texts" if count == 2 else "single texts"

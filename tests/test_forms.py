@@ -155,6 +155,8 @@ def test_candidates_in_choice_out(
     run = runs("ranking")
     choice = en.load(run)(("the cat", "a dog", "the cat", "here"))
     assert set(choice.probabilities) == {"0", "1", "2"}
+    with pytest.raises(UserError, match="two candidates or more"):
+        en.load(run)("the cat")
     file = write_jsonl(tmp_path / "in.jsonl", [{"text": "the cat", "candidates": ["a dog", "the cat", "here"]}])
     assert main(["predict", str(run), "--file", file, "--quiet", "--format", "jsonl"]) == 0
     assert json.loads(capsys.readouterr().out)["prediction"] == choice.label
@@ -180,3 +182,36 @@ def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
         settings["model"]["head"] = "linear"
         with pytest.raises(UserError, match=r"model\.head"):
             en.train(settings, tmp_path / form)
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("tags", "TokenClassification"), ("spans", "QuestionAnswering"), ("joint", None), ("ranking", "Seq")],
+)
+def test_an_exported_model_says_the_same(
+    form: str, name: str | None, runs: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from encodery.export import export
+
+    done = export(runs(form), tmp_path / "out")
+    assert (name or "encodery.load") in done.opens_with
+
+
+@pytest.mark.parametrize("form", ["tags", "spans"])
+def test_models_of_others_are_evaluated_too(
+    form: str, runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    run = runs(form)
+    shutil.copytree(run / "model", tmp_path / "theirs")
+    (tmp_path / "theirs" / "encodery.json").unlink()  # as transformers alone would have saved it
+    assert main(["evaluate", str(tmp_path / "theirs"), "--on", f"{run}:dev", "--json", "--quiet"]) == 0
+    found = next(iter(json.loads(capsys.readouterr().out).values()))["scores"]
+    assert set(found) == set(en.api.Run(run).scores[only_key(run)])
+
+
+def test_the_card_says_what_kind_of_model_it_is(runs: Callable[[str], Path]) -> None:
+    assert "token-classification" in (runs("tags") / "README.md").read_text()
+    assert "question-answering" in (runs("joint") / "README.md").read_text()
+    assert "text-classification" in (runs("long") / "README.md").read_text()

@@ -166,6 +166,7 @@ def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows:
     for row in rows:  # the rows themselves, so that no option that changes them can be forgotten
         content.update(repr((row.id, row.texts, row.label, sorted(row.extra.items()))).encode())
     parts = [VERSION, task.name, split, task.objective(), pieces.digest, max_length, content.hexdigest()]
+    parts += [reading] if (reading := task.reading()) else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -139,6 +139,10 @@ class Task(Options):
         """Kind and options of the objective, as plain data, so that tasks stay free of torch."""
         raise NotImplementedError
 
+    def reading(self) -> dict[str, Any]:
+        """Options that change what `encode` gives and do not stand in the objective: they name the token table."""
+        return {}
+
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Outputs by sequence ({"id": …, "logits": […], marks…}) to answers by example id."""
         raise NotImplementedError

@@ -109,6 +109,10 @@ class Classification(Task):
             plain |= {"low": self.bounds[0], "high": self.bounds[1]}
         return plain
 
+    def reading(self) -> dict[str, Any]:
+        """How the windows are cut, if there are any."""
+        return {} if self.windows is None else {"stride": self.windows}
+
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Logits to answers by example id."""
         rows = list(rows)

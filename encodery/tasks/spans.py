@@ -107,6 +107,10 @@ class Spans(Task):
             allowed = [1, *[0] * (lead - 1), *[1] * (len(inside) + after)]
             yield Features(row, ids, types, targets_of(example, gold, window, lead), {"allowed": allowed}, marks)
 
+    def reading(self) -> dict[str, Any]:
+        """How the windows are cut."""
+        return {"stride": self.stride, "max_question": self.max_question}
+
     # Windows to answers
 
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:

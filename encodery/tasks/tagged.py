@@ -79,6 +79,10 @@ class Tagged(Task):
         """Kind and options of the objective."""
         return {"kind": "tagging", "labels": list(self.outputs)}
 
+    def reading(self) -> dict[str, Any]:
+        """How the windows are cut, and what is asked for."""
+        return {"stride": self.stride, "special": self.train_on_special_labels}
+
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """A tag and its probability for each word. A word without a piece of its own gets O, probability 0."""
         import numpy as np

@@ -122,6 +122,23 @@ def test_without_groups_a_row_is_an_example() -> None:
     assert batch.example_of_sequence.tolist() == list(range(6))
 
 
+def test_what_changes_the_windows_is_in_the_name_of_the_table() -> None:
+    from encodery.tasks._toy_forms import ToyQa, ToyTags
+    from encodery.tasks.table import Table
+
+    pieces = TokenizerPieces(word_tokenizer())
+    few = {"train_rows": 4, "dev_rows": 2, "test_rows": 2}
+    pairs: list[tuple[Task, Task]] = [
+        (ToyQa(part="qa", stride=3, **few), ToyQa(part="qa", stride=4, **few)),
+        (ToyQa(part="qa", max_question=2, **few), ToyQa(part="qa", max_question=3, **few)),
+        (ToyTags(part="ner", stride=3, **few), ToyTags(part="ner", stride=4, **few)),
+        (ToyTags(part="ner", **few), ToyTags(part="ner", train_on_special_labels=True, **few)),
+    ]
+    for one, other in pairs:
+        assert token_table(one, "dev", pieces, 12).folder != token_table(other, "dev", pieces, 12).folder
+    assert Table(train="a.csv", window_stride=3).reading() != Table(train="a.csv", window_stride=4).reading()
+
+
 def test_per_example_reduces_over_the_sequences_of_an_example() -> None:
     table = table_of()
     batch = cutter("packed").batch(table, table.whole(np.array([1, 6])), "t", 0)
