@@ -126,9 +126,15 @@ def steps(
         runs.finish(session, resolved, session.finish())
 
 
-def load(source: str | Path | RunDir | Run, device: str = "auto", *, head: str | None = None) -> Classifier:
-    """A trained model from a run, a folder or the hub; `head` names one where there are several."""
-    return open_classifier(source if isinstance(source, str) else _path(source), device, head=head)
+def load(
+    source: str | Path | RunDir | Run, device: str = "auto", *, head: str | None = None, allow_code: bool = False
+) -> Classifier:
+    """A trained model from a run, a folder or the hub; `head` names one where there are several.
+
+    `allow_code` lets Python files run that a run directory brings along (an own objective).
+    """
+    path = source if isinstance(source, str) else _path(source)
+    return open_classifier(path, device, head=head, allow_code=allow_code)
 
 
 def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.DataFrame":
@@ -137,7 +143,7 @@ def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.
 
     from encodery.report import tables
 
-    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline))
+    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline).plain())
 
 
 def _path(place: str | Path | RunDir | Run) -> Path:

@@ -16,6 +16,7 @@ from encodery.layers import Layer
 from encodery.options import Options
 from encodery.schema import Config, Entry
 from encodery.scrub import is_secret_key, scrub
+from encodery.synonyms import ours
 from encodery.yaml_reader import Key
 
 if TYPE_CHECKING:
@@ -259,6 +260,9 @@ def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
     """`--lr` means optim.lr; `optim.lt` means lr; else say what there is."""
     wanted = str(key[-1])
     elsewhere = [dotted for dotted in everywhere if dotted.rpartition(".")[2] == wanted] if len(key) == 1 else []
+    known = ours(wanted)
+    if known and wanted not in legal:
+        return f"; did you mean {known}?"
     near = elsewhere or difflib.get_close_matches(wanted, legal, n=1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]}?"

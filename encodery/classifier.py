@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from encodery import build, predict
+from encodery import build, config, predict
 from encodery.data.batches import Cutter
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import memory_table
@@ -139,11 +139,20 @@ def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:
 
 
 def open_classifier(
-    source: str | Path, device: str = "auto", *, head: str | None = None, labels: Sequence[str] | None = None
+    source: str | Path,
+    device: str = "auto",
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    allow_code: bool = False,
 ) -> Classifier:
-    """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …"""
+    """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …
+
+    An own objective is opened from its run directory, whose Python files run only with `allow_code`.
+    """
     folder = hub.resolve(str(source))
-    model, tokenizer, card = build.load_model(folder.path, device=device)
+    code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
+    model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
     heads = {name: head_of(name, about) for name, about in card["tasks"].items()}
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")

@@ -168,6 +168,22 @@ def require_same_rows(run: RunDir, found: Evaluation) -> None:
         )
 
 
+def require_shared_rows(runs: Sequence[RunDir], asked: Asked) -> None:
+    """An ensemble answers rows that none of its runs has trained on: all must have had the same split."""
+    digest = asked.task.origin(asked.split).digest
+    known = {
+        run: run.info().get("data", {}).get(asked.split, {})
+        for run in runs
+        if run.info().get("task") == asked.task.name
+    }
+    others = [str(run.path) for run, about in known.items() if about.get("digest", digest) != digest]
+    if others:
+        raise UserError(
+            f"{asked.key}: {', '.join(others)} had other rows there than {runs[0].path} (another part of train set "
+            "aside?) and may have trained on these; name a dev file, or give runs with the same split"
+        )
+
+
 def require_folder(folder: Path) -> None:
     """A run's own scores are not for others to write."""
     if (folder / "run.json").exists():

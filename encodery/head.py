@@ -131,9 +131,9 @@ def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
         "ranking": _rank_head,
     }
     kind = about["objective"]["kind"]
-    if kind not in makers:
+    if kind not in makers and not {"form", "labels"} <= about["objective"].keys():  # as derived from the classifier
         raise UserError(f"{name}: a model for {kind} gives no answers for a text")
-    return makers[kind](name, about)
+    return makers.get(kind, _label_head)(name, about)
 
 
 def _label_head(name: str, about: Mapping[str, Any]) -> Head:

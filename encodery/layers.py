@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encodery import recipes, yaml_reader
+from encodery import paragen, recipes, yaml_reader
 from encodery.errors import UserError
 from encodery.schema import Entry
 from encodery.yaml_reader import Key
@@ -144,14 +144,22 @@ def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
 
 def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
     """One layer for each override on the command line, in their order."""
-    for key, text in _pairs(list(words)):
+    said: dict[str, tuple[str, str]] = {}  # our key -> ParaGen's name and value
+    for typed, given in _pairs(list(words)):
         try:
+            key, text, note = paragen.translate(typed, given)
+            other, value = said.get(key, (typed, text)) if note else (typed, text)
+            if other != typed and value != text:
+                raise UserError(f"{text}, but {other} is {value}; here both are {key}.")
+            said |= {key: (typed, text)} if note else {}
             tree = yaml_reader.value(text)
         except UserError as error:
-            raise UserError(f"{place.text}: {key}: {error}") from None
+            raise UserError(f"{place.text}: {typed}: {error}") from None
         for name in reversed(key.split(".")):
             tree = {name: tree}
-        yield from_mapping(tree, place)
+        layer = from_mapping(tree, Place(f"{place.text}, {typed}", place.folder) if note else place)
+        layer.notes += [note] if note else []
+        yield layer
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ import torch
 
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Running, Totals, losses_of, notes_of
+from encodery.methods.base import Running, Totals, Updating, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.optim import Optimizer, clip
 
@@ -94,21 +94,16 @@ def train(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Iterator[StepReport]:
     """Take steps until `state.total`; the state is up to date whenever a report is yielded."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    update = Update(model, batches, optimizer, schedule, state, clip_norm)
+    if isinstance(method, Updating):  # FreeAT alone: several updates in a step
+        method.update = update.early
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
         micro, counts, whole = gradient(model, method, batches, state, reduction)
         terms, notes = losses_of(whole), notes_of(whole)
-        scale = state.scaler.scale if state.scaler else 1.0
-        norm = clip(parameters, 0.0)
-        skipped = overflowed(norm, state)
-        if not skipped:
-            require_finite(model, terms, norm, state.step + 1, micro, batches)
-            norm = rescale(parameters, norm, clip_norm, scale)
-            optimizer.step(schedule(state.step))
+        norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
-        optimizer.zero_grad()
         state.step += 1
         means = {"/".join(key): float(value) / counts[key] for key, value in terms.items()}
         loss = sum(means.values())
@@ -118,6 +113,53 @@ def train(
         yield StepReport(
             state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
         )
+
+
+@dataclass(frozen=True)
+class Update:
+    """What happens to a gradient: it is checked, clipped, applied and forgotten."""
+
+    model: Model
+    batches: Batches
+    optimizer: Optimizer
+    schedule: Callable[[int], float]
+    state: TrainState
+    clip_norm: float
+
+    def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
+        """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
+        scale, norm = self.scale, clip(self.parameters, 0.0)
+        skipped = overflowed(norm, self.state)
+        if not skipped:
+            norm = self.apply(terms, micro, norm, scale)
+        self.optimizer.zero_grad()
+        return norm, skipped
+
+    def early(self, terms: Terms, micro: Sequence[Batch]) -> bool:
+        """An update inside a step; False leaves an overflow in .grad, since scales change between steps only."""
+        norm = clip(self.parameters, 0.0)
+        if self.state.scaler and not math.isfinite(norm):
+            return False
+        self.apply(terms, micro, norm, self.scale)
+        self.optimizer.zero_grad()
+        return True
+
+    def apply(self, terms: Terms, micro: Sequence[Batch], norm: float, scale: float) -> float:
+        """Move the weights, if everything is finite; the gradient's true norm."""
+        require_finite(self.model, terms, norm, self.state.step + 1, micro, self.batches)
+        norm = rescale(self.parameters, norm, self.clip_norm, scale)
+        self.optimizer.step(self.schedule(self.state.step))
+        return norm
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What is trained."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def scale(self) -> float:
+        """What the loss was multiplied with."""
+        return self.state.scaler.scale if self.state.scaler else 1.0
 
 
 def gradient(
@@ -135,6 +177,8 @@ def gradient(
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
+            if isinstance(method, Updating) and method.updated:  # the step cannot be begun again
+                raise RunFailed("out of memory after an update within the step; lower train.token_budget") from None
             largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
             if all(b.examples == 1 for b in micro):
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None

@@ -33,8 +33,19 @@ def asked(text: str, data: str | None = None, runs: Sequence[RunDir] = (), *, al
     """
     name, split = split_name(text)
     own = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code)
+    if own is None:
+        _refuse_other_split(name, data, runs)
     task = own or named(name, data or _folder_of(runs))
     return [Asked(task, one) for one in ([split] if split else default_splits(task))]
+
+
+def _refuse_other_split(name: str, data: str | None, runs: Sequence[RunDir]) -> None:
+    """`toy/nli:tst`: the task is right and the split is not."""
+    head, colon, word = name.rpartition(":")
+    if not colon or ".py" in name or name.startswith("recipe:"):
+        return
+    task = _of_path(head, data, False) or _of_runs(head, data, runs, False) or named(head, data or _folder_of(runs))
+    raise UserError(f'{task.name} has no split "{word}"; it has {", ".join(task.splits())}')
 
 
 def named(name: str, data: str | None = None) -> Task:

@@ -24,6 +24,9 @@ Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: fr
 `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`. `tasks` as a mapping changes
 the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
 
+ParaGen's names (`--task.model.init_mag 0.03`, `--task.trainer.optimizer.lr.max_rate 2e-5`, `--env.seed 3`) are
+understood on the command line, with a note; the table is `encodery/paragen.py`.
+
 Own code: `kind: mine.py:Mine` is the class `Mine` in a file beside the config. It runs from a config that you name;
 from somebody's run directory only with `--allow-code` and unchanged.
 """

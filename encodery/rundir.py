@@ -31,6 +31,7 @@ _NAMES = {
 }  # fmt: skip
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
 _MOVED = re.compile(r"\.old-\d+$")
+_MEND = "restore it from a copy, or train the run anew with --restart"
 
 
 class RunDir:
@@ -189,7 +190,7 @@ class RunDir:
         """scores.json."""
         found = files.read_json(self.scores)
         if not isinstance(found, dict):
-            raise UserError(f"{self.scores} is damaged, it is not a mapping: evaluate the run again")
+            raise UserError(f"{self.scores} is damaged, it is not a mapping: {_MEND}")
         return found
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
@@ -246,7 +247,9 @@ class RunDir:
             return None
         self.read_scores()
         changed = files.sha256(self.scores) != digest
-        return f"{self.scores} was changed after the run had finished: evaluate the run again" if changed else None
+        return (
+            f"{self.scores} was changed after the run had finished (DONE has its sha256): {_MEND}" if changed else None
+        )
 
 
 @dataclass(frozen=True)

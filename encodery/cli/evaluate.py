@@ -42,7 +42,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Answer, score, keep, print."""
     from encodery.classifier import open_classifier
-    from encodery.evaluate import evaluate
+    from encodery.evaluate import evaluate, require_shared_rows
     from encodery.on import asked
     from encodery.progress import Counting
     from encodery.rundir import RunDir
@@ -50,8 +50,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
     keep = _keeper(args, runs)
     questions = [one for text in args.on for one in asked(text, args.data, runs, allow_code=args.allow_code)]
+    for one in questions if len(args.models) > 1 else ():
+        require_shared_rows(runs, one)
     names = args.labels.split(",") if args.labels else None
-    models = [open_classifier(path, args.device, labels=names) for path in args.models]
+    models = [open_classifier(path, args.device, labels=names, allow_code=args.allow_code) for path in args.models]
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split)) * len(models)

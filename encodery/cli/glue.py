@@ -90,16 +90,4 @@ def _train(args: argparse.Namespace, task: str, family: str, out: str, rest: lis
 def _submit(out: str, args: argparse.Namespace) -> None:
     from encodery.cli import submit
 
-    submit.make(median_runs(out), args.submit, fill=args.fill, quiet=args.quiet)
-
-
-def median_runs(out: str) -> list[str]:
-    """Of each task, the run whose score is the (lower) median over seeds."""
-    from encodery.report import tables
-
-    by_task: dict[str, list[tuple[float, str]]] = {}
-    for result in tables.results(out):
-        if result.value is not None and not result.data.endswith("mismatched"):
-            name = result.data.partition(":")[0].removeprefix("glue/")
-            by_task.setdefault(name, []).append((result.value, f"{out}/{name}/{result.run}"))
-    return [sorted(found)[(len(found) - 1) // 2][1] for found in by_task.values()]
+    submit.make(submit.picked([out], "median"), args.submit, fill=args.fill, quiet=args.quiet)

@@ -29,6 +29,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--format", choices=["table", "jsonl"], help="on stdout; default: table at a terminal")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.examples(
         'encodery predict runs/sst2 --text "a film to remember"',
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.text2 is not None and args.text is None:
         raise UserError("--text2 goes with --text; for files give --text2-column")
     write = raw.writer(Path(args.out)) if args.out else None
-    model = open_classifier(args.model, args.device, head=args.head)
+    model = open_classifier(args.model, args.device, head=args.head, allow_code=args.allow_code)
     if args.file is None:
         examples = raw.of_words(args.text, args.text2)
     else:
@@ -59,6 +60,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         rows = raw.answered(model, examples, tick)
         if write:
             write(rows)
+            print(f"{args.out}: {len(examples):,} answers")
         else:
             raw.show(rows, form)
     return 0

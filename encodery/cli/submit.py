@@ -1,7 +1,8 @@
 """Submit: the eleven GLUE test files in one zip, checked. Test answers are taken from the runs or made now.
 
-An MNLI run also answers the mismatched and the diagnostic set. What is missing is named; --fill majority writes it
-with the commonest label of the training set, and the file beside the zip says so.
+Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also answers
+the mismatched and the diagnostic set. What is missing is named; --fill majority writes it with the commonest
+label of the training set, and the file beside the zip says so.
 """
 
 import argparse
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 def arguments(parser: Parser) -> None:
     """Which runs, or which zip to check."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="one run for each task, or folders with such runs")
+    parser.add_argument(
+        "--pick",
+        metavar="best|median|TASK=SEED,…",
+        help="which of several seeds: by dev score, or such as rte=7,cola=3",
+    )
     parser.add_argument("-o", "--out", default="glue.zip", metavar="ZIP", help="default: glue.zip")
     parser.add_argument("--fill", choices=["majority"], help="what stands for tasks that nobody answers")
     parser.add_argument("--check", metavar="ZIP", help="only check this submission")
@@ -30,7 +36,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
     parser.examples(
         "encodery submit runs/cola runs/sst2 runs/mnli runs/rte --fill majority",
-        "encodery submit runs/glue-electra -o electra.zip",
+        "encodery submit runs/glue-electra-small --pick best -o electra.zip",
         "encodery submit --check somebodys.zip",
     )
 
@@ -45,8 +51,21 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     if not args.runs:
         raise UserError("Which runs? Write `encodery submit RUN…`, or `--check ZIP`.")
-    make(args.runs, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
+    folders = picked(args.runs, args.pick) if args.pick else args.runs
+    make(folders, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
     return 0
+
+
+def picked(folders: Sequence[str], how: str) -> list[str]:
+    """One run of each task; says which, and why."""
+    from encodery.report.pick import pick
+
+    found, remarks = pick(folders, how)
+    for task, one in found.items():
+        print(f"{task}  {one.run}  ({one.words})")
+    for remark in remarks:
+        print(f"note: {remark}", file=sys.stderr)
+    return [str(one.run) for one in found.values()]
 
 
 def make(
@@ -65,6 +84,7 @@ def make(
     runs = runs_by_part(folders)
     if fill is None:
         require_all(set(runs))
+        require_rows(runs, data)
     for part, one in runs.items():
         answers |= test_answers(one, part, data, device, quiet)
     report = write_submission(answers, out, fill)
@@ -83,6 +103,31 @@ def require_all(parts: set[str]) -> None:
         raise UserError(f"no run for {', '.join(missing)}: train and give these too, or add --fill majority")
 
 
+def require_rows(runs: "Mapping[str, RunDir]", data: str | None) -> None:
+    """Say whose test rows are not here, also before the rest is predicted."""
+    from encodery.on import asked
+
+    missing = []
+    for part, run in runs.items():
+        for name, split in files_of(part):
+            if not run.predictions_path(f"glue/{name}", split).is_file():
+                one = asked(f"glue/{name}:{split}", data, [run])[0]
+                missing += [] if one.task.has(split) else [one.key]
+    if missing:
+        raise UserError(
+            f"there are no test rows of {', '.join(missing)} in the data folder: put them there "
+            "(`encodery data get glue --to DIR` fetches them), or add --fill majority"
+        )
+
+
+def files_of(part: str) -> list[tuple[str, str]]:
+    """The test sets (task, split) that a run of a task answers."""
+    from encodery.submit import FILES
+
+    parts = (part, "ax") if part == "mnli" else (part,)
+    return [(file.part, file.split) for file in FILES.values() if file.part in parts]
+
+
 def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
     """GLUE task -> its one run."""
     from encodery.rundir import find_runs
@@ -95,7 +140,10 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
         if room != "glue":
             raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is no GLUE task")
         if part in found:
-            raise UserError(f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them")
+            raise UserError(
+                f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them, "
+                f"or choose with --pick best, median or {part}=SEED"
+            )
         found[part] = item.run
     if not found:
         raise UserError(f"{', '.join(folders)}: there are no runs in it")
@@ -108,12 +156,10 @@ def test_answers(
     """All test sets that this run answers: from its predictions, or made and kept there now."""
     from encodery.on import asked
     from encodery.score import read_predictions
-    from encodery.submit import FILES
 
-    parts = (part, "ax") if part == "mnli" else (part,)
     found: dict[str, Mapping[str, Answer]] = {}
     model: Any = None
-    for name, split in [(file.part, file.split) for file in FILES.values() if file.part in parts]:
+    for name, split in files_of(part):
         path = run.predictions_path(f"glue/{name}", split)
         if path.is_file():
             found[f"glue/{name}:{split}"] = read_predictions(path)

@@ -1,45 +1,54 @@
-"""Any runs as a table: mean ± sd over seeds, median, best, and only the settings that vary."""
+"""Any runs as a table: mean ± sd over seeds, median, best, and only the settings that vary.
+
+With --baseline: differences with intervals and tests, over seeds and over examples. docs/statistics.md says what each
+number is and what it cannot tell.
+"""
 
 import argparse
-import json
+import sys
 
 from encodery.cli.parsing import Parser
 
 
 def arguments(parser: Parser) -> None:
     """Which runs, and how to print them."""
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, or folders with runs below them")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument("--metric", help="this metric instead of each task's main one")
     parser.add_argument(
-        "--baseline", metavar="VALUE", help="add differences to the row with this setting (VALUE or key=VALUE)"
-    )
-    parser.add_argument("--format", choices=["md", "csv", "json"], default="md", help="default: md")
+        "--baseline", metavar="NAME|KEY=VALUE",
+        help="compare with it: a variant's name, a run's name, a value, or key=value such as optim.lr=2e-5",
+    )  # fmt: skip
+    parser.add_argument("--columns", metavar="KEY", help="its values become columns (several: A,B; tasks: data)")
+    parser.add_argument("--sort", metavar="COLUMN", help="mean, median, best, difference, n, seconds or a setting")
+    parser.add_argument(
+        "--over-models", choices=["mean", "median", "best"], metavar="SCORE",
+        help="also a second level: mean, median or best of the seeds of each pretrained model, then over models",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
+    parser.add_argument("--format", choices=["md", "csv", "json", "latex"], default="md", help="default: md")
     parser.examples(
         "encodery table runs/",
         "encodery table runs/ --metric f1 --format csv",
-        "encodery table runs/ --baseline optim.lr=2e-05",
+        "encodery table runs/ --baseline optim.lr=2e-5",
+        "encodery table runs/glue-electra-small --columns data --format latex",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Print it."""
+    from encodery.errors import UserError
     from encodery.report import tables
 
-    rows = tables.table(args.folders, args.baseline, args.metric)
+    if args.columns and args.format == "json":
+        raise UserError("--columns: JSON holds every row as it is; choose md, csv or latex")
+    found = tables.table(
+        args.folders, args.baseline, args.metric, sort=args.sort, every=args.all, models=args.over_models
+    )
     if args.format == "json":
-        print(json.dumps(rows, indent=1))
-    elif args.format == "md":
-        print(tables.markdown(rows))
+        print(tables.json_text(found))
+    elif args.format == "csv":
+        print(tables.csv_text(found, args.columns), end="")
+        print("\n".join(found.remarks), file=sys.stderr, end="\n" if found.remarks else "")
     else:
-        _csv(rows)
+        print((tables.markdown if args.format == "md" else tables.latex)(found, args.columns))
     return 0
-
-
-def _csv(rows: list[dict[str, object]]) -> None:
-    import csv
-    import sys
-
-    names = [name for name in rows[0] if name != "values"]
-    writer = csv.DictWriter(sys.stdout, names, extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)

@@ -5,8 +5,7 @@ does not matter. Norms are per sequence (or per token) and in double. Losses are
 step, so gradients are tiny by nature: their norms are clamped at 1e-30.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -126,7 +125,8 @@ class Perturbation(Method):
     """Options of all methods that perturb embeddings."""
 
     site: Site = "word"
-    """word: the rows of the word embedding matrix; embedding_output: after positions, norm and dropout."""
+    """word: the rows of the word embedding matrix; embedding_output: after positions, norm and dropout; normalised:
+    before that norm, in units of each token's own standard deviation."""
     norm: Norm = "l2"
     """l2, or linf (the largest absolute number)."""
     norm_scope: Scope = "example"
@@ -162,13 +162,19 @@ class Perturbation(Method):
         return Space(batch, free, model.encoder.site_width(self.site), self.norm, self.norm_scope)
 
     def run(
-        self, model: Model, batch: Batch, shift: Tensor | None, draw: int = 0, words: Words | None = None
+        self,
+        model: Model,
+        batch: Batch,
+        shift: Tensor | None,
+        draw: int = 0,
+        words: Words | None = None,
+        detach: bool = False,
     ) -> tuple[Outputs, Terms]:
         """A forward pass with a perturbation; `draw` counts only where dropout may differ."""
         seed_dropout(batch, 0 if self.consistent_dropout else draw)
         if shift is None:
             return model(batch)  # type: ignore[no-any-return]
-        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site, words=words):
+        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site, detach, words):
             return model(batch)  # type: ignore[no-any-return]
 
     def watched(self, batch: Batch) -> bool:
@@ -184,10 +190,75 @@ class Perturbation(Method):
             with torch.no_grad():
                 add(whole, loss_notes("loss_clean", model, batch, self.run(model, batch, None)[1]))
         per_token = space.sizes(shift) / batch.layout.lengths.sqrt()  # root mean square over the tokens
+        if self.site == "normalised":  # there every token has norm √width, and words have no distances
+            add(whole, note("delta_per_embedding_norm", (per_token / space.width**0.5).sum(), len(batch)))
+            return whole
         norms, gaps = embedding_scales(model, batch)
         add(whole, note("delta_per_embedding_norm", (per_token / norms).sum(), len(batch)))
         add(whole, note("delta_per_neighbour_distance", (per_token / gaps).sum(), len(batch)))
         return whole
+
+
+class OneStep(Perturbation):
+    """Options of methods with a clean pass that gives the direction, and an adversarial one."""
+
+    clean_weight: float = Field(default=1.0, ge=0)
+    """Weight of the clean loss against 1 for the adversarial one; the sum of the weights is made 1."""
+
+    @property
+    def share(self) -> float:
+        """Weight of the clean loss, of 1."""
+        return self.clean_weight / (1 + self.clean_weight)
+
+    def shift(self, space: Space, grad: Tensor) -> Tensor:
+        """The perturbation that follows from the gradient at the clean embeddings."""
+        raise NotImplementedError
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch, a perturbation for each sequence."""
+        space, whole = self.space(model, batch), Terms()
+        here, part, words = space.zero().requires_grad_(), totals.times(self.share or 1.0), Words()
+        grad = self.first(model, batch, part, here, whole, words)
+        shift = self.shift(space, grad)
+        add(whole, size_notes(space, part, 1, here, grad))
+        self.second(model, batch, totals, shift, whole, words)
+        words.settle()
+        add(whole, size_notes(space, part, 2, shift, None))
+        add(whole, self.look(model, space, shift, clean=False))
+        return whole
+
+    def first(
+        self, model: Model, batch: Batch, part: Totals, wanted: Tensor, whole: Terms, words: Words | None = None
+    ) -> Tensor:
+        """The clean pass: the gradient of what is to be moved. The weights get theirs only if the pass counts."""
+        _, terms = self.run(model, batch, None if isinstance(wanted, nn.Parameter) else wanted, 0, words)
+        if self.share:
+            add(whole, detached(terms), self.share)
+            part.mean(terms).backward()  # type: ignore[no-untyped-call]
+            grad = wanted.grad
+        else:
+            (grad,) = torch.autograd.grad(part.mean(terms), wanted)
+        add(whole, loss_notes("loss_clean", model, batch, detached(terms)))
+        assert grad is not None
+        return grad
+
+    def second(
+        self,
+        model: Model,
+        batch: Batch,
+        totals: Totals,
+        shift: Tensor | None,
+        whole: Terms,
+        words: Words | None = None,
+    ) -> None:
+        """The adversarial pass."""
+        _, terms = self.run(model, batch, shift, 1, words)
+        totals.times(1 - self.share).mean(terms).backward()  # type: ignore[no-untyped-call]
+        add(whole, detached(terms), 1 - self.share)
+        add(whole, loss_notes("loss_adv", model, batch, detached(terms)))
+
+
+Ascend = Callable[[Space, Tensor, int], Tensor]  # the next perturbation, after a pass at this one; number of the pass
 
 
 class Attack(Perturbation):
@@ -231,6 +302,29 @@ class Attack(Perturbation):
         _, terms = self.run(model, batch, shift, draw, words)
         totals.mean(terms).backward()  # type: ignore[no-untyped-call]
         return detached(terms)
+
+    def averaged(self, model: Model, batch: Batch, totals: Totals, ascend: Ascend) -> Terms:
+        """The mean gradient over all passes, at perturbations that climb between them: FreeLB and its kin."""
+        space = self.space(model, batch)
+        whole, left, weight = self.clean(model, batch, totals)
+        shift, part, words = space.draw(self.init_mag), left.times(1 / self.steps), Words()
+        for k in range(1, self.steps + 1):
+            last = k == self.steps
+            shift.requires_grad_(not last)
+            terms = self.descend(model, batch, part, shift, k - 1, words)
+            add(whole, terms, weight / self.steps)
+            add(whole, loss_notes("loss_adv" if last else f"loss_{k}", model, batch, terms))
+            add(whole, size_notes(space, part, k, shift, shift.grad))
+            if not last:
+                shift = ascend(space, shift, k)
+        words.settle()
+        add(whole, self.look(model, space, shift, clean=not self.clean_weight))
+        return whole
+
+    def climb(self, space: Space, shift: Tensor, grad: Tensor | None) -> Tensor:
+        """One ascent with these options."""
+        assert grad is not None
+        return space.climb(shift, grad, self.adv_lr, self.max_norm)
 
 
 def with_alias(given: object) -> object:
@@ -277,29 +371,10 @@ def embedding_scales(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     return mean, gaps.amin(1)
 
 
-def distance(model: Model, batch: Batch, a: Outputs, b: Outputs) -> Tensor:
+def distance(model: Model, batch: Batch, a: Outputs, b: Outputs, one_sided: bool = False) -> Tensor:
     """Sum over the examples of how far two answers are, with the weights of task and examples."""
-    apart: Tensor = model.question(batch.task).distance(a, b, batch)
+    question = model.question(batch.task)
+    apart: Tensor = (question.divergence if one_sided else question.distance)(a, b, batch)
     if batch.weights is not None:
         apart = apart * batch.weights
     return apart.sum() * model.weights.get(batch.task, 1.0)
-
-
-def norm(tensors: Sequence[Tensor]) -> float:
-    """l2 norm over all of them, in double."""
-    return float(torch.stack([torch.linalg.vector_norm(t).double().cpu() for t in tensors]).norm())
-
-
-@contextmanager
-def moved(weights: Sequence[nn.Parameter], direction: Sequence[Tensor], length: float) -> Iterator[None]:
-    """Inside, the weights stand elsewhere; afterwards they are what they were, to the bit, whatever happens."""
-    before = [weight.detach().clone() for weight in weights]
-    try:
-        with torch.no_grad():
-            for weight, along in zip(weights, direction, strict=True):
-                weight.add_(along, alpha=length)
-        yield
-    finally:
-        with torch.no_grad():
-            for weight, old in zip(weights, before, strict=True):
-                weight.copy_(old)

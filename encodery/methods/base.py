@@ -67,6 +67,32 @@ class Method(Options):
         """No state."""
 
 
+class Updating:
+    """The one exception to "a step is one update" (FreeAT): such a method is handed the loop's own update.
+
+    The loop still makes the last update of the step, so whatever it does after a gradient it does here too.
+    """
+
+    def __init__(self) -> None:
+        self.update: Callable[[Terms, Sequence[Batch]], bool] | None = None  # set by the loop; False: fp16 overflowed
+        self.updated = False  # whether the weights have moved since the step began
+
+    def update_now(self, terms: Terms, micro: Sequence[Batch]) -> bool:
+        """Check, clip and apply what lies in .grad, and forget it."""
+        if self.update is None:
+            raise TypeError("this method updates inside a step: the loop must hand it `update`")
+        taken = self.update(terms, micro)
+        self.updated = self.updated or taken
+        return taken
+
+    def tensors(self) -> dict[str, Tensor]:
+        """No state between steps."""
+        return {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """No state between steps."""
+
+
 NOTE = ""  # stands for the task in terms that are no loss: numbers a method wants in metrics.jsonl
 
 

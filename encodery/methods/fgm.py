@@ -15,32 +15,25 @@ from torch import Tensor, nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods._perturb import SMALLEST, Perturbation, loss_notes, moved, norm, size_notes
-from encodery.methods.base import Totals, add, detached, note
+from encodery.methods._perturb import SMALLEST, OneStep, Space
+from encodery.methods._weights import moved, norm
+from encodery.methods.base import Totals, add, note
 from encodery.models.model import Model, Terms
-from encodery.models.shift import Words
 
 
-class FGM(Perturbation):
+class FGM(OneStep):
     """A clean pass that gives the direction, and an adversarial one."""
 
     epsilon: float = Field(default=1.0, ge=0)
     """Length of the perturbation."""
     target: Literal["example", "matrix"] = "example"
     """example: each sequence has its own; matrix: the word embedding matrix is moved, once for the whole step."""
-    clean_weight: float = Field(default=1.0, ge=0)
-    """Weight of the clean loss against 1 for the adversarial one; the sum of the weights is made 1."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
         if self.target == "example" or micro[0].step < self.start_step:
             return super().__call__(model, micro, totals)
         return self.matrix(model, micro, totals)
-
-    @property
-    def share(self) -> float:
-        """Weight of the clean loss, of 1."""
-        return self.clean_weight / (1 + self.clean_weight)
 
     @model_validator(mode="after")
     def _matrix_has_no_sequences(self) -> Self:
@@ -49,48 +42,9 @@ class FGM(Perturbation):
             raise ValueError("target matrix goes with site word, norm l2, norm_scope example and all tokens only")
         return self
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch, a perturbation for each sequence."""
-        space, whole = self.space(model, batch), Terms()
-        here, part, words = space.zero().requires_grad_(), totals.times(self.share or 1.0), Words()
-        grad = self.first(model, batch, part, here, whole, words)
-        shift = space.climb(here, grad, self.epsilon, None)
-        add(whole, size_notes(space, part, 1, here, grad))
-        self.second(model, batch, totals, shift, whole, words)
-        words.settle()
-        add(whole, size_notes(space, part, 2, shift, None))
-        add(whole, self.look(model, space, shift, clean=False))
-        return whole
-
-    def first(
-        self, model: Model, batch: Batch, part: Totals, wanted: Tensor, whole: Terms, words: Words | None = None
-    ) -> Tensor:
-        """The clean pass: the gradient of what is to be moved. The weights get theirs only if the pass counts."""
-        _, terms = self.run(model, batch, None if isinstance(wanted, nn.Parameter) else wanted, 0, words)
-        if self.share:
-            add(whole, detached(terms), self.share)
-            part.mean(terms).backward()  # type: ignore[no-untyped-call]
-            grad = wanted.grad
-        else:
-            (grad,) = torch.autograd.grad(part.mean(terms), wanted)
-        add(whole, loss_notes("loss_clean", model, batch, detached(terms)))
-        assert grad is not None
-        return grad
-
-    def second(
-        self,
-        model: Model,
-        batch: Batch,
-        totals: Totals,
-        shift: Tensor | None,
-        whole: Terms,
-        words: Words | None = None,
-    ) -> None:
-        """The adversarial pass."""
-        _, terms = self.run(model, batch, shift, 1, words)
-        totals.times(1 - self.share).mean(terms).backward()  # type: ignore[no-untyped-call]
-        add(whole, detached(terms), 1 - self.share)
-        add(whole, loss_notes("loss_adv", model, batch, detached(terms)))
+    def shift(self, space: Space, grad: Tensor) -> Tensor:
+        """One ascent from the clean embeddings."""
+        return space.climb(space.zero(), grad, self.epsilon, None)
 
     def matrix(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """The whole step, one perturbation of the word embedding matrix."""

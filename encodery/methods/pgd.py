@@ -25,7 +25,7 @@ class PGD(Attack):
             grad, terms = self.slope(model, batch, left, shift, draw=k - 1)
             add(whole, loss_notes(f"loss_{k}", model, batch, terms))
             add(whole, size_notes(space, left, k, shift, grad))
-            shift = space.climb(shift, grad, self.adv_lr, self.max_norm)
+            shift = self.climb(space, shift, grad)
         terms = self.descend(model, batch, left, shift, draw=self.steps - 1)
         add(whole, terms, weight)
         add(whole, loss_notes("loss_adv", model, batch, terms))

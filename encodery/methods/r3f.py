@@ -11,7 +11,7 @@ from pydantic import Field
 
 from encodery.data.batches import Batch
 from encodery.methods._perturb import Perturbation, distance
-from encodery.methods.base import Totals, detached, note, seed_dropout
+from encodery.methods.base import Totals, detached, note
 from encodery.models.model import Model, Terms
 
 
@@ -35,9 +35,7 @@ class R3F(Perturbation):
         space = self.space(model, batch)
         clean, terms = self.run(model, batch, None)
         shift = space.draw(self.eps) if self.noise == "uniform" else space.normal(self.eps)
-        seed_dropout(batch, 0 if self.consistent_dropout else 1)
-        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site, detach=True):
-            noisy = model.outputs(batch)
+        noisy, _ = self.run(model, batch, shift, draw=1, detach=True)
         apart = distance(model, batch, noisy, clean)
         loss = totals.mean(terms) + self.weight * totals.per_example(apart)
         loss.backward()  # type: ignore[no-untyped-call]

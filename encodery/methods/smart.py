@@ -7,7 +7,6 @@ f̃ has the weights θ̃ ← ema · θ̃ + (1 − ema) · θ, a moving mean (Bre
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import torch
 from pydantic import Field
@@ -15,29 +14,18 @@ from torch import Tensor
 from torch.func import functional_call
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Perturbation, Space, distance, size_notes
-from encodery.methods.base import Totals, add, detached, each, note, seed_dropout
+from encodery.methods._perturb import distance
+from encodery.methods._smooth import Climb
+from encodery.methods.base import Totals, add, each, note, seed_dropout
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 
 
-class Smart(Perturbation):
+class Smart(Climb):
     """The loss, plus the distance to the answer at the worst point nearby, plus that to the answer of past weights."""
 
-    weight: float = Field(default=1.0, ge=0)
-    """How much smoothness counts, λ."""
     proximal_weight: float = Field(default=1.0, ge=0)
     """How much the distance to the moving mean's answer counts, μ; 0: no moving mean is kept."""
-    ascent_steps: int = Field(default=1, ge=0)
-    """Ascents of the perturbation."""
-    adv_lr: float = Field(default=1e-3, ge=0)
-    """Length of an ascent step, η."""
-    init_mag: float = Field(default=1e-5, ge=0)
-    """Standard deviation of the random start, σ. At 0 nothing can climb: the distance is flat there."""
-    max_norm: float | None = Field(default=1e-5, ge=0)
-    """Radius of the ball, ε; null or 0: no limit."""
-    norm: Literal["l2", "linf"] = "linf"
-    """l2, or linf (the largest absolute number)."""
     ema: float = Field(default=0.99, ge=0, lt=1)
     """Share of the old in the moving mean of the weights, β."""
     ema_late: float = Field(default=0.999, ge=0, lt=1)
@@ -56,19 +44,6 @@ class Smart(Perturbation):
     def rate(self, step: int) -> float:
         """Share of the old weights in this step."""
         return self.ema if self.late_step is None or step < self.late_step else self.ema_late
-
-    def worst(self, model: Model, batch: Batch, totals: Totals, clean: Outputs, space: Space) -> tuple[Tensor, Terms]:
-        """The perturbation at which the answer differs most, found by a few ascents; the weights get no gradient."""
-        fixed = {name: value.detach() for name, value in clean.items()}
-        shift, notes = space.normal(self.init_mag), Terms()
-        for k in range(1, self.ascent_steps + 1):
-            outputs, _ = self.run(model, batch, shift.requires_grad_(), draw=k)
-            apart = totals.per_example(distance(model, batch, outputs, fixed))
-            (grad,) = torch.autograd.grad(apart, shift)
-            add(notes, size_notes(space, totals, k, shift, grad))
-            shift = space.climb(shift, grad, self.adv_lr, self.max_norm)
-        add(notes, size_notes(space, totals, self.ascent_steps + 1, shift, None))
-        return shift, notes
 
 
 class _Smart:
@@ -101,20 +76,14 @@ class _Smart:
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch."""
-        options, space = self.options, self.options.space(model, batch)
-        seed_dropout(batch, 0)
-        clean, terms = model(batch)
-        shift, notes = options.worst(model, batch, totals, clean, space)
-        outputs, _ = options.run(model, batch, shift, draw=options.ascent_steps + 1)
-        apart = distance(model, batch, clean, outputs)
-        loss = totals.mean(terms) + options.weight * totals.per_example(apart)
-        add(notes, note("distance", apart, len(batch)))
+        options = self.options
+        loss, clean, whole = options.smoothed(model, batch, totals)
         if options.proximal_weight:
             drift = distance(model, batch, clean, self.past(model, batch))
             loss = loss + options.proximal_weight * totals.per_example(drift)
-            add(notes, note("drift", drift, len(batch)))
+            add(whole, note("drift", drift, len(batch)))
         loss.backward()  # type: ignore[no-untyped-call]
-        return detached(terms) | notes | options.look(model, space, shift, clean=False)
+        return whole
 
     @torch.no_grad()
     def past(self, model: Model, batch: Batch) -> Outputs:

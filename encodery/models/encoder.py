@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
 from encodery.models import dropout, packed
-from encodery.models.shift import Shift, Site, Words
+from encodery.models.shift import Shift, Site, Words, embedding_norm
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
 
@@ -68,9 +68,10 @@ class Encoder(nn.Module):
     ) -> Iterator[None]:
         """Inside, `values` (in the batch's layout) are added to the embeddings of whatever goes through the door.
 
-        word: to the rows of the word embedding matrix; embedding_output: after positions, norm and dropout. With
-        `detach` no gradient goes into the embeddings, with `words` it waits there until they are settled. Other users
-        of a shared embedding module are not hit.
+        word: to the rows of the word embedding matrix; embedding_output: after positions, norm and dropout;
+        normalised: before that norm, in units of each token's standard deviation. With `detach` no gradient goes into
+        the embeddings, with `words` it waits there until they are settled. Other users of a shared embedding module
+        are not hit.
         """
         if getattr(self.net, "_compiled_call_impl", None) is not None:
             raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
@@ -82,6 +83,8 @@ class Encoder(nn.Module):
 
     def site_width(self, site: Site) -> int:
         """How many numbers a token has where perturbations are added."""
+        if site == "normalised":
+            return int(embedding_norm(self.net).weight.shape[0])
         words: int = self.net.get_input_embeddings().weight.shape[1]
         inner = getattr(self.net, "encoder", None)
         projected = hasattr(self.net, "embeddings_project") or hasattr(inner, "embedding_hidden_mapping_in")

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from encodery.errors import UserError
+from encodery.rundir import find_runs
 
 # Weights come as safetensors only: pickled checkpoints are never opened.
 FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
+SHOWN = 5  # runs that an error lists
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spm.model"]
 
@@ -48,9 +50,28 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
             return Folder(path.resolve(), name)
         if path.exists() and (path / "run.json").exists():
             raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+    refuse_many(name, near)
+    if is_path(name):
         raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
     return _from_hub(name, revision)
+
+
+def refuse_many(name: str, near: Path | None) -> None:
+    """A folder of several runs, such as the seeds of `train --seeds`, is no model; say which there are."""
+    for path in (Path(near or "", name), Path(name)):
+        runs = [str(found.run.path) for found in find_runs(path)] if path.is_dir() else []
+        if runs:
+            listed = ", ".join(runs[:SHOWN]) + (", …" if len(runs) > SHOWN else "")
+            raise UserError(f"model {name}: is a folder of {len(runs)} runs; give one of them: {listed}")
+
+
+def is_path(name: str) -> bool:
+    """Whether a person meant a folder and not a hub name: by its form, or because there are runs beside it."""
+    if name.startswith((".", "/", "~", "runs/")) or name.count("/") > 1:
+        return True
+    folder = Path(name).parent
+    beside = folder.iterdir() if "/" in name and folder.is_dir() else ()
+    return any((one / "run.json").is_file() for one in beside)
 
 
 def resolve_tokenizer(name: str, near: Path) -> Folder:
@@ -58,7 +79,7 @@ def resolve_tokenizer(name: str, near: Path) -> Folder:
     for path in (near / name, near / name / "model", Path(name), Path(name) / "model"):
         if path.is_file() or any((path / file).exists() for file in TOKENIZER_FILES):
             return Folder(path.resolve(), name)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith(".txt"):
+    if is_path(name) or name.endswith(".txt"):
         raise UserError(f"tokenizer {name}: no such file, and no such folder with a tokenizer.json")
     folder = _download(name, None, f"tokenizer {name}", TOKENIZER_PATTERNS, TOKENIZER_FILES)
     return Folder(folder, name, folder.name)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from encodery.errors import UserError
 
-Site = Literal["word", "embedding_output"]
+Site = Literal["word", "embedding_output", "normalised"]
+TINY = 1e-7  # added to a token's variance before its root
 
 
 class Words:
@@ -45,25 +46,51 @@ class Shift:
     def __init__(self, values: Tensor, site: Site, detach: bool, words: Words | None):
         self.values, self.site, self.detach, self.words = values, site, detach, words
 
-    def add(self, output: Tensor) -> Tensor:
-        """The embeddings with the perturbation."""
+    def add(self, output: Tensor, unit: Tensor | None = None) -> Tensor:
+        """The embeddings with the perturbation, which is counted in `unit`."""
         if output.shape != self.values.shape:  # else it might be broadcast in silence
             raise RuntimeError(f"perturbation {tuple(self.values.shape)} for embeddings {tuple(output.shape)}")
-        return (output.detach() if self.detach else output) + self.values.to(output.dtype)
+        values = self.values.to(output.dtype)
+        return (output.detach() if self.detach else output) + (values if unit is None else unit * values)
 
     def hook(self, _module: Any, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
         """In place of the module's output."""
         shared = self.words is not None and self.site == "word" and len(inputs) == 1
         return self.add(self.words.leaf(inputs[0], output) if shared and self.words else output)
 
+    def before(self, _module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """In place of a norm's input: perturbed in units of each token's own standard deviation.
+
+        Under the norm that is the same as to normalise, perturb, and go on; and without a perturbation nothing changes.
+        """
+        spread = (inputs[0].var(-1, unbiased=False, keepdim=True) + TINY).sqrt()
+        return (self.add(inputs[0], spread.detach() if self.detach else spread), *inputs[1:])
+
     @contextmanager
     def hooked(self, net: Any) -> Iterator[None]:
         """The hook stands during one pass."""
-        module = net.get_input_embeddings() if self.site == "word" else getattr(net, "embeddings", None)
-        if module is None:
-            raise UserError(f"method.site: embedding_output is not known for {net.config.model_type}; use word")
-        handle = module.register_forward_hook(self.hook)
+        if self.site == "normalised":
+            handle = embedding_norm(net).register_forward_pre_hook(self.before)
+        else:
+            handle = site_module(net, self.site).register_forward_hook(self.hook)
         try:
             yield
         finally:
             handle.remove()
+
+
+def site_module(net: Any, site: Site) -> Any:
+    """The module whose output is perturbed."""
+    module = net.get_input_embeddings() if site == "word" else getattr(net, "embeddings", None)
+    if module is None:
+        raise UserError(f"method.site: {site} is not known for {net.config.model_type}; use word")
+    return module
+
+
+def embedding_norm(net: Any) -> Any:
+    """The norm that ends the embedding layer."""
+    layer = site_module(net, "normalised")
+    for name in ("LayerNorm", "norm"):
+        if getattr(layer, name, None) is not None:
+            return getattr(layer, name)
+    raise UserError(f"method.site: {net.config.model_type} has no norm of its embeddings; use word")

@@ -35,6 +35,13 @@ class Question(nn.Module):
         """How far two outputs are, per example: for methods that ask for consistency."""
         raise NotImplementedError
 
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """How far b is from a, per example, where that is not the same as how far a is from b: KL(a ‖ b).
+
+        An objective whose distance has no sides keeps this: two equal sides make the distance.
+        """
+        return self.distance(a, b, batch) / 2
+
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """What the task's `decode` reads, one row per sequence."""
         raise NotImplementedError

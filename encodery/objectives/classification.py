@@ -140,11 +140,13 @@ class Classifier(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""
-        each = self.apart(wide(a["logits"]), wide(b["logits"]))
+        return self.shared(self.apart(wide(a["logits"]), wide(b["logits"])), batch)
+
+    def shared(self, each: Tensor, batch: Batch) -> Tensor:
+        """A text's distance is shared by its windows: one number per sequence, and the sum stays right."""
         if not self.options.pool or batch.group is None:
             return each
-        sizes = torch.bincount(batch.group)  # a text's distance is shared by its windows, so that the sum is right
-        return (each / sizes)[batch.group]
+        return (each / torch.bincount(batch.group))[batch.group]
 
     def apart(self, x: Tensor, y: Tensor) -> Tensor:
         """The distance of logits, one per row."""
@@ -153,6 +155,17 @@ class Classifier(Question):
         if self.options.form == "multilabel":  # independent coins: the divergences add up
             return ((x.sigmoid() - y.sigmoid()) * (x - y)).sum(1)
         return ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b); half the squared difference for regression."""
+        x, y = wide(a["logits"]), wide(b["logits"])
+        if self.options.form == "multilabel":
+            yes = x.sigmoid() * (F.logsigmoid(x) - F.logsigmoid(y))
+            both = (yes + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))).sum(1)
+            return self.shared(both, batch)
+        if self.options.form == "single":
+            return self.shared((x.softmax(1) * (x.log_softmax(1) - y.log_softmax(1))).sum(1), batch)
+        return super().divergence(a, b, batch)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits; every window of a text gets those of the text."""

@@ -53,8 +53,12 @@ class Ranker(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence over the candidates, each candidate's own part."""
+        return self.divergence(a, b, batch) + self.divergence(b, a, batch)
+
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b) over the candidates, each candidate's own part."""
         x, y = shares(a["logits"], batch), shares(b["logits"], batch)
-        return (x.exp() - y.exp()) * (x - y)
+        return x.exp() * (x - y)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits."""

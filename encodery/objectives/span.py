@@ -84,13 +84,17 @@ class Spans(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of starts and of ends, the mean of both."""
-        start, end = (symmetric(a[name], b[name]) for name in ("start", "end"))
+        return self.divergence(a, b, batch) + self.divergence(b, a, batch)
+
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b) of starts and of ends, the mean of both."""
+        start, end = (one_sided(a[name], b[name]) for name in ("start", "end"))
         return (start + end) / 2
 
 
-def symmetric(x: Tensor, y: Tensor) -> Tensor:
-    """Symmetric Kullback-Leibler divergence of rows of logits."""
-    return ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+def one_sided(x: Tensor, y: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of rows of logits."""
+    return (x.softmax(1) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
 
 
 class Simple(Spans):
@@ -168,11 +172,13 @@ class Joint(Spans):
             terms["loss"] = terms["loss"] + self.options.answerability * self.weighed(each, batch)
         return terms
 
-    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """That of starts and ends, and that of the coin `there is no answer` with its weight."""
-        coin = (a["null"].sigmoid() - b["null"].sigmoid()) * (a["null"] - b["null"])
+        x, y = a["null"], b["null"]
+        coin = x.sigmoid() * (F.logsigmoid(x) - F.logsigmoid(y))
+        coin = coin + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))
         weight = self.options.answerability if self.options.impossible else 0.0
-        return super().distance(a, b, batch) + weight * coin
+        return super().divergence(a, b, batch) + weight * coin
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The best starts, for each of them its best ends, as log-probabilities; the logit of no answer."""

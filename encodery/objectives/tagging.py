@@ -68,8 +68,12 @@ class Tagger(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence, as a mean over the sequence's tokens that are asked for."""
-        x, y = batch.tokens(wide(a["logits"])), batch.tokens(wide(b["logits"]))
-        each = ((x.softmax(1) - y.softmax(1)) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+        return self.divergence(a, b, batch) + self.divergence(b, a, batch)
+
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b), as a mean over the sequence's tokens that are asked for."""
+        x, y = (batch.tokens(wide(one["logits"])).log_softmax(1) for one in (a, b))
+        each = (x.exp() * (x - y)).sum(1)
         asked = (batch.tokens(batch.targets["tag"]) != HIDDEN).to(each.dtype)
         sequence = batch.layout.sequence_of_token
         total = each.new_zeros(len(batch)).index_add(0, sequence, each * asked)

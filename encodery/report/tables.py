@@ -1,173 +1,100 @@
-"""Run directories → one row per configuration: mean ± sd (n) over seeds, median, best, and only what varies."""
+"""Run directories → a table: one row per configuration, mean ± sd (n) over seeds, and only what varies."""
 
-import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encodery import yaml_reader
-from encodery.config import flat
 from encodery.errors import UserError
-from encodery.rundir import RunDir, find_runs
+from encodery.report import averages, compare, groups, records, stats
+from encodery.report.formats import csv_text, json_text, latex, markdown
+from encodery.report.groups import Row
+from encodery.report.models import Score, over_models
 
-# What names a run or says where it was computed does not make it another configuration.
-IGNORED = ("seed.", "data", "device", "threads", "train.log", "train.save", "train.keep_checkpoints")
+__all__ = ["Table", "csv_text", "json_text", "latex", "markdown", "table"]
 
-
-@dataclass(frozen=True)
-class Result:
-    """One score of one run, or the failure that stands in its place."""
-
-    run: str
-    settings: Mapping[str, Any]
-    seed: int
-    data: str  # glue/rte:dev
-    metric: str
-    value: float | None
-    notes: tuple[str, ...] = ()
+NUMBERS = ("mean", "median", "best", "n", "sd", "seconds", "difference")
+MANY = 4  # from so many configurations on, the best of them is better than it will be again
 
 
-def results(*folders: str | Path, metric: str | None = None) -> list[Result]:
-    """Every headline score (or the asked metric) of every run below the folders."""
-    found = []
-    for item in find_runs(*folders):
-        found += _results_of(item.run, item.problem, metric)
-    return found
+@dataclass
+class Table:
+    """Rows, what a reader of them must know, and the second level if it was asked for."""
 
+    rows: list[Row]
+    remarks: list[str] = field(default_factory=list)
+    baseline: bool = False
+    models: list[dict[str, Any]] = field(default_factory=list)
 
-def _results_of(run: RunDir, problem: str | None, metric: str | None) -> list[Result]:
-    if problem and not run.config.exists():
-        return [Result(run.path.name, {}, 0, "", "", None, (f"damaged: {problem}",))]
-    tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
-    info = {} if problem else run.info()
-    settings = {k: v for k, v in flat(tree).items() if not k.startswith(IGNORED)}
-    seed = tree["seed"]["init"]
-    task = info.get("task", "")
-    if problem or not run.is_done:
-        state = problem or (info.get("ended") or {}).get("state", "unfinished")
-        return [Result(run.path.name, settings, seed, task, "", None, (state,))]
-    scores = run.read_scores()
-    return [
-        Result(run.path.name, settings, seed, key, name, values[name], _notes(scores, key, info))
-        for key, values in scores["scores"].items()
-        for name in [metric or scores["main"][key]]
-        if name in values
-    ]
+    @property
+    def settings(self) -> list[str]:
+        """The keys that vary."""
+        return list(dict.fromkeys(key for row in self.rows for key in row.settings))
 
-
-def _notes(scores: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tuple[str, ...]:
-    split = key.rpartition(":")[2]
-    notes = []
-    if scores["chosen"].get("chosen_on") == split:
-        notes.append("best on dev, reported on dev")
-    for name in ("train", split):
-        origin = info.get("data", {}).get(name, {})
-        notes += [f"{name} {origin[field]}" for field in ("part", "note") if origin.get(field)]
-    notes += ["ALARM " + a for a in scores["alarms"] if a.startswith(key) or not a.startswith(info.get("task", "?"))]
-    return tuple(notes)
+    def plain(self) -> list[dict[str, Any]]:
+        """The rows as data."""
+        return [row.plain() for row in self.rows]
 
 
 def table(
-    folders: Sequence[str | Path], baseline: str | None = None, metric: str | None = None
-) -> list[dict[str, Any]]:
-    """Rows for people: what varies, then the statistics over seeds."""
-    found = results(*folders, metric=metric)
+    folders: Sequence[str | Path],
+    baseline: str | None = None,
+    metric: str | None = None,
+    *,
+    sort: str | None = None,
+    every: bool = False,
+    models: Score | None = None,
+) -> Table:
+    """The runs at and below the folders. `every`: also those that are no longer in the plan of their sweep."""
+    found, remarks = records.read(folders, every=every)
     if not found:
-        raise UserError(f"no runs below {', '.join(map(str, folders))}")
-    varying = _varying([r.settings for r in found])
-    groups: dict[tuple[Any, ...], list[Result]] = {}
-    for result in found:
-        key = tuple(str(result.settings.get(name, "")) for name in varying)
-        groups.setdefault((*key, result.data if result.value is not None else "", result.metric), []).append(result)
-    rows = [_row(key, group, varying) for key, group in sorted(_joined(groups).items(), key=lambda item: item[0])]
-    return _against(rows, baseline, varying) if baseline else rows
+        raise UserError("; ".join([f"no runs below {', '.join(map(str, folders))}", *remarks]))
+    rows, more = groups.rows_of(found, metric)
+    if metric and not any(row.values for row in rows):
+        have = dict.fromkeys(name for record in found for scores in record.scores.values() for name in scores)
+        raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
+    whole, missing = ([], []) if metric else averages.average_rows(found)
+    rows = [*rows, *whole]
+    remarks += [*more, *missing, *best_of_many(rows)]
+    if baseline:
+        remarks += compare.against(rows, baseline)
+    elif any(0 < row.summary.n < compare.FEW for row in rows):
+        remarks.append(f"fewer than {compare.FEW} seeds in some rows: differences there may well be chance")
+    second = over_models(rows, models) if models else []
+    return Table(ordered(rows, sort), remarks, bool(baseline), second)
 
 
-def _joined(groups: dict[tuple[Any, ...], list[Result]]) -> dict[tuple[Any, ...], list[Result]]:
-    """Failed and unfinished runs are counted in the rows of their own configuration."""
-    whole = {key: list(group) for key, group in groups.items() if key[-1]}
-    for key, group in groups.items():
-        if key[-1]:
+def best_of_many(rows: Sequence[Row]) -> list[str]:
+    """What the best of many configurations is worth: the expected best of fewer tries."""
+    remarks = []
+    for data, metric in dict.fromkeys((row.data, row.metric) for row in rows):
+        same = [row for row in rows if (row.data, row.metric) == (data, metric)]
+        means = [row.summary.mean for row in same if row.summary.mean is not None]
+        if len(means) < MANY:
             continue
-        homes = [k for k in whole if k[:-2] == key[:-2]]
-        for home in homes or [key]:
-            whole.setdefault(home, []).extend(group)
-    return whole
+        lower, scale = same[0].lower, 1.0 if same[0].lower else 100.0
+        tries = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n < len(means)] + [len(means)]
+        curve = ", ".join(f"{stats.expected_best(means, n, lower=lower) * scale:.2f} of {n}" for n in tries)
+        best = (min(means) if lower else max(means)) * scale
+        remarks.append(f"{data}: {best:.2f} is the best of {len(means)} configurations; expected best: {curve}")
+    return remarks
 
 
-def _varying(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    every = [s for s in settings if s]
-    names = list(dict.fromkeys(name for s in every for name in s))
-    differ = [name for name in names if len({str(s.get(name)) for s in every}) > 1]
-    return [name for name in differ if name != "tasks.0.name"]  # the data column says it
+def ordered(rows: Sequence[Row], sort: str | None) -> list[Row]:
+    """Rows by a column: scores best first, settings ascending; without a value last."""
+    if sort is None:
+        return list(rows)
+    known = dict.fromkeys(key for row in rows for key in row.settings)
+    if sort not in (*NUMBERS, "data", *known):
+        raise UserError(f"--sort {sort}: choose from {', '.join((*NUMBERS, 'data', *known))}")
+    if sort in NUMBERS:
+        return sorted(rows, key=lambda row: _number(row, sort))
+    return sorted(rows, key=lambda row: groups.number_or_text(row.data if sort == "data" else row.settings[sort]))
 
 
-def _row(key: tuple[Any, ...], group: list[Result], varying: Sequence[str]) -> dict[str, Any]:
-    values = {r.seed: r.value for r in group if r.value is not None}
-    missing = [r for r in group if r.value is None]
-    row: dict[str, Any] = dict(zip(varying, key, strict=False))
-    row |= {
-        "data": key[-2] or (group[0].data if group else ""),
-        "metric": key[-1],
-        **statistics_of(list(values.values())),
-    }
-    notes = list(dict.fromkeys(note for r in group for note in r.notes if r.value is not None))
-    notes += [f"{r.run}: {r.notes[0]}" for r in missing]
-    return row | {"notes": "; ".join(notes), "values": values}
-
-
-def statistics_of(values: Sequence[float]) -> dict[str, Any]:
-    """n, mean, sd, median, best; no sd for one value."""
-    if not values:
-        return {"n": 0, "mean": None, "sd": None, "median": None, "best": None}
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    mean = math.fsum(values) / len(values)
-    return {"n": len(values), "mean": mean, "sd": sd, "median": statistics.median(values), "best": max(values)}
-
-
-def _against(rows: list[dict[str, Any]], baseline: str, varying: Sequence[str]) -> list[dict[str, Any]]:
-    """Difference to the row of the same data that has `baseline` (a value, or key=value) among its settings."""
-    name, _, value = baseline.rpartition("=")
-    for row in rows:
-        same = [r for r in rows if (r["data"], r["metric"]) == (row["data"], row["metric"])]
-        base = [r for r in same if value in [str(r.get(k)) for k in ([name] if name else varying)]]
-        if not base:
-            raise UserError(
-                f"baseline: no row of {row['data']} has {baseline}; what varies: {', '.join(varying) or 'nothing'}"
-            )
-        both = [s for s in row["values"] if s in base[0]["values"]]
-        differences = [row["values"][s] - base[0]["values"][s] for s in both]
-        row["difference"] = math.fsum(differences) / len(both) if both else None
-        row["pairs"] = len(both)
-    return rows
-
-
-def spell(row: Mapping[str, Any], scale: float = 100.0) -> str:
-    """`81.23 ± 0.45 (5)`."""
-    if row["mean"] is None:
-        return "–"
-    sd = f" ± {row['sd'] * scale:.2f}" if row["sd"] is not None else ""
-    return f"{row['mean'] * scale:.2f}{sd} ({row['n']})"
-
-
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table, scores times 100."""
-    hidden = {"values", "n", "sd", "mean"}
-    names = [n for n in rows[0] if n not in hidden and (n != "notes" or any(r["notes"] for r in rows))]
-    place = names.index("metric") + 1
-    header = [*names[:place], "mean ± sd (n)", *names[place:]]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for row in rows:
-        cells = [_cell(n, row[n]) for n in names]
-        lines.append("| " + " | ".join([*cells[:place], spell(row), *cells[place:]]) + " |")
-    return "\n".join(lines)
-
-
-def _cell(name: str, value: Any) -> str:
+def _number(row: Row, name: str) -> tuple[bool, float]:
+    value = row.plain().get(name)
     if value is None:
-        return ""
-    if name in ("median", "best", "difference"):
-        return f"{value * 100:.2f}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
+        return True, 0.0
+    rising = name in ("sd", "seconds") or (row.lower and name != "n")
+    return False, value if rising else -value

@@ -112,7 +112,8 @@ def _from_file(known: Known, split: str, found: Found, skip_bad_rows: bool) -> L
         columns = _columns(known, split, sheet)
     need_columns(sheet, [*columns.texts, *filter(None, [columns.label])])
     origin = Origin("folder", "", 0, files={found.path.name: file_digest(found.path)}, note=found.note)
-    loaded = _finish(known, split, sheet, columns, skip_bad_rows, origin)
+    # A file that we divide ourselves has no official count of its own.
+    loaded = _finish(known, split if found.divided else "undivided", sheet, columns, skip_bad_rows, origin)
     return loaded if found.divided else _divide(known, split, loaded)
 
 

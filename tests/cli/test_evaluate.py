@@ -200,6 +200,8 @@ def test_refusals(own, mnli, trained, tmp_path, encodery):
     assert "has no head glue/rte; it has glue/mnli" in refused(own, "--on", "glue/mnli:dev", "--head", "glue/rte")
     assert 'has no split "train"' in refused(own, "--on", "glue/ax:train")
     assert "there is no glue/rt" in refused(own, "--on", "glue/rt")
+    assert 'toy/nli has no split "tst"; it has train, dev, test' in refused(own, "--on", "toy/nli:tst")
+    assert 'glue/mnli has no split "devv"; it has train, dev, dev_mismatched' in refused(own, "--on", "glue/mnli:devv")
     assert "such as glue/cola" in refused(own, "--on", "glue")
     assert "own files have no name" in refused(own, "--on", "table/moods")
     assert "is a run" in refused(own, "--on", "glue/mnli", "-o", own)
@@ -208,6 +210,17 @@ def test_refusals(own, mnli, trained, tmp_path, encodery):
     (own / "DONE").unlink()
     assert "not finished" in refused(own, "--on", "glue/mnli:dev")
     assert not (own / "predictions" / "glue-ax-test.jsonl").exists()
+
+
+def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
+    config = tiny.config(tmp_path, tiny.pair(tmp_path))  # its dev part is set aside
+    runs = [en.train(config, tmp_path / "one", seed=1).path, en.train(config, tmp_path / "two", seed=2).path]
+    other = config | {"tasks": [config["tasks"][0] | {"split_seed": 5}]}
+    odd = en.train(other, tmp_path / "odd").path
+    assert encodery("evaluate", *runs, "--on", "table/pairs").code == 0
+    said = encodery("evaluate", *runs, odd, "--on", "table/pairs")
+    assert said.code == 2
+    assert f"table/pairs:dev: {odd} had other rows there than {runs[0]}" in said.err
 
 
 def test_numbers_as_labels_need_a_word(tmp_path, encodery):

@@ -80,3 +80,31 @@ def test_refusals(wnli, trained, tmp_path, encodery):
     assert "no readable zip" in said.err
     en.train(en.Run(wnli), tmp_path / "twin", seed=2)
     assert "has two runs" in encodery("submit", wnli, tmp_path / "twin").err
+
+
+def test_the_best_seed_is_picked_and_said(wnli, tmp_path, encodery):
+    sweep = tmp_path / "sweep"
+    runs = [en.train(en.Run(wnli), sweep / f"seed-{seed}", seed=seed) for seed in (1, 2, 3)]
+    scores = {run.path: run.scores["glue/wnli:dev"]["accuracy"] for run in runs}
+    said = encodery("submit", sweep, "--pick", "best", "-o", tmp_path / "glue.zip", "--fill", "majority", "--quiet")
+    assert said.code == 0, said.err
+    chosen = next(path for path in scores if str(path) in said.out)
+    assert scores[chosen] == max(scores.values())
+    assert "best of 3 seeds on dev" in said.out
+    assert "optimistic" in said.err
+    assert [path for path in scores if (path / "predictions" / "glue-wnli-test.jsonl").exists()] == [chosen]
+    again = encodery("submit", sweep, "--pick", "wnli=2", "-o", tmp_path / "two.zip", "--fill", "majority", "--quiet")
+    assert "seed-2  (seed 2, as asked, accuracy" in again.out
+    assert (sweep / "seed-2" / "predictions" / "glue-wnli-test.jsonl").exists()
+    assert "--pick best, median or wnli=SEED" in encodery("submit", sweep).err
+
+
+def test_missing_test_rows_are_refused_before_anything_is_predicted(wnli, tmp_path, encodery, monkeypatch):
+    from encodery.cli import submit
+
+    monkeypatch.setattr(submit, "require_all", lambda parts: None)
+    data = tmp_path / "data" / "glue"
+    data.mkdir(parents=True)
+    said = encodery("submit", en.train(en.Run(wnli), tmp_path / "run", seed=4).path, "--data", data.parent)
+    assert said.code == 2
+    assert "there are no test rows of glue/wnli:test in the data folder" in said.err

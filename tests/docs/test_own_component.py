@@ -42,6 +42,22 @@ def test_the_files_of_the_page_train(name: str, folder: Path) -> None:
     assert set(kept) == {f"{task}.py", name.replace("yaml", "py")}
 
 
+@pytest.mark.slow
+def test_a_model_with_an_own_objective_opens_only_with_allow_code(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    import encodery
+    from encodery.cli import main
+    from encodery.run import train_run
+
+    run = train_run(config.load(folder / "focal.yaml", FEW), folder / "run")
+    with pytest.raises(UserError, match="allow-code"):
+        encodery.load(run.path)
+    answer = encodery.load(run.path, allow_code=True)(("3", "4"))
+    assert answer.label in {"first", "second"}
+    assert main(["evaluate", str(run.path), "--on", "own/larger:dev", "--allow-code", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["own/larger:dev"]["scores"]
+    assert again == pytest.approx(run.read_scores()["scores"]["own/larger:dev"])
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_own_code_is_part_of_the_run_s_identity(name: str, folder: Path) -> None:
     before = config.identity(config.load(folder / name), {})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from encodery.data.batches import Batch
 from encodery.loop import count
-from encodery.methods.base import Running, Totals
+from encodery.methods.base import Running, Totals, Updating
 from encodery.methods.plain import Plain
 from encodery.models import packed
 from encodery.models.model import Model, Terms
@@ -36,8 +36,23 @@ class Bench:
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         totals = Totals(count(self.model, self.micro), scale, float(sum(map(len, self.micro))))
+        if isinstance(method, Updating):
+            method.update = self.slide
+        before = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         terms = method(self.model, self.micro, totals)
+        with torch.no_grad():  # only a method that updates inside a step has moved anything
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(before[name])
         return gradients(self.model), terms
+
+    def slide(self, terms: Terms, micro: Sequence[Batch]) -> bool:
+        """The update for a method that wants one inside a step: 0.1 times the gradient, downhill."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=0.1)
+        self.model.zero_grad(set_to_none=True)
+        return True
 
     def plain(self) -> Gradients:
         """What plain training would give."""

@@ -292,10 +292,26 @@ def test_a_local_folder_and_a_run_directory_are_found(tmp_path: Path) -> None:
     assert hub.resolve("run", None, tmp_path).digest() != digest
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c"])
-def test_a_folder_that_is_not_there_is_a_sentence(name: str) -> None:
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c", "runs/nowhere", "mine/nowhere"])
+def test_a_folder_that_is_not_there_is_a_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "run").mkdir(parents=True)
+    (tmp_path / "mine" / "run" / "run.json").write_text("{}")
     with pytest.raises(UserError, match="no such folder"):
         hub.resolve(name)
+    with pytest.raises(UserError, match="no such folder"):
+        hub.resolve_tokenizer(name, tmp_path)
+    with pytest.raises(UserError, match="hub cannot be reached"):
+        hub.resolve("somebody/something")
+
+
+def test_a_folder_of_seeds_is_answered_with_its_runs(tmp_path: Path) -> None:
+    for seed in range(1, 8):
+        (tmp_path / "rte" / f"seed-{seed}").mkdir(parents=True)
+        (tmp_path / "rte" / f"seed-{seed}" / "run.json").write_text("{}")
+    for name, near in (("rte", tmp_path), (str(tmp_path / "rte"), None)):
+        with pytest.raises(UserError, match=r"a folder of 7 runs; give one of them: .*rte/seed-1, .*seed-5, …"):
+            hub.resolve(name, None, near)
 
 
 @pytest.fixture

@@ -20,6 +20,19 @@ def test_a_set_without_dev_is_divided_by_question(tmp_path):
     assert [e.id for e in dev] == [e.id for e in Nli(part="scitail", data=str(tmp_path)).examples("dev")]
 
 
+def test_our_own_dev_part_is_not_called_another_release(tmp_path):
+    """The file is larger than the published dev set, and the tenth of it may be larger or smaller."""
+    from encodery.tasks.check import check
+
+    rows = {"premise": [f"p{i}" for i in range(1400)], "hypothesis": [f"h{i // 4}" for i in range(1400)]}
+    pq.write_table(pa.table(rows | {"label": [i % 2 for i in range(1400)]}), tmp_path / "scitail_part.parquet")
+    assert Nli(part="scitail", data=str(tmp_path)).origin("dev").note == "our own split, not the published one"
+    found = {status.name: status for status in check(tmp_path)}
+    assert found["nli/scitail:dev"].state == "part"
+    assert found["nli/scitail:dev"].words == "140 rows; our own split, not the published one (scitail_part.parquet)"
+    assert found["nli/scitail:train"].words.startswith("1,260 of 23,097 rows; our own split")
+
+
 def test_label_names_are_those_of_mnli():
     for part in ("snli", "anli", "sick"):
         assert Nli(part=part).labels == Glue(part="mnli").labels

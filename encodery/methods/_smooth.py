@@ -1,0 +1,95 @@
+"""What methods share that ask for the same answer at the worst point nearby: SMART, ALUM, SiFT and VAT.
+
+loss(E) + weight · distance(f(E), f(E + δ)),   δ found by a few ascents of that distance
+"""
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.methods._perturb import Norm, Perturbation, Space, distance, size_notes
+from encodery.methods.base import Totals, add, detached, note
+from encodery.models.model import Model, Outputs, Terms
+
+
+class Smooth(Perturbation):
+    """Options of all of them."""
+
+    detach: ClassVar[bool] = False  # whether perturbed passes give the embeddings no gradient
+    one_sided: ClassVar[bool] = False  # whether the clean answer is a fixed target, and the distance KL(clean ‖ other)
+
+    weight: float = Field(default=1.0, ge=0)
+    """How much smoothness counts, λ."""
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch."""
+        loss, _, whole = self.smoothed(model, batch, totals)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return whole
+
+    def smoothed(self, model: Model, batch: Batch, totals: Totals) -> tuple[Tensor, Outputs, Terms]:
+        """The whole loss, the clean answer, and what is reported."""
+        space = self.space(model, batch)
+        clean, terms = self.run(model, batch, None)
+        fixed = {name: value.detach() for name, value in clean.items()}
+        shift, notes = self.worst(model, batch, totals, fixed, space)
+        outputs, _ = self.run(model, batch, shift, self.last_draw, detach=self.detach)
+        apart = distance(model, batch, fixed if self.one_sided else clean, outputs, self.one_sided)
+        add(notes, size_notes(space, totals, self.last_draw, shift, None))
+        add(notes, note("distance", apart, len(batch)))
+        add(notes, self.look(model, space, shift, clean=False))
+        return totals.mean(terms) + self.weight * totals.per_example(apart), clean, detached(terms) | notes
+
+    @property
+    def last_draw(self) -> int:
+        """The number of the perturbed pass that is trained on."""
+        raise NotImplementedError
+
+    def worst(self, model: Model, batch: Batch, totals: Totals, fixed: Outputs, space: Space) -> tuple[Tensor, Terms]:
+        """The perturbation at which the answer differs most from the clean one, which is `fixed`."""
+        raise NotImplementedError
+
+    def slope(
+        self, model: Model, space: Space, totals: Totals, fixed: Outputs, shift: Tensor, k: int
+    ) -> tuple[Tensor, Terms]:
+        """Gradient of the distance at a perturbation, for the perturbation alone: the weights get none."""
+        outputs, _ = self.run(model, space.batch, shift.requires_grad_(), k, detach=self.detach)
+        apart = totals.per_example(distance(model, space.batch, fixed, outputs, self.one_sided))
+        (grad,) = torch.autograd.grad(apart, shift)
+        return grad, size_notes(space, totals, k, shift, grad)
+
+
+class Climb(Smooth):
+    """Options of those that climb from a small random start: SMART, ALUM, SiFT."""
+
+    ascent_steps: int = Field(default=1, ge=0)
+    """Ascents of the perturbation."""
+    adv_lr: float = Field(default=1e-3, ge=0)
+    """Length of an ascent step, η."""
+    init_mag: float = Field(default=1e-5, ge=0)
+    """Standard deviation of the random start, σ. At 0 nothing can climb: the distance is flat there."""
+    max_norm: float | None = Field(default=1e-5, ge=0)
+    """Radius of the ball, ε; null or 0: no limit."""
+    norm: Norm = "linf"
+    """l2, or linf (the largest absolute number)."""
+
+    @property
+    def last_draw(self) -> int:
+        """After the ascents."""
+        return self.ascent_steps + 1
+
+    def start_at(self, space: Space) -> Tensor:
+        """The random start."""
+        return space.normal(self.init_mag)
+
+    def worst(self, model: Model, batch: Batch, totals: Totals, fixed: Outputs, space: Space) -> tuple[Tensor, Terms]:
+        """A few ascents."""
+        shift, notes = self.start_at(space), Terms()
+        for k in range(1, self.ascent_steps + 1):
+            grad, sizes = self.slope(model, space, totals, fixed, shift, k)
+            add(notes, sizes)
+            shift = space.climb(shift, grad, self.adv_lr, self.max_norm)
+        return shift, notes

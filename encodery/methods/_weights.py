@@ -1,0 +1,72 @@
+"""What methods that move the weights share: there, the gradient is taken, and back to the bit."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from encodery.data.batches import Batch
+from encodery.methods._perturb import loss_notes
+from encodery.methods.base import Method, Totals, add, backward, note
+from encodery.methods.plain import Plain
+from encodery.models.model import Model, Terms
+
+
+class WeightAscent(Method):
+    """Options of methods with two passes: one that says where the loss climbs, one for the gradient there."""
+
+    consistent_dropout: bool = True
+    """The same dropout masks in both passes."""
+    start_step: int = Field(default=0, ge=0)
+    """Plain training before this step."""
+
+    def there(
+        self, weights: Sequence[nn.Parameter], slope: Sequence[Tensor], size: float
+    ) -> AbstractContextManager[None]:
+        """Inside, the weights stand where the second gradient is wanted; `size` is the norm of the first one."""
+        raise NotImplementedError
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """All micro-batches of the step."""
+        clean = Plain()(model, micro, totals)
+        if micro[0].step < self.start_step:
+            return clean
+        weights = [p for p in model.parameters() if p.grad is not None]
+        slope = [p.grad for p in weights if p.grad is not None]
+        size = norm(slope)
+        for weight in weights:
+            weight.grad = None
+        whole: Terms = {}
+        with self.there(weights, slope, size):
+            for batch in micro:
+                terms = backward(model, batch, totals, 0 if self.consistent_dropout else 1)[1]
+                add(whole, terms)
+                add(whole, loss_notes("loss_adv", model, batch, terms))
+        first = next(iter(clean.values()))
+        add(whole, note("grad_1", first.new_tensor(size / totals.scale), 1))
+        for key, value in clean.items():
+            label = "loss_clean" if len(clean) == 1 else f"loss_clean.{key[1]}"
+            add(whole, note(label, value, sum(model.question(key[0]).counts(b)[key[1]] for b in micro)))
+        return whole
+
+
+def norm(tensors: Sequence[Tensor]) -> float:
+    """l2 norm over all of them, in double."""
+    return float(torch.stack([torch.linalg.vector_norm(t).double().cpu() for t in tensors]).norm())
+
+
+@contextmanager
+def moved(weights: Sequence[nn.Parameter], direction: Sequence[Tensor], length: float) -> Iterator[None]:
+    """Inside, the weights stand elsewhere; afterwards they are what they were, to the bit, whatever happens."""
+    before = [weight.detach().clone() for weight in weights]
+    try:
+        with torch.no_grad():
+            for weight, along in zip(weights, direction, strict=True):
+                weight.add_(along, alpha=length)
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, old in zip(weights, before, strict=True):
+                weight.copy_(old)

@@ -1,0 +1,25 @@
+"""FGSM: every number moves by the same amount, uphill (Goodfellow et al. 2015, arXiv 1412.6572).
+
+δ = epsilon · sign(∇loss(E)),   (clean_weight · loss(E) + loss(E + δ)) / (clean_weight + 1)
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery.methods._perturb import OneStep, Space
+
+
+class FGSM(OneStep):
+    """A clean pass that gives the signs, and an adversarial one."""
+
+    epsilon: float = Field(default=1e-3, ge=0)
+    """How far each number of the embeddings moves."""
+    norm: Literal["linf"] = "linf"
+    """The perturbation is bounded number by number."""
+
+    def shift(self, space: Space, grad: Tensor) -> Tensor:
+        """The sign of every number; zero where the gradient is zero."""
+        return space.keep(self.epsilon * torch.sign(grad))

@@ -1,0 +1,41 @@
+"""SiFT: SMART's smoothness on normalised embeddings (He et al. 2021, arXiv 2006.03654, and DeBERTa's code).
+
+loss(E) + weight · distance(f(E), f(sg(N(E)) + δ))       N: each token's embedding with mean 0 and deviation 1
+δ_0 ~ N(0, init_mag²), cut at ±2·init_mag;  δ_1 = δ_0 + adv_lr · ∇δ / max|∇δ|   token by token
+
+sg: on the perturbed branch no gradient goes into the embeddings. Embeddings of all sizes are perturbed alike.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from encodery.methods._perturb import Norm, Scope, Space
+from encodery.methods._smooth import Climb
+from encodery.models.shift import Site
+
+
+class Sift(Climb):
+    """The loss, plus the distance to the answer at a perturbed point of normalised embeddings."""
+
+    detach: ClassVar[bool] = True
+
+    weight: float = Field(default=5.0, ge=0)
+    """How much smoothness counts, λ."""
+    adv_lr: float = Field(default=1e-4, ge=0)
+    """Length of an ascent step, in standard deviations of a token's embedding."""
+    init_mag: float = Field(default=1e-2, ge=0)
+    """Standard deviation of the random start, which is cut at twice that."""
+    max_norm: float | None = Field(default=None, ge=0)
+    """Radius of the ball; null or 0: no limit."""
+    norm: Norm = "linf"
+    """l2, or linf (the largest absolute number)."""
+    norm_scope: Scope = "token"
+    """token: gradients are normalised token by token; example: sequence by sequence."""
+    site: Site = "normalised"
+    """normalised: before the norm of the embedding layer; word and embedding_output as elsewhere."""
+
+    def start_at(self, space: Space) -> Tensor:
+        """Normal, without its tails."""
+        return space.normal(self.init_mag).clamp(-2 * self.init_mag, 2 * self.init_mag)

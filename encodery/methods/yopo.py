@@ -1,0 +1,41 @@
+"""YOPO: cheap ascents through the first layer between full passes (Zhang et al. 2019, arXiv 1905.00877; FreeLB's code).
+
+δ_1 as in FreeLB;  g += (1/K) · ∇θ loss(E + δ_k)             for k = 1 … K, full passes
+p = ∂loss/∂h at h = first layer(E + δ_k), kept from that pass
+δ ← project(δ + adv_lr · ∇δ / ‖∇δ‖, max_norm)                of p · first layer(E + δ), layer_steps times, p fixed
+
+With layer_steps 1 and consistent dropout it is FreeLB, by the chain rule.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.methods._perturb import Attack, Space
+from encodery.methods.base import Totals
+from encodery.models.model import Model, Terms
+from encodery.models.watch import Watch
+
+
+class YOPO(Attack):
+    """The mean gradient over K full passes; between them the perturbation climbs through the first layer alone."""
+
+    layer_steps: int = Field(default=2, ge=1)
+    """Ascents through the first layer after each full pass but the last, n."""
+
+    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+        """One micro-batch."""
+        with Watch(model.encoder.net) as watch:
+
+            def ascend(space: Space, shift: Tensor, k: int) -> Tensor:
+                slope = watch.slope()
+                for _ in range(self.layer_steps):
+                    shift = shift.detach().requires_grad_()
+                    with watch.only_first():
+                        self.run(model, batch, shift, draw=k - 1)
+                    (grad,) = torch.autograd.grad((watch.output.float() * slope).sum(), shift)
+                    shift = self.climb(space, shift, grad)
+                return shift
+
+            return self.averaged(model, batch, totals, ascend)

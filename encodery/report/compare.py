@@ -1,0 +1,113 @@
+"""Rows against a baseline: difference, interval, paired tests over seeds, McNemar's test over examples."""
+
+from collections.abc import Sequence
+
+from encodery.errors import UserError
+from encodery.report import stats
+from encodery.report.examples import Marks
+from encodery.report.groups import Row, spelled
+
+FEW = 3  # below so many seeds nothing should be concluded
+COLUMNS = ("difference", "low", "high", "pairs", "p_t", "p_flips", "p_holm", "p_mcnemar", "mcnemar_seeds")
+
+
+def against(rows: Sequence[Row], baseline: str) -> list[str]:
+    """Add the comparison to every row that has a baseline for its data; the remarks say what to keep in mind."""
+    matching = [row for row in rows if is_meant(row, baseline)]
+    if not matching:
+        varies = dict.fromkeys(key for row in rows for key in row.settings)
+        raise UserError(
+            f"--baseline {baseline}: no row is meant by it. It is the name of a variant or of a run, a value, or "
+            f"key=value; what varies: {', '.join(varies) or 'nothing'}"
+        )
+    marks = Marks()
+    for row in rows:
+        row.more = dict.fromkeys(COLUMNS)
+        base = baseline_of(row, matching, baseline)
+        row.more["is_baseline"] = base is row
+        if base is not None and base is not row:
+            _compare(row, base, marks)
+    return [*_adjust(rows), *_remarks(rows), *marks.remarks]
+
+
+def is_meant(row: Row, baseline: str) -> bool:
+    """Whether a row is the baseline: by variant, run name, value of a setting that varies, or key=value."""
+    records = row.members or [*row.runs.values(), *row.missing]
+    if any(baseline in (record.variant, record.name) for record in records):
+        return True
+    name, equals, value = baseline.partition("=")
+    if not equals:
+        return any(same(baseline, found) for found in row.settings.values())
+    found = [record.settings.get(name) for record in records]
+    return bool(found) and all(one is not None and same(value, spelled(one)) for one in found)
+
+
+def same(wanted: str, found: str) -> bool:
+    """Equal as numbers where both are numbers: 2e-5 is 2e-05."""
+    try:
+        return float(wanted) == float(found)
+    except ValueError:
+        return wanted == found
+
+
+def baseline_of(row: Row, matching: Sequence[Row], baseline: str) -> Row | None:
+    """The baseline of the same data whose other settings are the row's own; one that stands alone serves all."""
+    found = [one for one in matching if (one.data, one.metric) == (row.data, row.metric)]
+    if any(one is row for one in found):
+        return row
+    name = baseline.partition("=")[0]
+    differing = [_differing(one, row, name) for one in found]
+    if name in row.settings and len(found) > 1:  # a cell of a grid: only its own neighbour will do
+        near = [one for one, count in zip(found, differing, strict=True) if count == 0]
+    else:
+        near = [one for one, count in zip(found, differing, strict=True) if count == min(differing)]
+    if len(near) > 1:
+        words = "; ".join(", ".join(f"{k}={v}" for k, v in one.settings.items() if v) for one in near[:4])
+        raise UserError(f"--baseline {baseline}: {row.data} has several ({words}): say more, such as a run's name")
+    return near[0] if near else None
+
+
+def _differing(base: Row, row: Row, name: str) -> int:
+    """In how many settings that both have they differ, but for the one that makes the baseline."""
+    pairs = [(base.settings[key], row.settings.get(key, "")) for key in base.settings if key != name]
+    return sum(a != b and bool(a) and bool(b) for a, b in pairs)
+
+
+def _compare(row: Row, base: Row, marks: Marks) -> None:
+    seeds = [seed for seed in row.values if seed in base.values]
+    differences = [row.values[seed] - base.values[seed] for seed in seeds]
+    one, other = row.summary, base.summary
+    if one.mean is None or other.mean is None:
+        return
+    if seeds:
+        interval = stats.bootstrap(differences)
+        row.more["difference"] = stats.mean(differences)
+    else:  # other seeds, or an average without seeds in common
+        interval = stats.bootstrap(list(row.values.values()), list(base.values.values()))
+        row.more["difference"] = one.mean - other.mean
+    row.more["low"], row.more["high"] = interval or (None, None)
+    row.more |= {"pairs": len(seeds), "p_t": stats.paired_t(differences), "p_flips": stats.sign_flips(differences)}
+    row.more["better"] = (one.mean < other.mean) if row.lower else (one.mean > other.mean)
+    ps = [p for seed in seeds if (p := marks.test(row, base, seed)) is not None]
+    row.more |= {"p_mcnemar": stats.combined(ps), "mcnemar_seeds": len(ps)}
+
+
+def _adjust(rows: Sequence[Row]) -> list[str]:
+    """Holm's correction over all comparisons of the table."""
+    tested = [row for row in rows if row.more["p_t"] is not None]
+    for row, p in zip(tested, stats.holm([row.more["p_t"] for row in tested]), strict=True):
+        row.more["p_holm"] = p
+    if len(tested) < 2:
+        return []
+    return [f"{len(tested)} comparisons with the baseline: quote the p values of Holm's column, not the smallest p"]
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    pairs = [row.more["pairs"] for row in rows if row.more["pairs"] is not None]
+    remarks = []
+    if pairs and min(pairs) < FEW:
+        remarks.append(f"some differences rest on fewer than {FEW} common seeds: nothing follows from them")
+    if pairs and FEW <= max(pairs) <= 5:
+        least = 2 / 2 ** max(pairs)
+        remarks.append(f"with {max(pairs)} pairs of seeds the sign-flip test cannot give less than {least:.4g}")
+    return remarks

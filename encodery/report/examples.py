@@ -1,0 +1,123 @@
+"""Which examples a run answered rightly: for tests over examples. The rows are read again and must be the same."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from encodery.config import find
+from encodery.errors import UserError
+from encodery.report import stats
+from encodery.report.groups import Row
+from encodery.report.records import Record
+from encodery.rundir import RunDir
+from encodery.schema import Entry
+from encodery.tasks.base import Example, Label, Task
+
+
+class Marks:
+    """Right or wrong by run and example, read once; what cannot be had becomes a remark."""
+
+    def __init__(self) -> None:
+        self._right: dict[tuple[str, str], dict[str, bool] | None] = {}
+        self._gold: dict[tuple[str, str], Sequence[Example] | None] = {}
+        self.remarks: list[str] = []
+
+    def test(self, row: Row, base: Row, seed: int | str) -> float | None:
+        """McNemar's p for two runs of a seed; None for numbers, averages, and rows that are not the same."""
+        pair = [one.runs.get(seed) for one in (row, base)]
+        if pair[0] is None or pair[1] is None:
+            return None
+        split = row.data.rpartition(":")[2]
+        if pair[0].digests.get(split) != pair[1].digests.get(split):
+            self._remark(f"{row.data}: not all runs were scored on the same rows, so no test over examples")
+            return None
+        mine, theirs = self.right(pair[0], row.data), self.right(pair[1], row.data)
+        if mine is None or theirs is None or mine.keys() != theirs.keys():
+            return None
+        alone = sum(mine[id] and not theirs[id] for id in mine)
+        return stats.mcnemar(alone, sum(theirs[id] and not mine[id] for id in mine))
+
+    def right(self, record: Record, data: str) -> dict[str, bool] | None:
+        """Whether each example was answered rightly."""
+        at = (str(record.path), data)
+        if at not in self._right:
+            self._right[at] = self._read(record, data)
+        return self._right[at]
+
+    def _read(self, record: Record, data: str) -> dict[str, bool] | None:
+        name, _, split = data.rpartition(":")
+        path = RunDir(record.path).predictions_path(name, split)
+        examples = self._examples(record, name, split) if path.is_file() else None
+        if examples is None:
+            return None
+        said = _predictions(path)
+        if said is None or any(example.id not in said for example in examples):
+            self._remark(f"{path}: not all examples are answered there, so no test over examples")
+            return None
+        return {example.id: is_right(said[example.id], example.label) for example in examples}
+
+    def _examples(self, record: Record, name: str, split: str) -> Sequence[Example] | None:
+        at = (f"{name}:{split}", record.digests.get(split, ""))
+        if at not in self._gold:
+            try:
+                self._gold[at] = _labelled(record, name, split)
+            except UserError as error:
+                self._remark(f"no test over examples of {name}:{split}: {error}")
+                self._gold[at] = None
+        return self._gold[at]
+
+    def _remark(self, sentence: str) -> None:
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
+
+
+def _predictions(path: Path) -> dict[str, Any] | None:
+    """What a run said, by example id; None if the file is damaged."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return {str(row["id"]): row["prediction"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _labelled(record: Record, name: str, split: str) -> Sequence[Example] | None:
+    """The rows that the run was scored on, with their labels; None where answers are numbers."""
+    if name != record.task:
+        raise UserError("that was not the task of the run")
+    task = task_of(record.tree)
+    if not task.labels:
+        return None
+    if task.origin(split).digest != record.digests.get(split):
+        raise UserError(f"its rows are not the ones that {record.path} was scored on")
+    examples = task.examples(split)
+    return None if any(example.label is None for example in examples) else examples
+
+
+def task_of(tree: Mapping[str, Any]) -> Task:
+    """The task of a stored config. Own code is not run, and nothing heavy is imported: `config.load` would do both."""
+    entry = {key: value for key, value in tree["tasks"][0].items() if key not in Entry.model_fields}
+    room, _, part = str(entry.pop("name", "") or "").partition("/")
+    kind = entry.pop("kind", None)
+    if kind is None:
+        entry["part"] = part
+    elif room:
+        entry["name"] = "/".join(filter(None, (room, part)))
+    if ".py:" in (kind or room):
+        raise UserError("its task is own code, which tables do not run")
+    entry["data"] = entry.get("data") or tree.get("data")
+    try:
+        task = find("tasks", kind or room).model_validate_json(json.dumps(entry))
+    except ValidationError as error:
+        raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
+    assert isinstance(task, Task)
+    return task
+
+
+def is_right(said: Any, label: Label) -> bool:
+    """One label, or exactly the set of labels."""
+    if isinstance(label, tuple):
+        return set(said if isinstance(said, list) else [said]) == set(label)
+    return bool(said == label)

@@ -1,0 +1,184 @@
+"""Records → rows, one per configuration and data set: what varies, then the statistics over seeds."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from encodery.report import stats
+from encodery.report.records import Record
+
+Key = tuple[str, ...]
+MOST = 8  # keys that a remark lists
+_TASK_NAME = re.compile(r"tasks\.0\.(name|kind|train|dev|test)$")  # the data column says it
+
+
+@dataclass
+class Row:
+    """A configuration on a data set: the scores of its seeds, the runs behind them, and those that brought none."""
+
+    settings: Mapping[str, str]  # what varies in this table, by dotted key; blank where a component has no such key
+    data: str
+    metric: str
+    values: dict[int | str, float] = field(default_factory=dict)  # by seed
+    runs: dict[int | str, Record] = field(default_factory=dict)
+    missing: list[Record] = field(default_factory=list)
+    members: list[Record] = field(default_factory=list)  # of an average over tasks: all its runs
+    notes: list[str] = field(default_factory=list)
+    seconds: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)  # what a comparison adds
+    fixed: stats.Summary | None = None  # of rows that are no plain sample, such as averages over tasks
+
+    @property
+    def lower(self) -> bool:
+        """Whether less is better."""
+        return self.metric in stats.LOWER_IS_BETTER
+
+    @property
+    def summary(self) -> stats.Summary:
+        """n, mean, sd, median, best."""
+        return self.fixed or stats.summary(list(self.values.values()), lower=self.lower)
+
+    @property
+    def failed(self) -> list[Record]:
+        """Runs that ended badly or were given up; those that wait or work are only missing."""
+        return [record for record in self.missing if record.state not in ("queued", "running", "unfinished")]
+
+    def plain(self) -> dict[str, Any]:
+        """Everything, as data."""
+        about = {"data": self.data, "metric": self.metric, **self.summary._asdict(), "failed": len(self.failed)}
+        about |= {"missing": len(self.missing) - len(self.failed), "seconds": self.seconds, **self.more}
+        values = {str(seed): value for seed, value in self.values.items()}
+        return {**self.settings, **about, "notes": "; ".join(self.notes), "values": values}
+
+
+def spelled(value: Any) -> str:
+    """A setting as text, equal for equal numbers: 3.0 is 3, 2.0e-05 is 2e-05."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
+
+
+def varying(records: Sequence[Record]) -> list[str]:
+    """The keys that differ between runs of one task. What differs only from task to task is the recipe."""
+    by_task: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        by_task.setdefault(record.task, []).append(record.settings)
+    found = {key for settings in by_task.values() for key in varying_keys(settings)}
+    return [key for key in dict.fromkeys(key for record in records for key in record.settings) if key in found]
+
+
+def only_between_tasks(records: Sequence[Record]) -> list[str]:
+    """A remark on the settings that are no columns because they go with the task."""
+    shown = varying(records)
+    hidden = [key for key in varying_keys([record.settings for record in records]) if key not in shown]
+    hidden = [key for key in hidden if not key.startswith("tasks.")]
+    listed = ", ".join(hidden[:MOST]) + (", …" if len(hidden) > MOST else "")
+    return [f"differs only from task to task and is not shown: {listed}"] if hidden else []
+
+
+def varying_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys that differ among settings; a component's own keys are compared only where the component is the same."""
+    names = list(dict.fromkeys(name for one in settings for name in one))
+    return [name for name in names if not _TASK_NAME.match(name) and _differs(name, settings)]
+
+
+def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    found: dict[str, set[str]] = {}
+    for one in settings:
+        found.setdefault(_component(name, one), set()).add(spelled(one.get(name, "")))
+    return any(len(values) > 1 for values in found.values())
+
+
+def _component(name: str, settings: Mapping[str, Any]) -> str:
+    """What a key belongs to in a run: FreeLB's keys are no difference to a run without FreeLB."""
+    if name.startswith("method.") and name != "method.kind":
+        return str(settings.get("method.kind"))
+    if name.startswith("model.new."):
+        return str("model.new.kind" in settings)
+    parts = name.split(".")
+    if parts[0] == "tasks" and len(parts) > 2:
+        return "|".join(str(settings.get(f"tasks.{parts[1]}.{key}")) for key in ("name", "kind", "train"))
+    return ""
+
+
+def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[Row], list[str]]:
+    """One row per configuration and data set, in the order of the settings, and remarks."""
+    keys = varying(records)
+    rows: dict[tuple[Key, str, str], Row] = {}
+    remarks = only_between_tasks(records)
+    for record in (record for record in records if record.done):
+        settings = {key: spelled(record.settings.get(key, "")) for key in keys}
+        for data in record.scores:
+            name = metric or record.main[data]
+            value = record.value(data, name)
+            if value is None:
+                continue
+            row = rows.setdefault((tuple(settings.values()), data, name), Row(settings, data, name))
+            if record.seed in row.values:
+                remarks.append(_twins(row.runs[record.seed], record))
+            else:
+                row.values[record.seed], row.runs[record.seed] = value, record
+    _join_missing(records, keys, rows, metric)
+    for row in rows.values():
+        _describe(row)
+    ordered = sorted(rows, key=lambda at: ([number_or_text(word) for word in at[0]], at[1], at[2]))
+    return [rows[at] for at in ordered], list(dict.fromkeys(remarks))
+
+
+def _twins(first: Record, second: Record) -> str:
+    other = ", but other data" if first.digests != second.digests else ""
+    return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
+
+
+def number_or_text(word: str) -> tuple[int, float, str]:
+    """Sorts numbers by value, before words."""
+    try:
+        return 0, float(word), ""
+    except ValueError:
+        return 1, 0.0, word
+
+
+def _join_missing(
+    records: Sequence[Record], keys: Sequence[str], rows: dict[tuple[Key, str, str], Row], metric: str | None
+) -> None:
+    """Runs without scores count in the rows of their own configuration and task; else they are a row themselves."""
+    for record in (record for record in records if not record.done):
+        settings = {key: spelled(record.settings.get(key, "")) for key in keys}
+        at = tuple(settings.values())
+        homes = [row for (key, data, _), row in rows.items() if key == at and _is_of(record, data)]
+        if not homes:
+            homes = [rows.setdefault((at, record.task, metric or ""), Row(settings, record.task, metric or ""))]
+        for home in homes:
+            if record.seed not in home.values:
+                home.missing.append(record)
+
+
+def _is_of(record: Record, data: str) -> bool:
+    return not record.task or data == record.task or data.startswith(f"{record.task}:")
+
+
+def _describe(row: Row) -> None:
+    """Notes once per configuration, however many seeds say so; and the time."""
+    runs = list(row.runs.values())
+    notes = dict.fromkeys(note for run in runs for note in run.notes.get(row.data, ()))
+    alarms = [run.alarms[row.data] for run in runs if run.alarms.get(row.data)]
+    said = [f"ALARM in {len(alarms)} of {len(runs)} seeds: {alarms[0][0]}"] if alarms else []
+    row.notes = [*notes, *said, *_missing_notes(row)]
+    times = [run.seconds for run in runs if run.seconds is not None]
+    row.seconds = stats.mean(times) if times else None
+
+
+def _missing_notes(row: Row) -> list[str]:
+    notes = [f"seed {run.seed} {run.state}" + (f": {short(run.why)}" if run.why else "") for run in row.failed]
+    states = [run.state for run in row.missing if run not in row.failed]
+    return notes + [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+
+
+def short(text: str, most: int = 80) -> str:
+    """The beginning of a long sentence."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -1,0 +1,138 @@
+"""Statistics over a handful of seeds: what they are and what they cannot say is on the page docs/statistics.md.
+
+Everything is exact or seeded, so that the same runs always give the same table. Only numpy: tables must answer at once.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 10_000
+EXACT = 14  # up to so many pairs all sign flips are counted; above they are drawn
+LOWER_IS_BETTER = frozenset({"nll", "ece", "brier", "rmse", "loss", "perplexity"})
+
+
+class Summary(NamedTuple):
+    """A sample in five numbers; None where there is nothing to say."""
+
+    n: int
+    mean: float | None
+    sd: float | None
+    median: float | None
+    best: float | None
+
+
+def summary(values: Sequence[float], *, lower: bool = False) -> Summary:
+    """n, mean, sd (with n - 1; none for one value), median and best."""
+    if not values:
+        return Summary(0, None, None, None, None)
+    best = min(values) if lower else max(values)
+    return Summary(len(values), mean(values), sd(values), statistics.median(values), best)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, exactly rounded."""
+    return math.fsum(values) / len(values)
+
+
+def sd(values: Sequence[float]) -> float | None:
+    """The standard deviation with n - 1; None for one value, whose spread nobody knows."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def bootstrap(values: Sequence[float], other: Sequence[float] | None = None) -> tuple[float, float] | None:
+    """95 % percentile interval of the mean (or, given another sample, of the difference of the two means)."""
+    if len(values) < 2 or (other is not None and len(other) < 2):
+        return None
+    draw = np.random.default_rng(0)
+    means = _resampled(draw, values)
+    if other is not None:
+        means = means - _resampled(draw, other)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _resampled(draw: np.random.Generator, values: Sequence[float]) -> NDArray[np.float64]:
+    """Means of samples drawn with replacement; measured from the first value, so that equal values stay exact."""
+    array = np.asarray(values, dtype=np.float64)
+    places = draw.integers(0, len(array), (RESAMPLES, len(array)))
+    return np.asarray((array - array[0])[places].mean(axis=1) + array[0])
+
+
+def paired_t(differences: Sequence[float]) -> float | None:
+    """Two-sided p of Student's paired test: are differences of this size usual if the true mean is zero?"""
+    spread = sd(differences) if differences else None
+    if spread is None:
+        return None
+    centre = mean(differences)
+    if spread <= 1e-12 * abs(centre) or spread == 0:  # all differences are equal: t is infinite, or 0 / 0
+        return 1.0 if centre == 0 else 0.0
+    return student_two_sided(centre / (spread / math.sqrt(len(differences))), len(differences) - 1)
+
+
+def student_two_sided(t: float, df: int) -> float:
+    """P(|T| > |t|) for whole degrees of freedom: the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    angle = math.atan2(abs(t), math.sqrt(df))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    first = 2 if df % 2 else 1  # the powers of the cosine are odd for odd df, even for even df
+    term, total = (cosine if df % 2 else 1.0), 0.0
+    for k in range(first, df, 2):
+        total += term
+        term *= k / (k + 1) * cosine**2
+    inside = 2 / math.pi * (angle + sine * total) if df % 2 else sine * total
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+def sign_flips(differences: Sequence[float]) -> float | None:
+    """Two-sided p of the exact permutation test: each pair's sign could as well have been the other one."""
+    n = len(differences)
+    if n < 2:
+        return None
+    array = np.asarray(differences, dtype=np.float64)
+    seen = abs(array.sum())
+    if n <= EXACT:
+        signs = 1 - 2 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
+    else:
+        signs = 1 - 2 * np.random.default_rng(0).integers(0, 2, (RESAMPLES, n))
+        signs[0] = 1  # what was seen is one of the draws, so that p is never 0
+    slack = 1e-12 * np.abs(array).sum()  # equal sums may differ in the last bit
+    return float(np.mean(np.abs(signs @ array) >= seen - slack))
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Exact two-sided p: of the examples that one model alone answers rightly, is half a usual share?"""
+    n, few = only_a + only_b, min(only_a, only_b)
+    if n == 0:
+        return 1.0
+    log_half = -n * math.log(2)
+    logs = (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + log_half for k in range(few + 1))
+    return min(1.0, 2 * math.fsum(math.exp(log) for log in logs))
+
+
+def combined(ps: Sequence[float]) -> float | None:
+    """One p from several that may depend on each other in any way: n/k times the k-th smallest, k = half (Rüger)."""
+    if not ps:
+        return None
+    k = math.ceil(len(ps) / 2)
+    return min(1.0, sorted(ps)[k - 1] * len(ps) / k)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values: below 0.05 in at most one of twenty tables where nothing differs."""
+    adjusted = [1.0] * len(ps)
+    highest = 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        highest = max(highest, min(1.0, ps[place] * (len(ps) - rank)))
+        adjusted[place] = highest
+    return adjusted
+
+
+def expected_best(values: Sequence[float], tries: int, *, lower: bool = False) -> float:
+    """Expected best of `tries` draws with replacement from the values (Dodge et al. 2019)."""
+    ordered = sorted(values, reverse=lower)
+    n = len(ordered)
+    return math.fsum(v * ((i / n) ** tries - ((i - 1) / n) ** tries) for i, v in enumerate(ordered, 1))

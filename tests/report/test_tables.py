@@ -1,0 +1,384 @@
+"""Tables of runs that were made by hand: what is grouped, shown, flagged and compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encodery.errors import UserError
+from encodery.report import tables
+from encodery.rundir import RunDir
+from encodery.tasks.toy import Toy
+from tests.report.runs import run, seeds, tree
+
+
+def only(found: tables.Table, **settings: str) -> Any:
+    """The one row with these settings (dots as two underscores)."""
+    wanted = {key.replace("__", "."): value for key, value in settings.items()}
+    rows = [row for row in found.rows if wanted.items() <= row.settings.items()]
+    assert len(rows) == 1
+    return rows[0]
+
+
+# One row per configuration
+
+
+def test_seeds_of_a_configuration_are_one_row(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.7, 0.8, 0.9])
+    found = tables.table([tmp_path])
+    assert found.rows[0].summary[:2] == (3, pytest.approx(0.8))
+    assert found.settings == []
+    assert "| toy/nli:dev | accuracy | 80.00 ± 10.00 (3) | 80.00 | 90.00 | 10 s |" in tables.markdown(found)
+
+
+def test_only_what_varies_is_a_column_and_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7, optim__lr=2e-5, train__epochs=3)
+    run(tmp_path / "b", 0.8, optim__lr=3e-5, train__epochs=3.0, data="elsewhere", device="cpu", train__log=7)
+    found = tables.table([tmp_path])
+    assert found.settings == ["optim.lr"]
+    assert [row.settings["optim.lr"] for row in found.rows] == ["2e-05", "3e-05"]
+
+
+def test_keys_of_a_component_that_the_other_run_does_not_have_are_no_difference(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    run(tmp_path / "b", 0.8, method={"kind": "freelb", "adv_lr": 0.1, "steps": 3})
+    assert tables.table([tmp_path]).settings == ["method.kind"]
+    run(tmp_path / "c", 0.9, method={"kind": "freelb", "adv_lr": 0.2, "steps": 3})
+    found = tables.table([tmp_path])
+    assert found.settings == ["method.kind", "method.adv_lr"]
+    assert only(found, method__kind="plain").settings["method.adv_lr"] == ""
+
+
+def test_data_folders_and_empty_sections_are_no_columns_but_their_content_is(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    run(tmp_path / "b", 0.8, **{"tasks__0__data": "elsewhere", "tasks__0__root": "/here"}, seed=2)
+    assert len(tables.table([tmp_path]).rows) == 1
+    run(tmp_path / "c", 0.8, **{"tasks__0__objective": {"label_smoothing": 0.1}})
+    assert tables.table([tmp_path]).settings == ["tasks.0.objective.label_smoothing"]
+
+
+def test_separate_seeds_are_told_apart(tmp_path: Path) -> None:
+    for data in (1, 2):
+        run(tmp_path / str(data), 0.7, seed__data=data)
+    assert set(tables.table([tmp_path]).rows[0].values) == {1, "1/2"}
+
+
+def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    run(tmp_path / "b", 0.7)
+    found = tables.table([tmp_path])
+    assert found.rows[0].summary.n == 1
+    assert any("only the first is counted" in remark for remark in found.remarks)
+
+
+def test_less_is_better_for_errors_and_they_are_not_times_100(tmp_path: Path) -> None:
+    seeds(tmp_path, [0.7, 0.8], task="toy/similarity")
+    for folder in tmp_path.iterdir():
+        made = RunDir(folder)
+        made.write_scores(made.read_scores() | {"scores": {"toy/similarity:dev": {"accuracy": 0.5, "rmse": 1.25}}})
+    found = tables.table([tmp_path], metric="rmse")
+    assert "1.2500 ± 0.0000 (2)" in tables.markdown(found)
+    with pytest.raises(UserError, match="they have accuracy, rmse"):
+        tables.table([tmp_path], metric="f9")
+
+
+# What went wrong
+
+
+def test_W20_a_failed_seed_is_not_counted_and_is_marked(tmp_path: Path) -> None:
+    seeds(tmp_path, [0.7, 0.8, 0.9, 0.8])
+    run(tmp_path / "seed-5", None, seed=5, state="failed")
+    found = tables.table([tmp_path])
+    assert len(found.rows) == 1
+    said = tables.markdown(found)
+    assert "80.00 ± 8.16 (4 of 5 ✗)" in said
+    assert "seed 5 failed: it was failed" in said
+    assert found.rows[0].plain()["failed"] == 1
+
+
+def test_W20_one_seed_has_no_spread(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.75)
+    found = tables.table([tmp_path])
+    assert "| 75.00 (1) |" in tables.markdown(found)
+    assert found.rows[0].plain()["sd"] is None
+    assert any("fewer than 3 seeds" in remark for remark in found.remarks)
+
+
+def test_stopped_and_pruned_runs_are_never_final(tmp_path: Path) -> None:
+    seeds(tmp_path, [0.7, 0.8])
+    run(tmp_path / "seed-3", None, seed=3, state="stopped")
+    given_up = run(tmp_path / "seed-4", 0.1, seed=4)
+    (given_up / "status.json").write_text(json.dumps({"state": "pruned"}))
+    torn = run(tmp_path / "seed-5", 0.9, seed=5)
+    (torn / "status.json").write_text('{"sta')
+    found = tables.table([tmp_path]).rows[0]
+    assert found.values == {1: 0.7, 2: 0.8, 5: 0.9}
+    assert [record.state for record in found.missing] == ["stopped", "pruned"]
+
+
+def test_a_configuration_that_only_failed_is_a_row(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    run(tmp_path / "b", None, optim__lr=9.0, state="failed")
+    found = tables.table([tmp_path])
+    assert "– (0 of 1 ✗)" in tables.markdown(found)
+    assert only(found, optim__lr="9").data == "toy/nli"
+
+
+def test_damaged_runs_are_named(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    (run(tmp_path / "b", 0.7, seed=2) / "scores.json").write_text("{}")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "run.json").write_text("{}")
+    found = tables.table([tmp_path])
+    assert "seed 2 damaged" in tables.markdown(found)
+    assert any("config.yaml missing" in remark for remark in found.remarks)
+
+
+def test_alarms_are_told_once_for_a_configuration(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        alarms = [f"training loss 0.69{seed} is near ln 2"] if seed < 3 else []
+        run(tmp_path / str(seed), 0.5, seed=seed, alarms=alarms)
+    said = tables.markdown(tables.table([tmp_path]))
+    assert said.count("ALARM") == 1
+    assert "ALARM in 2 of 3 seeds: training loss 0.691 is near ln 2" in said
+
+
+def test_no_runs_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no runs below"):
+        tables.table([tmp_path])
+
+
+# A sweep's folder
+
+
+def spec(name: str, config: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    return {"id": name[:8], "name": name, "config": config, "axes": {}, "needs": [], "unknown": 1, **more}
+
+
+def test_W16_what_left_the_plan_leaves_the_table_unless_all(tmp_path: Path) -> None:
+    low, high = tree(optim__lr=1e-5), tree(optim__lr=1e-4)
+    run(tmp_path / "low", 0.7, config=low)
+    run(tmp_path / "high", 0.8, config=high)
+    plan = {"runs": [spec("low", low, variant="slow"), spec("more", tree(seed=2, optim__lr=1e-5))]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    found = tables.table([tmp_path])
+    assert found.settings == []
+    assert "70.00 (1 of 2)" in tables.markdown(found)
+    assert "1 queued" in tables.markdown(found)
+    assert any("1 runs are no longer in the plan" in remark for remark in found.remarks)
+    assert tables.table([tmp_path], every=True).settings == ["optim.lr"]
+    assert tables.table([tmp_path], "slow").rows[0].more["is_baseline"]
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(UserError, match=r"plan\.json is damaged"):
+        tables.table([tmp_path])
+
+
+def test_a_planned_run_that_failed_before_it_began_is_failed(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "status.json").write_text(json.dumps({"state": "oom", "error": "a\nOut of memory\n"}))
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": [spec("a", tree()), spec("b", tree(seed=2))]}))
+    said = tables.markdown(tables.table([tmp_path]))
+    assert "70.00 (1 of 2 ✗)" in said
+    assert "seed 2 oom: Out of memory" in said
+
+
+@pytest.mark.parametrize("entry", [{"name": "moods"}, {"name": "table/moods"}, {"train": "x/moods.csv"}])
+def test_a_queued_run_of_own_files_is_known_by_its_task(tmp_path: Path, entry: dict[str, str]) -> None:
+    first, second = tree(), tree(seed=2, optim__lr=1.0)
+    for one in (first, second):
+        one["tasks"] = [{"kind": "table", **entry}]
+    run(tmp_path / "a", 0.7, "table/moods", config=first)
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": [spec("a", first), spec("b", second)]}))
+    rows = [(row.settings["optim.lr"], row.data, row.summary.n) for row in tables.table([tmp_path]).rows]
+    assert rows == [("2e-05", "table/moods:dev", 1), ("1", "table/moods", 0)]
+
+
+def test_what_a_sweep_changed_to_save_memory_makes_no_other_row(tmp_path: Path) -> None:
+    plan = [spec(str(seed), tree(seed=seed, train__token_budget=100)) for seed in (1, 2)]
+    run(tmp_path / "1", 0.7, config=tree(seed=1, train__token_budget=100))
+    run(tmp_path / "2", 0.8, config=tree(seed=2, train__token_budget=50), seed=2)
+    assert len(tables.table([tmp_path]).rows) == 2
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": plan}))
+    assert [row.summary.n for row in tables.table([tmp_path]).rows] == [2]
+
+
+def test_a_run_that_went_on_with_other_settings_says_so(tmp_path: Path) -> None:
+    RunDir(run(tmp_path / "a", 0.7)).notice("went on with changed settings: optim.lr: 1 there, 2 now")
+    RunDir(tmp_path / "a").notice("threads was 1, is now 2")
+    assert tables.table([tmp_path]).rows[0].notes == ["went on with changed settings: optim.lr: 1 there, 2 now"]
+
+
+# Against a baseline
+
+
+def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.70, 0.75, 0.60, 0.9], optim__lr=2e-5)
+    seeds(tmp_path / "b", [0.72, 0.78, 0.61], optim__lr=3e-5)
+    found = tables.table([tmp_path], "optim.lr=2e-5")
+    more = only(found, optim__lr="3e-05").more
+    assert more["difference"] == pytest.approx(0.02)
+    assert more["pairs"] == 3
+    assert 0.01 - 1e-9 <= more["low"] <= 0.02 <= more["high"] <= 0.03 + 1e-9
+    assert more["p_t"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 with 2 degrees of freedom
+    assert more["p_flips"] == 2 / 8
+    assert only(found, optim__lr="2e-05").more["difference"] is None
+    assert not more["better"]  # the mean of all seeds of the baseline is higher
+    assert any("cannot give less than 0.25" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize("baseline", ["optim.lr=2e-5", "optim.lr=0.00002", "2e-5", "seed-1"])
+def test_a_baseline_is_named_in_many_ways(tmp_path: Path, baseline: str) -> None:
+    seeds(tmp_path / "a", [0.70, 0.75], optim__lr=2e-5)
+    seeds(tmp_path / "b", [0.72, 0.78], first=3, optim__lr=3e-5)
+    found = tables.table([tmp_path], baseline)
+    assert only(found, optim__lr="2e-05").more["is_baseline"]
+    other = only(found, optim__lr="3e-05")
+    assert other.more["difference"] == pytest.approx(0.025)  # no seed in common: the means
+    assert other.more["pairs"] == 0
+    assert other.more["p_t"] is None
+    assert "**75.00 ± 4.24 (2)**" in tables.markdown(found)
+
+
+def test_a_cell_of_a_grid_is_compared_with_its_neighbour(tmp_path: Path) -> None:
+    for batch in (16, 32):
+        seeds(tmp_path / f"plain-{batch}", [0.5 + batch / 100] * 2, train__batch_size=batch)
+        method = {"kind": "freelb", "adv_lr": 0.1}
+        seeds(tmp_path / f"freelb-{batch}", [0.6 + batch / 100] * 2, train__batch_size=batch, method=method)
+    for baseline in ("method.kind=plain", "plain"):
+        found = tables.table([tmp_path], baseline)
+        assert [row.more["difference"] for row in found.rows if not row.more["is_baseline"]] == pytest.approx([0.1] * 2)
+    assert any("2 comparisons" in remark for remark in found.remarks)
+
+
+def test_a_baseline_that_could_be_several_rows_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "plain", 0.7)
+    for rate in (0.1, 0.2):
+        run(tmp_path / str(rate), 0.8, method={"kind": "freelb", "adv_lr": rate})
+    with pytest.raises(UserError, match=r"has several \(method\.kind=freelb, method\.adv_lr=0\.1; .*say more"):
+        tables.table([tmp_path], "freelb")
+
+
+def test_an_unknown_baseline_says_what_varies(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7, optim__lr=2e-5)
+    run(tmp_path / "b", 0.7, optim__lr=3e-5)
+    with pytest.raises(UserError, match=r"what varies: optim\.lr"):
+        tables.table([tmp_path], "optim.lr=9")
+
+
+def test_holm_adjusts_over_the_whole_table(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.70, 0.75, 0.60], optim__lr=1e-5)
+    seeds(tmp_path / "b", [0.72, 0.78, 0.61], optim__lr=2e-5)
+    seeds(tmp_path / "c", [0.80, 0.86, 0.69], optim__lr=3e-5)
+    rows = tables.table([tmp_path], "1e-5").rows[1:]
+    raw, adjusted = [row.more["p_t"] for row in rows], [row.more["p_holm"] for row in rows]
+    assert adjusted == pytest.approx([max(raw), 2 * min(raw)])
+
+
+# Over examples
+
+
+def nli_run(folder: Path, wrong: set[int], seed: int, **settings: Any) -> None:
+    """A run on toy/nli that answers all but some examples rightly."""
+    task = Toy(part="nli", dev_rows=40, train_rows=20, test_rows=20)
+    examples, origin = task.examples("dev"), task.origin("dev")
+    sizes = {f"tasks__0__{name}": getattr(task, name) for name in ("train_rows", "dev_rows", "test_rows")}
+    about = {"dev": {"digest": origin.digest, "rows": origin.rows}}
+    run(folder, 1 - len(wrong) / 40, seed=seed, origins=about, **sizes, **settings)
+    says = {"entailment": "neutral", "neutral": "contradiction", "contradiction": "entailment"}
+    rows = [
+        {"id": e.id, "prediction": says[str(e.label)] if place in wrong else e.label}
+        for place, e in enumerate(examples)
+    ]
+    RunDir(folder).write_predictions("toy/nli", "dev", rows)
+
+
+def test_mcnemar_counts_examples_that_one_alone_has_right(tmp_path: Path) -> None:
+    nli_run(tmp_path / "a", set(range(10)), 1)
+    nli_run(tmp_path / "b", {9, 10}, 1, optim__lr=1e-3)
+    more = tables.table([tmp_path], "optim.lr=2e-5").rows[1].more
+    assert more["p_mcnemar"] == pytest.approx(2 * (1 + 10) / 2**10)  # 9 against 1
+    assert more["mcnemar_seeds"] == 1
+
+
+def test_no_test_over_examples_without_the_same_rows(tmp_path: Path) -> None:
+    nli_run(tmp_path / "a", {1}, 1)
+    nli_run(tmp_path / "b", {2}, 1, optim__lr=1e-3)
+    RunDir(tmp_path / "b").update_info(data={"dev": {"digest": "other"}})
+    found = tables.table([tmp_path], "optim.lr=2e-5")
+    assert found.rows[1].more["p_mcnemar"] is None
+    assert any("not all runs were scored on the same rows" in remark for remark in found.remarks)
+    for name in "ab":
+        RunDir(tmp_path / name).update_info(data={"dev": {"digest": "changed"}})
+    found = tables.table([tmp_path], "optim.lr=2e-5")
+    assert any("its rows are not the ones" in remark for remark in found.remarks)
+
+
+# Best of many, order
+
+
+def test_the_best_of_many_comes_with_what_it_is_worth(tmp_path: Path) -> None:
+    for place, value in enumerate([0.5, 0.6, 0.7, 0.8]):
+        run(tmp_path / str(place), value, optim__lr=10.0**-place)
+    remark = next(r for r in tables.table([tmp_path]).remarks if "best of" in r)
+    assert "80.00 is the best of 4 configurations" in remark
+    assert "65.00 of 1, 71.25 of 2" in remark
+
+
+def test_rows_are_sorted_by_a_column(tmp_path: Path) -> None:
+    for rate, value in ((2.0, 0.5), (10.0, 0.7), (1.0, 0.6)):
+        run(tmp_path / str(rate), value, optim__lr=rate)
+    order = {
+        sort: [row.settings["optim.lr"] for row in tables.table([tmp_path], sort=sort).rows]
+        for sort in (None, "mean", "optim.lr")
+    }
+    assert order[None] == order["optim.lr"] == ["1", "2", "10"]
+    assert order["mean"] == ["10", "1", "2"]
+    with pytest.raises(UserError, match="choose from mean"):
+        tables.table([tmp_path], sort="nothing")
+
+
+# Shapes
+
+
+def test_a_setting_s_values_become_columns(tmp_path: Path) -> None:
+    for batch in (16, 32):
+        for rate in (0.1, 0.2):
+            seeds(tmp_path / f"{batch}-{rate}", [batch / 100, rate], train__batch_size=batch, optim__lr=rate)
+    lines = tables.markdown(tables.table([tmp_path]), "train.batch_size").splitlines()
+    assert lines[0] == "| optim.lr | data | metric | train.batch_size=16 | train.batch_size=32 |"
+    assert lines[2] == "| 0.1 | toy/nli:dev | accuracy | 13.00 ± 4.24 (2) | 21.00 ± 15.56 (2) |"
+    assert len([line for line in lines if line.startswith("| 0.")]) == 2
+    with pytest.raises(UserError, match=r"does not vary; choose from optim\.lr, train\.batch_size, data"):
+        tables.markdown(tables.table([tmp_path]), "train.epochs")
+
+
+def test_tasks_become_columns_although_their_recipes_differ(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7, "toy/nli", train__epochs=3)
+    run(tmp_path / "b", 0.8, "toy/paraphrase", train__epochs=9)
+    lines = tables.markdown(tables.table([tmp_path]), "data").splitlines()
+    assert lines[0] == "| toy/nli:dev accuracy | toy/paraphrase:dev accuracy |"
+    assert lines[2] == "| 70.00 (1) | 80.00 (1) |"
+    assert "- differs only from task to task and is not shown: train.epochs" in lines
+
+
+def test_latex_is_escaped(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.7, 0.8], method={"kind": "my_method.py:A&B"})
+    seeds(tmp_path / "b", [0.6, 0.8], method={"kind": "50%$#{}~^\\"})
+    said = tables.latex(tables.table([tmp_path]))
+    assert r"my\_method.py:A\&B" in said
+    assert r"50\%\$\#\{\}\textasciitilde{}\textasciicircum{}\textbackslash{}" in said
+    assert r"75.00 $\pm$ 7.07 (2)" in said
+    body = [line for line in said.splitlines() if line.endswith(r"\\")]
+    assert len({line.replace(r"\&", "").count("&") for line in body}) == 1
+
+
+def test_csv_and_json_hold_unrounded_numbers(tmp_path: Path) -> None:
+    seeds(tmp_path, [0.7, 0.8, 0.85])
+    found = tables.table([tmp_path])
+    header, line = tables.csv_text(found).splitlines()
+    assert dict(zip(header.split(","), line.split(","), strict=True))["mean"] == repr(found.rows[0].summary.mean)
+    rows = json.loads(tables.json_text(found))["rows"]
+    assert rows[0]["values"] == {"1": 0.7, "2": 0.8, "3": 0.85}
+    assert rows[0]["seconds"] == 10.0

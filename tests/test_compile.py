@@ -1,0 +1,28 @@
+"""`train.compile`: the compiled encoder trains as the plain one does, and its folder loads without it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from tests.helpers import metrics_of, run, settings, weights_of
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_trains_to_the_same_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo traces the whole encoder; its eager backend needs no C++ compiler and keeps the arithmetic."""
+    whole, compiled = nn.Module.compile, []
+
+    def traced(self: nn.Module, **options: Any) -> None:
+        compiled.append(self)
+        whole(self, backend="eager", **options)
+
+    monkeypatch.setattr(nn.Module, "compile", traced)
+    few = {"max_steps": 1, "evaluate": "never"}
+    plain = run(settings(tmp_path, dev=8, train=few), tmp_path / "plain")
+    traced_run = run(settings(tmp_path, train={**few, "compile": True}), tmp_path / "compiled")
+    assert len(compiled) == 1
+    losses = [[line["loss"] for line in metrics_of(one) if "loss" in line] for one in (plain, traced_run)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert weights_of(plain).keys() == weights_of(traced_run).keys()
