@@ -20,6 +20,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "joint": {"name": "toy/qa", "stride": 6, "head": "joint", "objective": {"inner": 8}, **SMALL},
 }
 
+LOOSE = {"vat": 1e-4}  # its direction comes from a distance of the size of rounding
+
 
 def tree(folder: Path, form: str, kind: str, **options: Any) -> dict[str, Any]:
     task = TASKS.get(form) or FORMS[form](folder)
@@ -48,7 +50,7 @@ def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.
 def test_the_gradient_does_not_depend_on_how_a_step_is_cut(tmp_path: Path, form: str, kind: str) -> None:
     whole = step(tmp_path, form, kind)
     for cut in ({"token_budget": 40}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
-        assert furthest(whole, step(tmp_path, form, kind, **cut)) < 1e-6, cut
+        assert furthest(whole, step(tmp_path, form, kind, **cut)) < LOOSE.get(kind, 1e-6), cut
 
 
 @pytest.mark.slow
