@@ -33,7 +33,9 @@ docs: $(VENV)/installed
 # What docs/results.md shows. The GLUE tables need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
+	$(BIN)/python stories/sweep_kill.py --out runs/stories/sweep
 	$(BIN)/python stories/glue_minilm.py
+	$(BIN)/python stories/methods_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed

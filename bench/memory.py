@@ -32,10 +32,11 @@ def child(file: str, budget: int, args: argparse.Namespace) -> None:
     tree = common.run_config(common.find_model(args.model), args.tasks[0], token_budget=budget, batch_size=args.batch)
     resolved = config.load({**tree, "tasks": [{"kind": "table", "train": file, "dev": file}]})
     built = build.build(resolved, build.find_inputs(resolved))
-    ready, state, method = peak(), TrainState(args.steps, budget=budget), resolved.method
+    ready, state = peak(), TrainState(args.steps, budget=budget)
+    method = resolved.method.start(built.model)  # type: ignore[attr-defined]
     optimizer = build.make_optimizer(built.model, resolved.config)
     schedule = optim.schedule(resolved.config.optim, 1000)
-    for _ in train(built.model, method, built.batches, optimizer, schedule, state):  # type: ignore[arg-type]
+    for _ in train(built.model, method, built.batches, optimizer, schedule, state):
         pass
     print(json.dumps({"built MB": ready, "peak MB": peak(), "anonymous MB": anonymous()}))
 

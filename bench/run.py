@@ -11,11 +11,15 @@ SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
     "steps": ["--rounds", "5", "--steps", "3"],
+    "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
+    "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
     "memory": ["--steps", "20"],
     "steps": ["--rounds", "9", "--steps", "16"],
+    "methods": ["--rounds", "15", "--steps", "2"],
+    "sweep": ["--rounds", "2"],
 }
 
 

@@ -40,7 +40,7 @@ class Ours:
         options = self.resolved.config
         schedule = optim.schedule(options.optim, 10_000)
         optimizer = build.make_optimizer(self.built.model, options)
-        method: Any = self.resolved.method
+        method: Any = self.resolved.method.start(self.built.model)  # type: ignore[attr-defined]
         self.loop = train(
             self.built.model, method, self.built.batches, optimizer, schedule, self.state, options.optim.clip
         )

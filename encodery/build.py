@@ -88,11 +88,11 @@ def find_inputs(resolved: Resolved) -> Inputs:
     found = {"model.name": model, "model.init_from": start, "model.tokenizer": tokenizer}
     digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, _) in enumerate(resolved.tasks):
-        digests[f"tasks.{i}.data"] = _content(task)
+        digests[f"tasks.{i}.data"] = content_of(task)
     return Inputs(model, start, tokenizer, digests)
 
 
-def _content(task: Task) -> str:
+def content_of(task: Task) -> str:
     """Digest of the splits that training can see; one that is needed and not here is an error of the task's own."""
     for split in task.needed:
         if not task.has(split):

@@ -70,6 +70,16 @@ def check(layer: Layer, code: Code) -> Checked:
     return _Check(layer, code).run()
 
 
+def options(kind: type[T], layer: Layer) -> T:
+    """The options of another file than a config, such as a sweep, with errors of the same kind."""
+    check = _Check(layer, Code())
+    check._values(layer.tree, ())
+    built = check._build(kind, layer.tree, ())
+    if check.errors or built is None:
+        raise UserError("\n".join(check.errors))
+    return built
+
+
 class _Check:
     """Collects errors while the parts are built."""
 

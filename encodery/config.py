@@ -144,10 +144,16 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
 
     `digests` gives, by dotted key (`model.name`, `tasks.0.data`), the digest that stands for what the path holds.
     """
-    tree = resolved.config.plain()
+    return identity_of(resolved.config.plain(), [task for task, _ in resolved.tasks], resolved.code, digests)
+
+
+def identity_of(
+    tree: dict[str, Any], tasks: "Sequence[Task]", code: Mapping[str, tuple[Path, str]], digests: Mapping[str, str]
+) -> str:
+    """`identity` of a plain config, which is used up."""
     for key in _NOT_IDENTITY:
         _put(tree, key, None)
-    for i, (task, _) in enumerate(resolved.tasks):
+    for i, task in enumerate(tasks):
         for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
             _put(tree, ("tasks", i, name), None)
     sections = [(tree["method"], "method")]
@@ -155,8 +161,8 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
         sections += [(entry, "tasks"), (entry["objective"], "objectives")]
     for section, at in sections:
         file, _, name = section.get("kind", "").rpartition(":")
-        if file in resolved.code:
-            section["kind"] = f"{at}:{resolved.code[file][1]}:{name}"
+        if file in code:
+            section["kind"] = f"{at}:{code[file][1]}:{name}"
     for dotted, digest in digests.items():
         _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
     text = json.dumps(_by_value(tree), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

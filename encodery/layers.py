@@ -145,7 +145,7 @@ def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
 def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
     """One layer for each override on the command line, in their order."""
     said: dict[str, tuple[str, str]] = {}  # our key -> ParaGen's name and value
-    for typed, given in _pairs(list(words)):
+    for typed, given in pairs(list(words)):
         try:
             key, text, note = paragen.translate(typed, given)
             other, value = said.get(key, (typed, text)) if note else (typed, text)
@@ -162,7 +162,8 @@ def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
         yield layer
 
 
-def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Key and text of each override, in the three styles that people write them."""
     while words:
         word = words.pop(0)
         key, equals, text = word.removeprefix("--").partition("=")

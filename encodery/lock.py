@@ -179,10 +179,10 @@ def _holds(first: Holder, handle: int, folder: Path, *, decided: bool) -> bool:
     """Whether a recorded holder still holds, when flock (if it decided) was free."""
     if first.here:
         return not decided and first.alive
-    return _now(folder) - os.fstat(handle).st_mtime < STALE
+    return disk_time(folder) - os.fstat(handle).st_mtime < STALE
 
 
-def _now(folder: Path) -> float:
+def disk_time(folder: Path) -> float:
     """The time by the clock that stamps the folder's files: two machines' own clocks may differ."""
     probe = hidden_sibling(folder / NAME)
     try:

@@ -3,9 +3,10 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from encodery.loop import StepReport
+if TYPE_CHECKING:  # a sweep's scheduler speaks too, and never loads torch
+    from encodery.loop import StepReport
 
 
 class Progress:
@@ -49,7 +50,7 @@ class Progress:
         self.bar.start()
         self.task = self.bar.add_task(name, total=total, completed=step, now="")
 
-    def step(self, report: StepReport, loss: float) -> None:
+    def step(self, report: "StepReport", loss: float) -> None:
         """One step was taken."""
         now = report.tokens / max(report.seconds, 1e-9)
         self.speed = now if not self.speed else 0.9 * self.speed + 0.1 * now
@@ -63,7 +64,7 @@ class Progress:
                 f"{share}  loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s  {self.left(report)}"
             )
 
-    def left(self, report: StepReport) -> str:
+    def left(self, report: "StepReport") -> str:
         """Time left, from the pace so far."""
         done = report.step - (self.first or 0)
         seconds = (time.monotonic() - self.begin) / max(done, 1) * (self.total - report.step)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "code", "DONE",
+    "model", "code", "attacks", "DONE", "status.json",
 }  # fmt: skip
+_OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
 _MOVED = re.compile(r"\.old-\d+$")
 _MEND = "restore it from a copy, or train the run anew with --restart"
@@ -45,6 +46,7 @@ class RunDir:
         self.scores = self.path / "scores.json"
         self.card = self.path / "README.md"
         self.predictions = self.path / "predictions"
+        self.attacks = self.path / "attacks"
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
         self.code = self.path / "code"
@@ -62,7 +64,7 @@ class RunDir:
             visible = {entry.name for entry in run.path.iterdir() if not entry.name.startswith(".")}
         except OSError as error:
             raise UserError(f"{path} cannot be used as a run directory: {error.strerror}") from None
-        foreign = sorted(visible - _NAMES)
+        foreign = sorted(name for name in visible - _NAMES if not _OLD_LOG.match(name))
         if foreign and "config.yaml" not in visible:
             raise UserError(f"{path} is not a run directory and not empty ({foreign[0]}): give another folder with -o")
         return run
@@ -88,7 +90,7 @@ class RunDir:
 
     def clean(self) -> None:
         """Remove what killed writers left. Call it with the lock held."""
-        for folder in (self.path, self.predictions, self.checkpoints):
+        for folder in (self.path, self.predictions, self.attacks, self.checkpoints):
             files.remove_leftovers(folder)
 
     def move_aside(self) -> Path | None:

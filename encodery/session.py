@@ -50,6 +50,7 @@ class Session:
         if self.method_group in found.groups:
             self.method.load(found.tensors(self.method_group))
         self.state = TrainState.read(found.state["train"])
+        self.state.budget = min(self.state.budget, self.config.train.token_budget)  # lowered after memory ran out
         self.run.rewind_metrics(self.state.step)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
 

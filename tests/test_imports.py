@@ -26,7 +26,7 @@ FLOORS = [
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "loop", "progress"},
     {"predict"},
-    {"build", "look", "on", "head", "classifier", "session", "evaluate", "raw", "export"},
+    {"build", "look", "on", "head", "classifier", "session", "evaluate", "attack", "raw", "export"},
     {"run", "many", "api"},
     {"sweep"},
     {"cli"},
@@ -37,8 +37,8 @@ PLAIN = {"sweep.spec"}
 SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 8
 DOORS = {"__init__", "__main__"}  # they import lazily, for people
 # Files that must be quick: no torch and nothing of its weight.
-LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on"]
-HEAVY = {"torch", "transformers", "sklearn", "scipy", "datasets", "accelerate", "tokenizers"}
+LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on", "sweep"]
+HEAVY = {"torch", "transformers", "sklearn", "scipy", "datasets", "accelerate", "tokenizers", "ray", "submitit"}
 
 
 def modules() -> dict[str, Path]:

@@ -1,6 +1,9 @@
 """Evaluate trained models on tasks: predictions and scores. Several models are an ensemble (mean of probabilities).
 
 Models are runs, model folders or hub names. Answers of one run are kept in it; other answers are kept with -o.
+
+With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
+every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
 """
 
 import argparse
@@ -10,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from encodery.cli import attacks
 from encodery.cli.parsing import Parser
 
 if TYPE_CHECKING:
@@ -29,18 +33,30 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    attack = parser.add_argument_group("attack")
+    attack.add_argument(
+        "--attack", choices=["pgd", "fgsm", "random"],
+        help="pgd: several ascents of the loss; fgsm: one; random: a control without gradient",
+    )  # fmt: skip
+    attack.add_argument("--radius", metavar="R,…", help="such as 0,0.1,0.3,1 (the default); 0 is no attack")
+    attack.add_argument("--attack-steps", type=int, metavar="N", help="ascents, or random points; default: 5")
+    attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
     parser.examples(
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
         "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
         "encodery evaluate runs/reviews --on table/reviews:test",
+        "encodery evaluate runs/rte-plain runs/rte-freelb --on glue/rte:dev --attack pgd --radius 0,0.1,0.3,1",
         "encodery evaluate textattack/bert-base-uncased-RTE --on glue/rte --labels entailment,not_entailment",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Answer, score, keep, print."""
+    attacks.require_complete(args)
+    if args.attack:
+        return attacks.run(args)
     from encodery.classifier import open_classifier
     from encodery.evaluate import evaluate, require_shared_rows
     from encodery.on import asked

@@ -7,6 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+from encodery.errors import UserError
 
 if TYPE_CHECKING:
     from encodery.rundir import RunDir
@@ -39,7 +40,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.skip_bad_rows:
         rest = [*rest, "tasks.skip_bad_rows=true"]
-    runs, failures = train_seeds(args, rest)
+    try:
+        runs, failures = train_seeds(args, rest)
+    except UserError as error:
+        raise UserError(f"{error}{_hint(rest)}") from None
     for path, sentence in failures.items():
         print(f"failed: {path}: {sentence}")
     if len(runs) > 1:
@@ -47,6 +51,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     elif runs:
         print(last_line(runs[0]))
     return 1 if failures else 0
+
+
+def _hint(rest: list[str]) -> str:
+    """People write a grid as in a sweep; one run takes one value."""
+    values = [word.partition("=")[2] if "=" in word else word for word in rest]
+    lists = [value for value in values if "," in value and value[:1] not in "[{\"'"]
+    return f"\n{lists[0]}: a list of values is a grid: `encodery sweep run` trains them all." if lists else ""
 
 
 def last_line(run: "RunDir") -> str:

@@ -37,6 +37,13 @@ VERBS = (
     Verb("submit", "use", "the eleven GLUE test files, checked", "encodery.cli.submit"),
     Verb("inspect", "look", "what the model will see", "encodery.cli.inspect", True),
     Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
+    Verb(
+        "sweep",
+        "many",
+        "many runs from one file: plan, run, status, stop, retry, best, import",
+        "encodery.cli.sweep",
+        True,
+    ),
     Verb("recipes", "exchange", "list, show and copy settings with a source", "encodery.cli.recipes"),
     Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),

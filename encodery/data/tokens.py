@@ -131,8 +131,9 @@ def token_table(
 
 
 def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> TokenTable:
-    """A table that never touches the disk, for raw input; without targets of sequences."""
+    """A table that never touches the disk, for raw input."""
     rows = list(features)
+    targets = {name: [row.targets[name] for row in rows] for name in (rows[0].targets if rows else ())}
     starts = np.concatenate([[0], np.cumsum([len(row.ids) for row in rows])]).astype(np.int64)
     flat = {name: np.concatenate([_flat(row)[name] for row in rows]) for name in _flat(rows[0])}
     groups = [row.group for row in rows]
@@ -142,7 +143,7 @@ def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> To
         types=flat["types"],
         starts=starts,
         example=np.asarray([row.example for row in rows], dtype=np.int64),
-        targets={},
+        targets={name: _target_array(values) for name, values in targets.items()},
         token_targets={name: flat[f"token_{name}"] for name in rows[0].token_targets},
         marks={name: flat[f"mark_{name}"] for name in rows[0].marks},
         group=None if None in groups else np.asarray(groups, dtype=np.int64),
@@ -241,9 +242,10 @@ def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str
 
 
 def _target_arrays(targets: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
+    return {f"target_{name}": _target_array(values) for name, values in targets.items()}
+
+
+def _target_array(values: Sequence[Any]) -> np.ndarray:
     """Whole numbers stay whole, everything else is float32."""
-    arrays = {}
-    for name, values in targets.items():
-        array = np.asarray(values)
-        arrays[f"target_{name}"] = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
-    return arrays
+    array = np.asarray(values)
+    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)

@@ -87,11 +87,11 @@ class Space:
 
     def norms(self, values: Tensor) -> Tensor:
         """For each token the norm of its ball, in double."""
-        values = values.detach().to(wide(values))
+        order = 2.0 if self.norm == "l2" else float("inf")
+        each: Tensor = torch.linalg.vector_norm(values.detach(), order, dim=1, dtype=wide(values))
         if self.norm == "l2":
-            return self.sums(values.square().sum(1)).sqrt()
-        empty = values.new_zeros(self.count)
-        return empty.scatter_reduce(0, self.groups, values.abs().amax(1), "amax")[self.groups]
+            return self.sums(each.square()).sqrt()
+        return each.new_zeros(self.count).scatter_reduce(0, self.groups, each, "amax")[self.groups]
 
     def unit(self, grad: Tensor) -> Tensor:
         """The gradient with norm 1; zero where it is zero. For linf it is divided by its largest number, no sign."""
@@ -104,15 +104,18 @@ class Space:
             return values
         if self.norm == "linf":
             return values.clamp(-radius, radius)
-        return values * (radius / self.norms(values).clamp(min=SMALLEST)).clamp(max=1)[:, None]
+        factor = (radius / self.norms(values).clamp(min=SMALLEST)).clamp(max=1)
+        return values * factor.to(values.dtype)[:, None]
 
     def climb(self, shift: Tensor, grad: Tensor, rate: float, radius: float | None) -> Tensor:
-        """One ascent: shift + rate · unit gradient, projected."""
-        return self.keep(self.project(shift.detach().to(wide(shift)) + rate * self.unit(grad), radius))
+        """One ascent: shift + rate · unit gradient, projected. Norms are in double, what they scale need not be."""
+        grad = grad.detach() * self.free[:, None]
+        rates = (rate / self.norms(grad).clamp(min=SMALLEST)).to(shift.dtype)[:, None]
+        return self.keep(self.project(torch.addcmul(shift.detach(), grad, rates), radius))
 
     def sizes(self, values: Tensor) -> Tensor:
         """l2 norm of each sequence, whatever the balls are: for the log."""
-        squares = values.detach().to(wide(values)).square().sum(1)
+        squares: Tensor = torch.linalg.vector_norm(values.detach(), dim=1, dtype=wide(values)).square()
         return squares.new_zeros(len(self.batch)).index_add(0, self.batch.layout.sequence_of_token, squares).sqrt()
 
 

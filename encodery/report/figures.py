@@ -1,18 +1,16 @@
 """Pictures from run directories, by matplotlib: for papers and for README pages."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from encodery.rundir import RunDir
 
 
 def curves(runs: Sequence[Path | str], out: Path) -> None:
     """Training loss and dev scores over steps, one line per run, one colour per task."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     colours: dict[str, str] = {}
     for path in runs:
@@ -24,12 +22,44 @@ def curves(runs: Sequence[Path | str], out: Path) -> None:
         _line(left, records, "loss", colour, task if new else None)
         main = next((f"eval.{m}" for m in run.read_scores()["main"].values()), "")
         _line(right, records, main, colour, f"{task} {main.removeprefix('eval.')}" if new else None, marker="o")
-    for axis, title in ((left, "training loss"), (right, "dev score")):
-        axis.set(title=title, xlabel="step")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False)
+    _dress([(left, "training loss"), (right, "dev score")], "step")
     figure.savefig(out)
     plt.close(figure)
+
+
+def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
+    """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
+    plt = _pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    for number, (model, levels) in enumerate(found.items()):
+        radii = [level["radius"] for level in levels]
+        for axis, name in ((left, main), (right, "loss")):
+            values = [level[name] for level in levels]
+            axis.plot(radii, values, color=f"C{number % 10}", label=model, marker="o", alpha=0.8)
+    _dress([(left, main), (right, "loss")], "radius")
+    figure.suptitle(title, fontsize="medium")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def _pyplot() -> Any:
+    """matplotlib without a window; equal figures are equal bytes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "encodery"
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def _dress(axes: Sequence[tuple[Any, str]], along: str) -> None:
+    for axis, title in axes:
+        axis.set(title=title, xlabel=along)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
 
 
 def _line(

@@ -1,3 +1,4 @@
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -243,3 +244,76 @@ def test_a_run_that_is_in_use_is_left_alone(own, encodery, monkeypatch):
         said = encodery("evaluate", own, "--on", "glue/mnli:dev")
     assert said.code == 2
     assert "is in use by" in said.err
+
+
+# --attack
+
+
+ATTACK = ("--on", "glue/mnli:dev", "--attack", "pgd", "--attack-steps", "2", "--radius", "1,0,0.1", "--quiet")
+
+
+def test_an_attack_is_kept_beside_the_other_evaluations(own, encodery):
+    before = (own / "scores.json").read_bytes()
+    said = encodery("evaluate", own, *ATTACK)
+    assert said.code == 0, said.err
+    lines = [line.split() for line in said.out.splitlines() if line.startswith("| ")]
+    assert lines[0][1:5] == ["radius", "|", "accuracy", "|"]
+    assert [line[1] for line in lines[2:]] == ["0", "0.1", "1"]
+    stem = own / "attacks" / "glue-mnli-dev-pgd-l2"
+    kept = json.loads(stem.with_suffix(".json").read_text())
+    assert {key: kept[key] for key in ("data", "attack", "norm", "steps", "rows", "main", "part")} == {
+        "data": "glue/mnli:dev", "attack": "pgd", "norm": "l2", "steps": 2, "rows": 9, "main": "accuracy",
+        "part": "part: 9 of 9,815",
+    }  # fmt: skip
+    levels = kept["models"][str(own)]
+    clean = en.Run(own).scores["glue/mnli:dev"]
+    assert {name: levels[0][name] for name in clean} == clean
+    rows = list(csv.DictReader(stem.with_suffix(".csv").open()))
+    assert [(row["model"], float(row["radius"]), float(row["loss"])) for row in rows] == [
+        (str(own), level["radius"], level["loss"]) for level in levels
+    ]
+    picture = stem.with_suffix(".svg").read_bytes()
+    assert b"<svg" in picture
+    assert encodery("evaluate", own, *ATTACK).out == said.out  # again: the same, to the byte
+    assert stem.with_suffix(".svg").read_bytes() == picture
+    assert (own / "scores.json").read_bytes() == before
+
+
+def test_several_models_have_a_line_and_a_curve_each(own, mnli, tmp_path, encodery):
+    other = permuted(mnli, tmp_path / "other", [1, 2, 0])
+    out = tmp_path / "both"
+    said = encodery("evaluate", own, other, *ATTACK, "-o", out)
+    assert said.code == 0, said.err
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.out.splitlines() if line[:1] == "|"]
+    tables = [line for line in lines if line[0] in ("accuracy at radius", "loss at radius", str(own), str(other))]
+    assert [line[0] for line in tables] == [
+        "accuracy at radius", str(own), str(other), "loss at radius", str(own), str(other),
+    ]  # fmt: skip
+    assert tables[1][1:] == tables[2][1:]  # the order of the outputs does not matter
+    assert tables[4][1:] == tables[5][1:]
+    assert sorted(path.name for path in (out / "attacks").iterdir()) == [
+        f"glue-mnli-dev-pgd-l2.{kind}" for kind in ("csv", "json", "svg")
+    ]
+    assert not (own / "attacks").exists()
+    assert encodery("evaluate", own, other, *ATTACK).code == 0
+    for run in (own, other):
+        assert list(json.loads((run / "attacks" / "glue-mnli-dev-pgd-l2.json").read_text())["models"]) == [str(run)]
+
+
+def test_attacks_that_make_no_sense_are_refused(own, encodery):
+    def refused(*words):
+        said = encodery("evaluate", own, "--on", "glue/mnli:dev", *words)
+        assert (said.code, said.out) == (2, ""), said
+        return said.err
+
+    assert "add --attack pgd" in refused("--radius", "0,1")
+    assert "add --attack pgd" in refused("--norm", "linf")
+    for radius in ("0;1", "-1", "0,nan,1", "inf", ""):
+        assert "--radius: numbers of 0 or more" in refused("--attack", "pgd", f"--radius={radius or ','}")
+    assert "at least 1" in refused("--attack", "pgd", "--attack-steps", "0")
+    assert "fgsm is one step" in refused("--attack", "fgsm", "--attack-steps", "3")
+    assert "named twice" in encodery("evaluate", own, own, *ATTACK).err
+    assert "labels are hidden" in encodery("evaluate", own, "--on", "glue/mnli:test", "--attack", "pgd").err
+    assert not (own / "attacks").exists()
+    (own / "DONE").unlink()
+    assert "not finished" in refused("--attack", "pgd")

@@ -1,5 +1,6 @@
 """What the pages say can be done: commands parse, recipes exist, links resolve, configs are legal. Nothing is run."""
 
+import json
 import re
 import shlex
 from importlib import import_module
@@ -10,6 +11,8 @@ import pytest
 from encodery import config, recipes
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
+from encodery.sweep import given, plan, read, space
+from encodery.sweep.spec import RunSpec
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
@@ -48,7 +51,12 @@ def test_commands_parse(page: Path, line: str) -> None:
         return
     known, rest = split(parser, words[1:]) if verb.overrides else (words[1:], [])
     args = parser.parse_args(known)
-    if verb.overrides:
+    if words[0] == "sweep":
+        axes, fixed = given.split(rest)
+        rest = [f"{key}={json.dumps(value)}" for key, value in fixed.items()]
+        rest += [f"{key}={json.dumps(space.values(values)[-1])}" for key, values in axes.items()]
+        check_settings(next(iter(args.what), None) if args.action in ("plan", "run") else "a folder", rest)
+    elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
 
@@ -87,7 +95,17 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=SHORT)
+def test_yaml_blocks_are_legal_sweeps(tmp_path: Path) -> None:
+    counts = {path.name: len(sweep_runs(path)) for path in write_named(ROOT / "docs" / "sweeps.md", tmp_path)}
+    assert counts == {"sweep.yaml": 18, "tasks.yaml": 30, "stages.yaml": 33, "random.yaml": 20, "tpe.yaml": 0}
+
+
+def sweep_runs(path: Path) -> list[RunSpec]:
+    file = read.read(str(path))
+    return [] if file.sweep.search.kind == "tpe" else plan.Planner(file, path.parent / "out").specs()
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "sweeps.md"], ids=lambda page: page.name)
 def test_yaml_blocks_are_legal_configs(page: Path, tmp_path: Path) -> None:
     written = write_named(page, tmp_path)
     for number, block in enumerate(blocks(page, "yaml")):

@@ -1,0 +1,282 @@
+"""Many runs from one file: plan, run, status, stop, retry, best, import. Run again = go on; finished runs are kept.
+
+A sweep file has a base and what multiplies (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
+On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from encodery.cli.parsing import Parser
+from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from encodery.sweep.read import SweepFile
+    from encodery.sweep.spec import RunSpec
+
+ACTIONS = ["plan", "run", "status", "stop", "retry", "best", "import"]
+SHOWN = 40  # runs in a plan
+
+
+def arguments(parser: Parser) -> None:
+    """What to do, with which sweep, and where."""
+    parser.add_argument("action", choices=ACTIONS, help="plan: show the runs, execute nothing; run: start or go on")
+    parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config or recipe:NAME; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
+    parser.add_argument("-o", "--out", metavar="DIR", help="the sweep's folder; default: runs/<name>; import: the file")
+    parser.add_argument("--seeds", type=int, metavar="N", help="each point N times, with this seed and the next ones")
+    parser.add_argument("--commands", metavar="FILE", help="run: the lines of a file, any programs, instead of a sweep")
+    parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
+    parser.add_argument("--devices", metavar="D", help="all, 0,1 or cpu:2 (two runs at once on the CPU)")
+    parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
+    parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
+    parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h")
+    parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure")
+    parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
+    parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
+    parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
+    parser.add_argument("--task", metavar="NAME", help="best: of this task")
+    parser.add_argument("--json", action="store_true", help="plan, status, best: for programs")
+    parser.add_argument("--quiet", action="store_true", help="run: print only the result")
+    parser.examples(
+        "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
+        "encodery sweep run sweep.yaml --devices cpu:2           # again = go on",
+        "encodery sweep run rte.yaml --method.adv_lr 0.05,0.1 --train.batch_size 16,32 --seeds 5 -o runs/freelb",
+        "encodery sweep status runs/freelb",
+        "encodery sweep retry runs/freelb                        # what failed is queued again",
+        "encodery sweep best runs/freelb --export best.yaml",
+        "encodery sweep import search.json -o sweep.yaml         # a file of ManyTasks",
+        "encodery sweep run --commands cmds.txt --devices 0,1",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Do it."""
+    doing = {
+        "plan": _plan, "run": _run, "status": _status, "stop": _stop, "retry": _retry, "best": _best, "import": _import,
+    }  # fmt: skip
+    if rest and args.action not in ("plan", "run"):
+        raise UserError(f"encodery sweep {args.action} takes no settings ({rest[0]}).")
+    return doing[args.action](args, rest)
+
+
+def _one(args: argparse.Namespace, what: str) -> str:
+    if len(args.what) != 1:
+        raise UserError(f"encodery sweep {args.action}: give {what}.")
+    return str(args.what[0])
+
+
+def _file(args: argparse.Namespace, rest: list[str]) -> "SweepFile":
+    """The sweep that is meant, with the command line on top."""
+    from encodery.sweep import given, read
+
+    if len(args.what) > 1:
+        raise UserError(f"encodery sweep {args.action}: one file at a time, not {' '.join(args.what)}.")
+    if not args.what and not rest:
+        raise UserError(f"encodery sweep {args.action}: give a sweep file, a config, recipe:NAME, or settings.")
+    source = args.what[0] if args.what else None
+    if source and Path(source).is_dir():
+        raise UserError(f"{source} is a folder; give the file that the sweep was started with.")
+    return given.apply(read.read(source), rest, args.seeds)
+
+
+def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
+    import hashlib
+
+    name = file.name if args.what else f"sweep-{hashlib.sha256(file.text.encode()).hexdigest()[:8]}"
+    return Path(args.out) if args.out else Path("runs") / name
+
+
+def _plan(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.rundir import RunDir
+    from encodery.sweep.plan import Planner
+
+    file = _file(args, rest)
+    folder = _folder(args, file)
+    if file.sweep.search.kind == "tpe":
+        print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
+        return 0
+    specs = Planner(file, folder).specs()
+    if args.json:
+        print(json.dumps([_plain(spec) for spec in specs], indent=1))
+        return 0
+    for spec in specs[:SHOWN]:
+        print(spec.name)
+    if len(specs) > SHOWN:
+        print(f"… and {len(specs) - SHOWN} more (--json lists all)")
+    done = sum(RunDir(folder / spec.name).is_done for spec in specs)
+    print(f"{len(specs)} runs, {done} of them done in {folder}")
+    return 0
+
+
+def _plain(spec: "RunSpec") -> dict[str, Any]:
+    return {key: value for key, value in vars(spec).items() if key != "config"}
+
+
+def _run(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery import files
+    from encodery.progress import Progress
+    from encodery.sweep import given, metric
+    from encodery.sweep.execute import execute
+    from encodery.sweep.search import source
+
+    if args.commands:
+        return _run_commands(args, rest)
+    file = _file(args, rest)
+    folder = _folder(args, file)
+    resources = given.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
+    limits = given.limits(file.sweep, args.timeout, args.retries)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()})
+    files.write_atomic(folder / "sweep.yaml", file.text)
+    try:
+        outcomes = execute(
+            folder, runs, resources, limits, args.executor, Progress(args.quiet),
+            score=lambda _, run: metric.score(run, file.sweep.metric),
+        )  # fmt: skip
+    finally:
+        runs.close()
+    return _ended(outcomes, folder)
+
+
+def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.paths import as_name
+    from encodery.progress import Progress
+    from encodery.sweep import given
+    from encodery.sweep.execute import execute
+    from encodery.sweep.file import Sweep
+    from encodery.sweep.plan import commands, write_plan
+    from encodery.sweep.search import FixedPlan
+
+    if args.what or rest or args.seeds is not None:
+        raise UserError("--commands: the file says everything; no sweep, settings or seeds beside it.")
+    path = Path(args.commands)
+    specs = commands(path)
+    folder = Path(args.out) if args.out else Path("runs") / as_name(path.stem)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_plan(folder, specs, {"command": _again()})
+    resources = given.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
+    limits = given.limits(Sweep(), args.timeout, args.retries)
+    return _ended(execute(folder, FixedPlan(specs), resources, limits, args.executor, Progress(args.quiet)), folder)
+
+
+def _again() -> list[str]:
+    return ["encodery", *sys.argv[1:]]
+
+
+def _ended(outcomes: Any, folder: Path) -> int:
+    """How many ended how; 1 where some failed, 3 where some were stopped. Runs of older plans do not count."""
+    from encodery.sweep.plan import read_plan
+
+    planned = {spec.id for spec in read_plan(folder)}
+    outcomes = [outcome for outcome in outcomes if outcome.id in planned]
+    states = [outcome.state for outcome in outcomes]
+    for outcome in outcomes:
+        if outcome.state in ("failed", "timeout", "oom"):
+            print(f"{outcome.state}: {outcome.id} {outcome.error or ''}".rstrip())
+    print(f"{_counted(states)} ({folder})")
+    if any(state in states for state in ("failed", "timeout", "oom")):
+        return 1
+    return 3 if "stopped" in states else 0
+
+
+def _status(args: argparse.Namespace, rest: list[str]) -> int:
+    """One line for each run of the plan; runs of older plans are left out."""
+    from dataclasses import asdict
+
+    from encodery.sweep.plan import read_plan
+    from encodery.sweep.state import status
+
+    folder = Path(_one(args, "the sweep's folder"))
+    specs, known = read_plan(folder), {one.id: one for one in status(folder)}
+    if args.json:
+        rows = [_plain(spec) | (asdict(known[spec.id]) if spec.id in known else {"state": "queued"}) for spec in specs]
+        print(json.dumps(rows, indent=1, default=str))
+        return 0
+    states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
+    for spec, state in zip(specs, states, strict=True):
+        print(f"{state:8} {spec.name}{_details(known.get(spec.id))}")
+    print(_counted(states))
+    return 0
+
+
+def _details(one: Any) -> str:
+    """Where a run is running, or the last lines of one that failed."""
+    if one is None or one.state == "done":
+        return ""
+    where = f"  {one.host} {one.device}, attempt {one.attempt}" if one.state == "running" else ""
+    last = (one.error or "").strip().splitlines()[-5:]
+    return where + "".join(f"\n         | {line}" for line in last)
+
+
+def _counted(states: Sequence[str]) -> str:
+    from collections import Counter
+
+    return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items())) or "nothing to do"
+
+
+def _stop(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.sweep.execute import stop
+
+    stop(Path(_one(args, "the sweep's folder")), args.now)
+    return 0
+
+
+def _retry(args: argparse.Namespace, rest: list[str]) -> int:
+    import shlex
+
+    from encodery.sweep.execute import retry
+    from encodery.sweep.plan import read_about
+
+    if not args.what or (args.failed and len(args.what) > 1):
+        raise UserError("encodery sweep retry: give the sweep's folder, and ids or --failed.")
+    folder = Path(args.what[0])
+    queued = retry(folder, args.what[1:] or None)
+    print(f"{len(queued)} runs queued again: {' '.join(queued)}" if queued else "nothing to try again")
+    if queued and (command := read_about(folder).get("command")):
+        print(f"start them with: {shlex.join(command)}")
+    return 0
+
+
+def _best(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery import files
+    from encodery.sweep import best
+
+    folder = Path(_one(args, "the sweep's folder"))
+    tasks = best.ranking(folder)
+    if not tasks:
+        raise UserError(f"{folder}: no run is done yet.")
+    chosen = [best.only(tasks, args.task)] if args.task or args.export else [found[0] for found in tasks.values()]
+    if args.export:
+        files.write_atomic(Path(args.export), best.export(chosen[0], folder))
+    if args.json:
+        print(json.dumps([_plain(one.spec) | {"mean": one.mean, "scores": one.scores} for one in chosen], indent=1))
+        return 0
+    for one in chosen:
+        print(one)
+        others = len(tasks[one.task]) - 1
+        if others:
+            print(
+                f"  the best of {others + 1} configurations: its score is partly luck, so train it again with new seeds"
+            )
+    return 0
+
+
+def _import(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery import files
+    from encodery.sweep import manytasks
+
+    path = Path(_one(args, "a file of ManyTasks"))
+    found = manytasks.read(path)
+    out = Path(args.out or ("sweep.yaml" if found.sweep else "cmds.txt"))
+    if out.exists():
+        raise UserError(f"{out} is already there; give another file name with -o.")
+    files.write_atomic(out, found.sweep or "".join(f"{line}\n" for line in found.commands))
+    for note in found.notes:
+        print(f"note: {note}")
+    how = f"encodery sweep run {out}" if found.sweep else f"encodery sweep run --commands {out}"
+    print(f"{out}: look at it, then `{how}`")
+    return 0

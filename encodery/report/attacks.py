@@ -1,0 +1,61 @@
+"""Scores and loss against the radius of an attack: as a table, and as JSON, CSV and a picture in a folder."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.report.figures import robustness
+
+Levels = Sequence[Mapping[str, float]]  # one mapping a radius: radius, loss, the scores, the sizes
+SIZES = {"per_embedding_norm": "δ / embedding norm", "per_neighbour_distance": "δ / neighbour distance"}
+
+
+def table(found: Mapping[str, Levels], main: str) -> str:
+    """One model: a line per radius. Several: a line per model, once for the headline and once for the loss."""
+    if len(found) == 1:
+        levels = next(iter(found.values()))
+        names = ["radius", main, *(name for name in levels[0] if name not in ("radius", main))]
+        return _markdown([SIZES.get(name, name) for name in names], [[_cell(n, x[n]) for n in names] for x in levels])
+    return "\n\n".join(_by_model(found, name) for name in (main, "loss"))
+
+
+def _by_model(found: Mapping[str, Levels], name: str) -> str:
+    radii = [f"{level['radius']:g}" for level in next(iter(found.values()))]
+    rows = [[model, *(_cell(name, level[name]) for level in levels)] for model, levels in found.items()]
+    return _markdown([f"{name} at radius", *radii], rows)
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(name: str, value: float) -> str:
+    return f"{value:g}" if name == "radius" else f"{value:.4f}"
+
+
+def keep(folder: Path, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
+    """Write `glue-rte-dev-pgd-l2` as .json, .csv and .svg; returns the picture's path."""
+    stem = "-".join([about["data"].replace("/", "-").replace(":", "-"), about["attack"], about["norm"]])
+    with files.io_trouble(f"{folder} cannot be written", folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / f"{stem}.json", {**about, "models": {model: list(x) for model, x in found.items()}})
+    files.write_atomic(folder / f"{stem}.csv", _csv(found))
+    picture = folder / f"{stem}.svg"
+    files.write_atomic(
+        picture, robustness(found, about["main"], f"{about['data']}, {about['attack']}, {about['norm']}")
+    )
+    return picture
+
+
+def _csv(found: Mapping[str, Levels]) -> str:
+    stream = io.StringIO(newline="")
+    names = list(next(iter(found.values()))[0])
+    writer = csv.DictWriter(stream, ["model", *names], lineterminator="\n")
+    writer.writeheader()
+    for model, levels in found.items():
+        writer.writerows({"model": model, **level} for level in levels)
+    return stream.getvalue()

@@ -1,0 +1,222 @@
+"""A run as processes: its own session, one log, and an end that is only reached when the last grandchild is gone.
+
+A session is left by whoever calls `setsid`; so every process of a run also carries a token in its environment, and
+both are looked for in /proc. Where there is no /proc, the process group counts.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from encodery import process
+from encodery.sweep import state
+from encodery.sweep.slots import Slot
+from encodery.sweep.spec import RunSpec
+
+TOKEN = "ENCODERY_RUN"
+# The shell leaves the exit code in a file: a scheduler that adopts the command later is not its parent. A trap that
+# does something (`:`) is not inherited, so the command itself still dies of the signal.
+_SHELL = 'trap : TERM INT; /bin/sh -c "$1"; code=$?; echo $code > "$2"; exit $code'
+
+
+class Child(Protocol):
+    """A run at work, as the scheduler sees it."""
+
+    pid: int
+    token: str
+
+    def handles(self) -> list[int]:
+        """What becomes readable when something happens; empty: one has to ask from time to time."""
+
+    def ended(self) -> bool:
+        """Whether the run has ended; its descendants may still live."""
+
+    def code(self) -> int | None:
+        """The exit code, negative for a signal; None if nobody can know."""
+
+    def gone(self) -> bool:
+        """Whether nothing of it is left."""
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to the run and all its descendants."""
+
+    def close(self) -> None:
+        """Give back what the scheduler holds for it."""
+
+
+class Watched:
+    """A process known by its number: an orphan of a dead scheduler that is adopted, or our own child."""
+
+    def __init__(self, pid: int, token: str, mark: str | None = None) -> None:
+        self.pid, self.token, self.mark = pid, token, mark
+        self._handle = _pidfd(pid)
+
+    def handles(self) -> list[int]:
+        return [] if self._handle is None else [self._handle]
+
+    def ended(self) -> bool:
+        if self._handle is not None and not readable([self._handle]):
+            return False
+        return not process.alive(self.pid, self.mark)
+
+    def code(self) -> int | None:
+        return None
+
+    def gone(self) -> bool:
+        return self.ended() and not any(members(self.pid, self.token))
+
+    def send(self, number: signal.Signals) -> None:
+        send(self.pid, self.token, number)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+class Started(Watched):
+    """A process of our own."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", token: str) -> None:
+        self.popen = popen
+        super().__init__(popen.pid, token)
+
+    def ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    def code(self) -> int | None:
+        return self.popen.poll()
+
+    def close(self) -> None:
+        super().close()
+        if self.popen.stdin is not None:
+            self.popen.stdin.close()
+
+
+def _pidfd(pid: int) -> int | None:
+    """A handle that becomes readable when the process ends, where the system has such things."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def readable(handles: list[int], seconds: float = 0.0) -> bool:
+    """Wait until one of the handles has something to say, but not longer than this."""
+    poll = select.poll()
+    for handle in handles:
+        poll.register(handle, select.POLLIN)
+    return bool(poll.poll(max(seconds, 0.0) * 1000))
+
+
+# Starting
+
+
+def environment(slot: Slot, token: str) -> dict[str, str]:
+    """This process's environment with what the slot and the run add."""
+    above = os.environ.get(TOKEN)  # a sweep inside a run of another sweep: both must find it
+    return {**os.environ, **slot.environment(), TOKEN: f"{above},{token}" if above else token}
+
+
+def start(words: list[str], log: Path, slot: Slot, token: str, more: Mapping[str, str] | None = None) -> Started:
+    """Start a program in a session of its own, bound to the slot; all that it prints is added to the log."""
+    variables = {**environment(slot, token), **(more or {})}
+    with open(log, "ab") as stream, slot.pinned():
+        popen = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=variables, start_new_session=True
+        )
+    return Started(popen, token)
+
+
+def start_command(folder: Path, spec: RunSpec, slot: Slot, attempt: int, token: str) -> Started:
+    """Somebody's own command, through the shell; its folder is in $ENCODERY_RUN_DIR."""
+    run = state.run_path(folder, spec.name).resolve()
+    words = ["/bin/sh", "-c", _SHELL, "encodery-run", str(spec.command), str(state.exit_path(run, attempt))]
+    return start(words, run / "log.txt", slot, token, {"ENCODERY_RUN_DIR": str(run)})
+
+
+def train_words(config: Path, run: Path, changed: bool) -> list[str]:
+    """The command line of a training run, after `encodery`."""
+    return ["train", str(config), "-o", str(run), "--quiet", "--traceback", *(["--allow-change"] if changed else [])]
+
+
+def start_train(config: Path, run: Path, slot: Slot, token: str, changed: bool) -> Started:
+    """A training run in a fresh process."""
+    words = [sys.executable, "-m", "encodery", *train_words(config, run, changed)]
+    return start(words, run / "log.txt", slot, token, {"PYTHONUNBUFFERED": "1"})
+
+
+# Finding and ending all of it
+
+
+def members(session: int, token: str) -> Iterator[int]:
+    """The living processes of a run."""
+    if not Path("/proc/self/stat").exists():
+        yield from [session] if _group_lives(session) else []
+        return
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _belongs(Path("/proc", name), str(session), token.encode()):
+            yield int(name)
+
+
+def _belongs(folder: Path, session: str, token: bytes) -> bool:
+    try:
+        letter, _, group, leader = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:4]
+        if letter in (b"Z", b"X"):  # dead, and not yet noticed by its parent
+            return False
+        if session.encode() in (group, leader):
+            return True
+        return bool(token) and token in _variable((folder / "environ").read_bytes())
+    except (OSError, ValueError):  # it has just gone, or is not ours to look at
+        return False
+
+
+def _variable(environ: bytes) -> list[bytes]:
+    start = f"{TOKEN}=".encode()
+    found = next((part for part in environ.split(b"\0") if part.startswith(start)), start)
+    return found.removeprefix(start).split(b",")
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def send(session: int, token: str, number: signal.Signals) -> None:
+    """A signal to every process of a run; those that are forked meanwhile get it with the group."""
+    _quietly(os.killpg, session, number)
+    for pid in members(session, token):
+        if not _in_group(pid, session):
+            _quietly(os.kill, pid, number)
+
+
+def clear(token: str, seconds: float = 5.0) -> None:
+    """Kill what an earlier attempt of a run has left on this machine, and wait until it is gone."""
+    end = time.monotonic() + seconds
+    while token and (left := list(members(-1, token))) and time.monotonic() < end:
+        for pid in left:
+            _quietly(os.kill, pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _in_group(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group
+    except ProcessLookupError:
+        return True
+
+
+def _quietly(kill: Callable[[int, int], None], pid: int, number: signal.Signals) -> None:
+    try:
+        kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

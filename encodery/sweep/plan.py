@@ -1,0 +1,300 @@
+"""From a sweep file to run specs: named by the hash of their content, each once, all points at the first seed first.
+
+plan.json in the sweep's folder lists the runs that belong to it now; what else lies there is of an older plan.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from encodery import every, files
+from encodery.errors import UserError
+from encodery.paths import as_name
+from encodery.rundir import check_name
+from encodery.sweep import points
+from encodery.sweep.file import Block, Stage
+from encodery.sweep.points import FIRST, Setting, Variant
+from encodery.sweep.read import SweepFile
+from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
+from encodery.sweep.spec import RunSpec
+from encodery.yaml_reader import Key
+
+PLAN = "plan.json"
+_ID = 8  # hex digits
+_FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
+
+
+@dataclass
+class Planner:
+    """Makes the run specs of a sweep. Folders of runs that are there already keep their names."""
+
+    file: SweepFile
+    folder: Path
+    resolver: Resolver = field(default_factory=Resolver)
+    _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
+    _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
+
+    def __post_init__(self) -> None:
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        self._names = {m[1]: m[0] for path in there if path.is_dir() and (m := _FOLDER.fullmatch(path.name))}
+
+    def specs(self) -> list[RunSpec]:
+        """All runs, in the order in which they should start."""
+        sweep = self.file.sweep
+        if not sweep.stages:
+            return list(self._block("main", sweep, (), {}))
+        done: dict[str, list[RunSpec]] = {}
+        for name in _in_order(sweep.stages, self.file):
+            stage = sweep.stages[name]
+            before = {needed: done[needed] for needed in stage.before}
+            done[name] = list(self._block(name, stage, ("stages", name), before))
+        return [spec for name in done for spec in done[name]]
+
+    def trial(self, values: Mapping[str, Any]) -> list[RunSpec]:
+        """The runs of one trial of a search, one for each seed."""
+        space = self.file.sweep.search.space
+        drawn = [
+            Setting(points.long_key(key, values[key]), values[key], self.file.place(("search", "space", key)))
+            for key in space
+        ]
+        variant = Variant(None, (), (), (((tuple(drawn)),),), ())
+        return list(self._runs("main", self.file.sweep, [variant], (), {}, vary=True))
+
+    def _block(self, stage: str, block: Block, at: Key, before: Mapping[str, Sequence[RunSpec]]) -> Iterator[RunSpec]:
+        blocks = points.variants(block, at, self.file, None if at else self.file.sweep.search)
+        return self._runs(stage, block, blocks, at, before)
+
+    def _runs(
+        self,
+        stage: str,
+        block: Block,
+        blocks: Sequence[Variant],
+        at: Key,
+        before: Mapping[str, Sequence[RunSpec]],
+        vary: bool = False,
+    ) -> Iterator[RunSpec]:
+        keys = points.axis_keys(blocks)
+        found = self._points(block, blocks, at, keys)
+        shown = keys if vary else _varying(found, keys)
+        excluded = self._excluded(block, at, {*keys, "seed", "variant"})
+        seeds = [points.seeds(block, point.config["seed"]["init"]) for _, point in found]
+        seen: set[str] = set()
+        for turn in range(max(map(len, seeds), default=0)):
+            for (variant, point), mine in zip(found, seeds, strict=True):
+                one = with_seed(point, mine[turn] if block.seeds is not None else None)
+                if any(_matches(one.config, variant, entry) for entry in excluded):
+                    continue
+                for spec in self._specs(one, variant, shown, stage, before, at):
+                    if spec.id not in seen:
+                        seen.add(spec.id)
+                        yield spec
+
+    def _points(
+        self, block: Block, blocks: Sequence[Variant], at: Key, keys: Sequence[str]
+    ) -> list[tuple[Variant, Point]]:
+        """Every point of every variant, checked."""
+        sweep, file = self.file.sweep, self.file
+        shared = points.settings(sweep.fixed, ("fixed",), file)
+        own = points.settings(block.fixed, (*at, "fixed"), file) if at else ()
+        kinds_vary = "method.kind" in keys or any(variant.sources for variant in blocks)
+        found = []
+        for variant in blocks:
+            sources = variant.sources or (*sweep.sources, *(block.sources if at else ()))
+            axes = {one.key for factor in variant.axes for joint in factor for one in joint}
+            constants = points.overlaid(shared, own, variant.settings)
+            free = [one for one in constants if one.key not in axes or one in variant.settings]
+            late = kinds_vary or bool(axes & set(FIRST))  # an axis decides which keys there are: it goes first
+            ground = self.resolver.ground(sources, file.folder, () if late else free)
+            for point in points.points(variant):
+                settings = points.overlaid(free if late else (), point)
+                found.append((variant, self.resolver.point(ground, settings, kinds_vary)))
+                self._check_steps(found[-1][1])
+        self._check_dropped(found, blocks)
+        return found
+
+    def _check_dropped(self, found: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
+        """An axis of one method is left out for the others, but one of no method is a mistake."""
+        never = set.intersection(*(set(point.dropped) for _, point in found)) if found else set()
+        for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
+            if one.key in never:
+                raise UserError(f"{one.place.text}: {one.key}: no method of this sweep has this key.")
+
+    def _check_steps(self, point: Point) -> None:
+        """Early stopping compares at equal steps, so there must be a score at each of them."""
+        rule, train = self.file.sweep.early_stop, point.config["train"]
+        if rule is None:
+            return
+        key = "log" if str(self.file.sweep.metric.name).startswith("loss") else "evaluate"
+        given = f"{train[key]} steps" if key == "log" else train[key]
+        steps = every.parse(given, 1) if given.endswith(("step", "steps")) else every.parse("never", 1)
+        if not steps.due(rule.unit):
+            raise UserError(
+                f"{self.file.place(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
+                f"train.{key} is '{train[key]}': set it to a number of steps that divides {rule.unit}."
+            )
+
+    def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:
+        found = []
+        for i, entry in enumerate(block.exclude):
+            ones = points.settings(entry, (*at, "exclude", i), self.file)
+            for one in ones:
+                if one.key not in keys:
+                    raise UserError(f"{one.place.text}: exclude: {one.key} does not vary in this sweep.")
+            found.append({one.key: one.value for one in ones})
+        return found
+
+    def _specs(
+        self,
+        point: Point,
+        variant: Variant,
+        keys: Sequence[str],
+        stage: str,
+        before: Mapping[str, Sequence[RunSpec]],
+        at: Key,
+    ) -> Iterator[RunSpec]:
+        """One run, or one for each run of the stage that it starts from."""
+        named = point.stages()
+        for key, other in named.items():
+            if other not in before:
+                place = self.file.place(at).text
+                raise UserError(f"{place}: model.{key}: stage:{other} is not among the stages that {stage} needs.")
+        digests = self.resolver.digests(point)
+        others = list(dict.fromkeys(named.values()))
+        waits = [spec.id for name, specs in before.items() if name not in others for spec in specs]
+        for chosen in itertools.product(*(before[other] for other in others)):
+            runs = {key: chosen[others.index(other)] for key, other in named.items()}
+            config = with_model(point, {key: str((self.folder / run.name).resolve()) for key, run in runs.items()})
+            known = digests | {f"model.{key}": f"run:{self._full[run.id]}" for key, run in runs.items()}
+            axes = axes_of(config, keys) | {f"model.{key}": run.name for key, run in runs.items()}
+            full = self.resolver.identity(config, point.tasks, known)
+            id = short(full, self._full)
+            needs = tuple(dict.fromkeys([*(run.id for run in chosen), *waits]))
+            name = self._names.get(id) or name_of(id, stage, variant.name, axes)
+            yield RunSpec(id, name, config, None, axes, variant.name, stage, needs)
+
+
+def short(full: str, taken: dict[str, str]) -> str:
+    """The first digits of a hash; in the rare case that another run has them too, more."""
+    id = full[:_ID]
+    if taken.setdefault(id, full) != full:
+        id = full[: 2 * _ID]
+        taken[id] = full
+    return id
+
+
+def _in_order(stages: Mapping[str, Stage], file: SweepFile) -> list[str]:
+    """Stages after those that they need."""
+    done: list[str] = []
+    while len(done) < len(stages):
+        ready = [name for name, stage in stages.items() if name not in done and set(stage.before) <= set(done)]
+        if not ready:
+            name, stage = next((n, s) for n, s in stages.items() if n not in done)
+            missing = [needed for needed in stage.before if needed not in stages]
+            what = f"there is no stage {missing[0]}" if missing else "the stages wait for each other in a circle"
+            raise UserError(f"{file.place(('stages', name, 'needs')).text}: stages.{name}.needs: {what}.")
+        done += ready
+    return done
+
+
+def lookup(config: Tree, key: str) -> Any:
+    """The value at a dotted key of a config; `tasks` is the names, `tasks.x` the one task's x, `seed` the seed."""
+    if key == "seed":
+        return config["seed"]["init"]
+    if key == "tasks":
+        return "+".join(str(entry.get("name") or entry.get("kind")) for entry in config["tasks"])
+    at: Any = config
+    for step in key.split("."):
+        at = at[0] if isinstance(at, list) and len(at) == 1 and not step.isdigit() else at
+        if isinstance(at, list) and step.isdigit() and int(step) < len(at):
+            at = at[int(step)]
+        elif isinstance(at, dict):
+            at = at.get(step)
+        else:
+            return None
+    return at
+
+
+def _varying(found: Sequence[tuple[Variant, Point]], keys: Sequence[str]) -> list[str]:
+    values = {key: {json.dumps(lookup(point.config, key)) for _, point in found} for key in keys}
+    return [key for key in keys if len(values[key]) > 1]
+
+
+def axes_of(config: Tree, keys: Sequence[str]) -> dict[str, Any]:
+    """What is particular about a run: the values of the keys that vary, and the seed."""
+    found = {key: lookup(config, key) for key in keys if key != "seed"}
+    return {key: value for key, value in found.items() if value is not None} | {"seed": lookup(config, "seed")}
+
+
+def _matches(config: Tree, variant: Variant, entry: Mapping[str, Any]) -> bool:
+    return all((variant.name if key == "variant" else lookup(config, key)) == value for key, value in entry.items())
+
+
+def name_of(id: str, stage: str, variant: str | None, axes: Mapping[str, Any]) -> str:
+    """A folder name that says what is particular about the run: letters, digits, `.`, `_` and `-` only."""
+    words = [id, *([stage] if stage != "main" else []), *([variant] if variant else [])]
+    for key, value in axes.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        start = earlier_run(key, value)
+        words.append(
+            f"from-{start}" if start else f"{key.rpartition('.')[2]}-{Path(text).name if '/' in text else text}"
+        )
+    return check_name(as_name("-".join(words))[:100].rstrip("-."))
+
+
+def earlier_run(key: str, value: Any) -> str | None:
+    """The id of the run of an earlier stage, where an axis names one."""
+    match = _FOLDER.fullmatch(value) if key.startswith("model.") and isinstance(value, str) else None
+    return match[1] if match else None
+
+
+def commands(path: Path) -> list[RunSpec]:
+    """One run for each line of a file with shell commands; empty lines and those with # in front do not count."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}).") from None
+    found: dict[str, RunSpec] = {}
+    taken: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            id = short(hashlib.sha256(line.encode()).hexdigest(), taken)
+            found.setdefault(line, RunSpec(id, check_name(f"{id}-{as_name(line)}"[:60].rstrip("-.")), command=line))
+    if not found:
+        raise UserError(f"{path}: there is no command in it.")
+    return list(found.values())
+
+
+def write_plan(folder: Path, specs: Iterable[RunSpec], about: Mapping[str, Any] | None = None) -> None:
+    """plan.json: one line for each run, and what the sweep goes by."""
+    runs = ",\n".join(json.dumps(vars(spec), allow_nan=False) for spec in specs)
+    head = json.dumps(dict(about or {}), allow_nan=False)
+    files.write_atomic(folder / PLAN, f'{{"format": 1, "about": {head}, "runs": [\n{runs}\n]}}\n')
+
+
+def read_plan(folder: Path) -> list[RunSpec]:
+    """The runs that belong to the sweep in this folder now."""
+    path = Path(folder) / PLAN
+    try:
+        return [RunSpec(**{**run, "needs": tuple(run["needs"])}) for run in _read(path)["runs"]]
+    except (KeyError, TypeError):
+        raise UserError(f"{path} is damaged: plan the sweep again with `encodery sweep run`.") from None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What the sweep in this folder goes by: its metric and its command."""
+    about: dict[str, Any] = _read(Path(folder) / PLAN).get("about", {})
+    return about
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path.parent} is not the folder of a sweep: there is no {PLAN}.")
+    found = files.read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged: plan the sweep again with `encodery sweep run`.")
+    return found

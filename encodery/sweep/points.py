@@ -1,0 +1,173 @@
+"""Multiplies a block of a sweep out: variants × draws × grid × zip → points, each a list of settings with their places.
+
+A variant overrules grid and zip; seeds and references to stages come later, in plan.py.
+"""
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from encodery.errors import UserError
+from encodery.layers import Place
+from encodery.sweep import space
+from encodery.sweep.file import Block, Search
+from encodery.sweep.read import SweepFile
+from encodery.yaml_reader import Key
+
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_OF_VARIANT = ("extends", "grid", "zip")
+# Short forms under the name that they stand for, so that `method: plain` and `method.kind: plain` are one axis.
+_LONG = {"method": "method.kind", "model": "model.name"}
+# What decides which other keys there are is laid first.
+FIRST = ("tasks", "tasks.name", "tasks.kind", "method.kind", "model.name")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value for one dotted key."""
+
+    key: str
+    value: Any
+    place: Place
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A block of runs: its own ground, settings and axes."""
+
+    name: str | None
+    sources: tuple[str, ...]  # what it extends instead of the base
+    settings: tuple[Setting, ...]
+    axes: tuple[tuple[tuple[Setting, ...], ...], ...]  # factors of the product; each a list of joint choices
+    at: Key
+
+
+def long_key(key: str, value: Any) -> str:
+    """`method` with a word is method.kind."""
+    return _LONG.get(key, key) if isinstance(value, str) else key
+
+
+def settings(tree: Mapping[str, Any], at: Key, file: SweepFile) -> tuple[Setting, ...]:
+    """Dotted keys and nested mappings alike, one setting per value; kinds first, because they decide on other keys."""
+    return overlaid(list(_leaves(tree, (), at, file)))
+
+
+def _leaves(tree: Mapping[str, Any], above: tuple[str, ...], at: Key, file: SweepFile) -> Iterator[Setting]:
+    for name, value in tree.items():
+        here, place = (*above, name), file.place((*at, *above, name))
+        key = ".".join(here)
+        if not _KEY.fullmatch(key):
+            raise UserError(f"{place.text}: '{key}' is not a key such as optim.lr.")
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, here, at, file)
+        else:
+            yield Setting(long_key(key, value), value, place)
+
+
+def variants(block: Block, at: Key, file: SweepFile, search: Search | None = None) -> list[Variant]:
+    """The blocks of runs, each with its factors; one without a name where none is given."""
+    shared = _factors(block.grid, block.zip, at, file)
+    drawn = [_drawn(search, file)] if search and search.kind == "random" else []
+    if not block.variants:
+        return [Variant(None, (), (), (*drawn, *shared.values()), at)]
+    return [_variant(name, tree, shared, drawn, (*at, "variants", name), file) for name, tree in block.variants.items()]
+
+
+Factor = tuple[tuple[Setting, ...], ...]
+
+
+def _variant(
+    name: str, tree: Mapping[str, Any], shared: Mapping[str, Factor], drawn: list[Factor], at: Key, file: SweepFile
+) -> Variant:
+    extends = tree.get("extends", [])
+    sources = [extends] if isinstance(extends, str) else extends
+    if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+        place = file.place((*at, "extends")).text
+        raise UserError(f"{place}: extends: expected a file, recipe:name, or a list of these.")
+    grid, lines = tree.get("grid", {}), tree.get("zip", [])
+    if not isinstance(grid, dict) or not isinstance(lines, list) or not all(isinstance(x, dict) for x in lines):
+        raise UserError(f"{file.place(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
+    own = settings({key: value for key, value in tree.items() if key not in _OF_VARIANT}, at, file)
+    factors = {**shared, **_factors(grid, lines, at, file)}
+    return Variant(name, tuple(sources), own, (*drawn, *factors.values()), at)
+
+
+def _factors(
+    grid: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], at: Key, file: SweepFile
+) -> dict[str, Factor]:
+    """Key → its choices; all lines of zip are one factor."""
+    found: dict[str, Factor] = {}
+    for key, given in grid.items():
+        place = file.place((*at, "grid", key))
+        if not _KEY.fullmatch(key):
+            raise UserError(f"{place.text}: grid: '{key}' is not a key such as optim.lr.")
+        try:
+            choices = space.values(given)
+        except ValueError as error:
+            raise UserError(f"{place.text}: grid.{key}: {error}.") from None
+        found[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, place),) for v in choices)
+    if lines:
+        joint = tuple(settings(line, (*at, "zip", i), file) for i, line in enumerate(lines))
+        _check_zip(joint, found, file.place((*at, "zip")))
+        found["zip"] = joint
+    return found
+
+
+def _check_zip(joint: Factor, grid: Mapping[str, Factor], place: Place) -> None:
+    keys = {one.key for one in joint[0]}
+    for line in joint:
+        if {one.key for one in line} != keys:
+            raise UserError(f"{line[0].place.text if line else place.text}: zip: every line sets the same keys.")
+    both = sorted(keys & set(grid))
+    if both:
+        raise UserError(f"{place.text}: zip: {both[0]} is an axis of grid too; give it in one of them.")
+
+
+def _drawn(search: Search, file: SweepFile) -> Factor:
+    """The points of a random search: each a function of the search's seed, its number and the key."""
+    return tuple(tuple(_draw(search, number, file)) for number in range(search.n))
+
+
+def _draw(search: Search, number: int, file: SweepFile) -> Iterator[Setting]:
+    for key, given in search.space.items():
+        share = random.Random(f"{search.seed}/{number}/{key}").random()
+        value = space.draw(given).at(share)
+        yield Setting(long_key(key, value), value, file.place(("search", "space", key)))
+
+
+def points(variant: Variant) -> Iterator[tuple[Setting, ...]]:
+    """Every combination, the last factor fastest; what the variant itself sets is not taken from the factors."""
+    taken = {one.key for one in variant.settings}
+    for combination in itertools.product(*variant.axes):
+        yield tuple(one for joint in combination for one in joint if one.key not in taken)
+
+
+def overlaid(*parts: Sequence[Setting]) -> tuple[Setting, ...]:
+    """Each key once, later parts win, kinds first."""
+    merged = {one.key: one for part in parts for one in part}
+    return tuple(sorted(merged.values(), key=lambda one: one.key not in FIRST))
+
+
+def axis_keys(blocks: Sequence[Variant]) -> list[str]:
+    """The keys that may vary, in the order in which they are written."""
+    found: dict[str, None] = {}
+    for block in blocks:
+        found |= dict.fromkeys(one.key for factor in block.axes for joint in factor for one in joint)
+    for block in blocks:
+        found |= dict.fromkeys(one.key for one in block.settings)
+    return list(found)
+
+
+def seeds(block: Block, first: int) -> list[int]:
+    """The seeds of every point; a number is how many, from the base's own on."""
+    given = block.seeds
+    if given is None:
+        return [first]
+    found = list(range(first, first + given)) if isinstance(given, int) else space.values(given)
+    wrong = [seed for seed in found if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0]
+    if wrong or not found:
+        raise UserError(f"seeds: expected whole numbers from 0 on{f', not {wrong[0]}' if wrong else ''}.")
+    return found

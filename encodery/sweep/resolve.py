@@ -1,0 +1,238 @@
+"""From settings to complete configs and what they are hashed by. Made for thousands of runs: files are read once, each
+section of a config is checked once for each of its values, and each input is digested once.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from encodery import layers
+from encodery.check import Code, check, options
+from encodery.config import find, identity_of
+from encodery.errors import UserError
+from encodery.layers import Layer, Place
+from encodery.options import Options
+from encodery.schema import Config
+from encodery.sweep.points import Setting
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
+
+_SECTIONS = tuple(Config.model_fields)
+_PATHS = ("name", "init_from", "tokenizer")  # of model: what may be a folder
+_ALONE = ("optim", "train", "seed", "method")  # sections that can be checked without the others
+STAGE = "stage:"
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What many points share: files and recipes, and the settings that never change."""
+
+    layer: Layer
+    number: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A complete config, checked. Its parts are shared with other points: copy before changing anything."""
+
+    config: Tree
+    tasks: "Sequence[Task]"
+    dropped: tuple[str, ...]  # axes that its method does not have
+
+    def stages(self) -> dict[str, str]:
+        """Key of model → the stage whose runs stand there."""
+        found = {key: self.config["model"][key] for key in _PATHS}
+        return {key: value[len(STAGE) :] for key, value in found.items() if value and value.startswith(STAGE)}
+
+
+@dataclass
+class Resolver:
+    """Reads, checks and digests, remembering everything."""
+
+    code: Code = field(default_factory=Code)
+    _sources: dict[tuple[Any, ...], Layer] = field(default_factory=dict)
+    _pieces: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _digests: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _methods: dict[str, type[Options]] = field(default_factory=dict)
+    _grounds: int = 0
+
+    def ground(self, sources: Iterable[str], folder: Path, constants: Sequence[Setting]) -> Ground:
+        """The layers below all points of a block."""
+        layer = self._stacked(tuple(sources), folder)
+        for setting in constants:
+            _lay(layer, setting)
+        self._grounds += 1
+        return Ground(layer, self._grounds)
+
+    def _stacked(self, sources: tuple[str, ...], folder: Path) -> Layer:
+        key = (sources, folder)
+        if key not in self._sources:
+            whole = Layer()
+            for source in sources:
+                whole.lay(layers.from_source(source, folder))
+            self._sources[key] = whole
+        return _copied(self._sources[key])
+
+    def point(self, ground: Ground, settings: Sequence[Setting], kinds_vary: bool) -> Point:
+        """The config of one point; where methods vary, a method's missing keys are left out and named."""
+        layer = _copied(ground.layer)
+        dropped = []
+        for setting in settings:
+            if kinds_vary and _unknown_to_method(layer.tree, setting.key):
+                dropped.append(setting.key)
+            else:
+                _lay(layer, setting)
+        _absolute(layer)
+        config, tasks = self._checked(layer, ground.number)
+        return Point(config, tasks, tuple(dropped))
+
+    def _checked(self, layer: Layer, ground: int) -> "tuple[Tree, Sequence[Task]]":
+        """Sections that were checked before are taken as they came out then."""
+        tree = layer.tree
+        keys: dict[str, tuple[Any, ...]] = {name: (ground, name, _text(tree.get(name))) for name in _SECTIONS}
+        keys["tasks"] = (*keys["tasks"], tree.get("data"))
+        new = [name for name, key in keys.items() if key not in self._pieces]
+        if any(name not in keys for name in tree) or not all(self._alone(name, keys[name], tree) for name in new):
+            checked = check(layer, self.code)  # says what is wrong, and where it stands
+            plain = checked.config.plain()
+            self._pieces |= {key: plain[name] for name, key in keys.items()}
+            self._pieces["objects", *keys["tasks"]] = [task for task, _ in checked.tasks]
+        config = {name: self._pieces[key] for name, key in keys.items()}
+        return config, self._pieces["objects", *keys["tasks"]]
+
+    def _alone(self, name: str, key: tuple[Any, ...], tree: Tree) -> bool:
+        """Check a section that depends on no other one, many times faster than a whole config; False: not possible."""
+        if name not in _ALONE or not isinstance(tree.get(name, {}), dict):
+            return False
+        own = {"kind": "plain", **tree.get(name, {})} if name == "method" else dict(tree.get(name, {}))
+        more = {"kind": own.pop("kind")} if name == "method" else {}
+        try:
+            cls = self._method(str(more["kind"])) if more else Config.model_fields[name].annotation
+            self._pieces[key] = more | options(cast(type[Options], cls), Layer(own)).plain()
+            return True
+        except UserError:
+            return False
+
+    def _method(self, kind: str) -> type[Options]:
+        if kind not in self._methods:
+            self._methods[kind] = self.code.find("methods", kind, Path())
+        return self._methods[kind]
+
+    def digests(self, point: Point) -> dict[str, str]:
+        """What stands for the content of model and data; runs of earlier stages are left to the plan."""
+        model = point.config["model"]
+        if (model["name"] is None) == (model["new"] is None):
+            raise UserError("model: give either a name or new")
+        known = point.stages()
+        found = {
+            f"model.{key}": self._folder(key, model[key], model["revision"] if key == "name" else None)
+            for key in _PATHS
+            if model[key] and key not in known and (key, model[key]) != ("tokenizer", "toy")
+        }
+        return found | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
+
+    def _folder(self, key: str, name: str, revision: str | None) -> str:
+        from encodery.models import hub
+
+        memo = (key == "tokenizer", name, revision)
+        if memo not in self._digests:
+            tokenizer = key == "tokenizer"
+            folder = hub.resolve_tokenizer(name, Path()) if tokenizer else hub.resolve(name, revision, Path())
+            self._digests[memo] = folder.digest()
+        return self._digests[memo]
+
+    def _content(self, task: "Task") -> str:
+        from encodery.build import content_of
+
+        memo = (type(task), task.model_dump_json())
+        if memo not in self._digests:
+            self._digests[memo] = content_of(task)
+        return self._digests[memo]
+
+    def identity(self, config: Tree, tasks: "Sequence[Task]", digests: Mapping[str, str]) -> str:
+        """The hash that names the run; the same that the run itself writes down."""
+        own = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
+        own["tasks"] = [entry | {"objective": dict(entry["objective"])} for entry in config["tasks"]]
+        return identity_of(own, tasks, self.code.used, digests)
+
+
+def _lay(layer: Layer, setting: Setting) -> None:
+    tree = setting.value
+    for name in reversed(setting.key.split(".")):
+        tree = {name: tree}
+    layer.lay(layers.from_mapping(tree, setting.place))
+
+
+def _copied(layer: Layer) -> Layer:
+    return Layer(_copy(layer.tree), dict(layer.places), [])
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _unknown_to_method(tree: Tree, key: str) -> bool:
+    section, _, name = key.partition(".")
+    if section != "method" or name == "kind":
+        return False
+    method = tree.get("method")
+    kind = method.get("kind", "plain") if isinstance(method, dict) else "plain"
+    return ".py:" not in str(kind) and name.partition(".")[0] not in find("methods", str(kind)).model_fields
+
+
+def _absolute(layer: Layer) -> None:
+    """Paths as they are from everywhere, because a run may start in another folder than the plan was made in."""
+    tree, places = layer.tree, layer.places
+    model = tree.get("model")
+    for key in _PATHS if isinstance(model, dict) else ():
+        place = places.get(("model", key))
+        if isinstance(model, dict) and isinstance(model.get(key), str) and place:
+            model[key] = _found(model[key], place)
+    sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get("method"), ("method",))]
+    entries = tree.get("tasks")
+    for i, entry in enumerate(entries if isinstance(entries, list) else []):
+        if isinstance(entry, dict):
+            sections += [(entry, ("tasks", i)), (entry.get("objective"), ("tasks", i, "objective"))]
+            _absolute_data(entry)
+    _absolute_data(tree)
+    for section, at in sections:
+        kind = section.get("kind") if isinstance(section, dict) else None
+        if isinstance(kind, str) and ".py:" in kind and (place := places.get((*at, "kind"))):
+            file, _, name = kind.rpartition(":")
+            section["kind"] = f"{(place.folder / file).resolve()}:{name}"
+
+
+def _absolute_data(tree: Tree) -> None:
+    if isinstance(tree.get("data"), str):
+        tree["data"] = os.path.abspath(tree["data"])
+
+
+def _found(name: str, place: Place) -> str:
+    """The folder or file of that name beside the config that names it, or in this folder; else it is a hub name."""
+    for base in (place.folder, Path()):
+        path = base / name
+        if path.is_file() or (path / "config.json").exists() or (path / "model" / "config.json").exists():
+            return str(path.resolve())
+    return name
+
+
+def with_model(point: Point, runs: Mapping[str, str]) -> Tree:
+    """The point's config with folders of runs where stages were named; what is not changed is shared."""
+    return point.config | {"model": point.config["model"] | dict(runs)}
+
+
+def with_seed(point: Point, seed: int | None) -> Point:
+    """The same point with another seed."""
+    return point if seed is None else replace(point, config=point.config | {"seed": {"init": seed, "data": seed}})

@@ -1,0 +1,218 @@
+"""`encodery sweep`: what the words mean, and what is handed to the executor."""
+
+import json
+import re
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encodery import cli
+from encodery.sweep.plan import read_plan, write_plan
+from encodery.sweep.spec import Outcome
+from tests.sweep.rooms import BASE
+from tests.sweep.test_best import done
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "run.yaml").write_text(BASE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """An executor that says of every run that it is done, or what `states` says."""
+    calls: list[dict[str, Any]] = []
+
+    def execute(
+        folder: Path, source: Any, resources: Any, limits: Any, executor: str, progress: Any, **more: Any
+    ) -> Any:
+        ended: dict[str, Outcome] = {}
+        while not source.exhausted(ended, []):
+            for spec in source.ready(ended, [], 2):
+                ended[spec.id] = Outcome(spec.id, states.get(len(ended), "done"))
+        calls.append({"folder": folder, "resources": resources, "limits": limits, "executor": executor, "ended": ended})
+        return list(ended.values())
+
+    states: dict[int, Any] = {}
+    module = types.ModuleType("encodery.sweep.execute")
+    module.execute = execute  # type: ignore[attr-defined]
+    module.retry = lambda folder, ids: ids or ["0123abcd"]  # type: ignore[attr-defined]
+    module.stop = lambda folder, now: calls.append({"stopped": folder, "now": now})  # type: ignore[attr-defined]
+    module.states = states  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "encodery.sweep.execute", module)
+    state = types.ModuleType("encodery.sweep.state")
+    state.status = lambda folder: []  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "encodery.sweep.state", state)
+    return calls
+
+
+def test_plan_shows_the_runs_and_makes_nothing(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "plan", "run.yaml", "--optim.lr", "1e-4,2e-4", "train.batch_size=8", "--seeds", "2"]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"^[0-9a-f]{8}", "#", line) for line in lines[:2]] == ["#-lr-0.0001-seed-1", "#-lr-0.0002-seed-1"]
+    assert lines[4] == "4 runs, 0 of them done in runs/run"
+    assert sorted(path.name for path in room.iterdir()) == ["run.yaml"]
+    assert cli.main([*words, "--json"]) == 0
+    assert [run["axes"]["optim.lr"] for run in json.loads(capsys.readouterr().out)] == [1e-4, 2e-4] * 2
+
+
+def test_run_hands_over_the_plan_the_resources_and_the_limits(room: Path, executed: list[dict[str, Any]]) -> None:
+    words = [
+        "sweep",
+        "run",
+        "run.yaml",
+        "--optim.lr",
+        "1e-4,2e-4",
+        "-o",
+        "out",
+        "--devices",
+        "cpu:2",
+        "--timeout",
+        "2h",
+    ]
+    assert cli.main([*words, "--retries", "0", "--threads", "1", "--executor", "ray"]) == 0
+    [call] = executed
+    assert (call["executor"], call["resources"].devices, call["resources"].threads) == ("ray", "cpu:2", 1)
+    assert (call["limits"].timeout_seconds, call["limits"].retries) == (7200, 0)
+    assert len(call["ended"]) == 2
+    assert [spec.id for spec in read_plan(room / "out")] == list(call["ended"])
+    assert "# command line: 1e-4,2e-4" in (room / "out" / "sweep.yaml").read_text()
+
+
+def test_a_plain_config_is_a_sweep_of_one(room: Path, executed: list[dict[str, Any]]) -> None:
+    assert cli.main(["sweep", "run", "run.yaml"]) == 0
+    assert len(executed[0]["ended"]) == 1
+    assert (room / "runs" / "run" / "plan.json").is_file()
+
+
+@pytest.mark.parametrize(("state", "code"), [("failed", 1), ("oom", 1), ("timeout", 1), ("stopped", 3), ("pruned", 0)])
+def test_exit_codes(room: Path, executed: list[dict[str, Any]], capsys: Any, state: str, code: int) -> None:
+    sys.modules["encodery.sweep.execute"].states[1] = state
+    assert cli.main(["sweep", "run", "run.yaml", "--seeds", "2"]) == code
+    assert f"1 {state}" in capsys.readouterr().out
+
+
+def test_commands_are_runs(room: Path, executed: list[dict[str, Any]]) -> None:
+    (room / "cmds.txt").write_text("echo a\necho b\n")
+    assert cli.main(["sweep", "run", "--commands", "cmds.txt"]) == 0
+    assert [spec.command for spec in read_plan(room / "runs" / "cmds")] == ["echo a", "echo b"]
+    assert cli.main(["sweep", "run", "run.yaml", "--commands", "cmds.txt"]) == 2
+
+
+def test_retry_says_how_to_start_them(room: Path, executed: list[dict[str, Any]], capsys: Any) -> None:
+    write_plan(room, [], {"command": ["encodery", "sweep", "run", "my file.yaml"]})
+    assert cli.main(["sweep", "retry", "."]) == 0
+    assert "start them with: encodery sweep run 'my file.yaml'" in capsys.readouterr().out
+
+
+def test_stop_hands_over_how(room: Path, executed: list[dict[str, Any]]) -> None:
+    assert cli.main(["sweep", "stop", "x", "--now"]) == 0
+    assert executed == [{"stopped": Path("x"), "now": True}]
+
+
+def test_best_prints_and_exports(room: Path, executed: list[dict[str, Any]], capsys: Any) -> None:
+    cli.main(["sweep", "run", "run.yaml", "--optim.lr", "1e-4,2e-4", "-o", "out"])
+    assert cli.main(["sweep", "best", "out"]) == 2
+    assert "no run is done yet" in capsys.readouterr().err
+    for spec in read_plan(room / "out"):
+        done(room / "out", spec.name, spec.axes["optim.lr"] * 1000)
+    assert cli.main(["sweep", "best", "out", "--export", "best.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert "0.2000 (n=1)  optim.lr=0.0002" in said
+    assert "the best of 2 configurations" in said
+    assert cli.main(["config", "best.yaml"]) == 0
+    assert cli.main(["sweep", "best", "out", "--json"]) == 0
+
+
+def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:
+    words = ["run.yaml", "--optim.lr", [1e-4, 2e-4], "--seed", [1, 2]]
+    content = {"executor": "encodery train", "configs": {"==base==": words, "==more==": []}}
+    (room / "search.json").write_text(json.dumps(content))
+    assert cli.main(["sweep", "import", "search.json"]) == 0
+    assert cli.main(["sweep", "plan", "sweep.yaml"]) == 0
+    assert "4 runs" in capsys.readouterr().out
+    assert cli.main(["sweep", "import", "search.json"]) == 2
+    assert "already there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan"], "give a sweep file, a config"),
+        (["plan", "a.yaml", "b.yaml"], "one file at a time"),
+        (["plan", "no.yaml"], "no.yaml: there is no such config file"),
+        (["plan", "."], ". is a folder"),
+        (["status"], "give the sweep's folder"),
+        (["status", "."], "not the folder of a sweep"),
+        (["status", ".", "optim.lr=1"], "takes no settings"),
+        (["run", "run.yaml", "--devices", "gpu zero"], "command line: devices"),
+        (["run", "run.yaml", "--threads", "many"], "command line: threads"),
+        (["run", "run.yaml", "--timeout", "soon"], "command line: timeout: expected a time"),
+        (["plan", "run.yaml", "--seeds", "0"], "--seeds: at least 1"),
+        (["fly", "run.yaml"], "invalid choice"),
+    ],
+)
+def test_mistakes_end_with_2_and_a_sentence(
+    room: Path, executed: list[dict[str, Any]], capsys: Any, words: list[str], said: str
+) -> None:
+    assert cli.main(["sweep", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_train_refuses_a_list_and_names_the_verb_for_it(room: Path, capsys: Any) -> None:
+    assert cli.main(["train", "run.yaml", "--optim.lr", "1e-4,2e-4"]) == 2
+    said = capsys.readouterr().err
+    assert 'optim.lr: expected a number, not "1e-4,2e-4"' in said
+    assert "a list of values is a grid: `encodery sweep run`" in said
+    assert cli.main(["train", "run.yaml", "--optim.lr", "fast"]) == 2
+    assert "grid" not in capsys.readouterr().err
+
+
+@dataclass
+class Status:
+    """What an executor knows of a run."""
+
+    id: str
+    state: str
+    host: str = "here"
+    device: str = "cpu"
+    attempt: int = 2
+    error: str | None = None
+
+
+def test_status_shows_the_runs_of_the_plan_alone(room: Path, executed: Any, capsys: Any) -> None:
+    cli.main(["sweep", "run", "run.yaml", "--seeds", "3", "-o", "out"])
+    first, second, third = read_plan(room / "out")
+    known = [Status(first.id, "running"), Status(second.id, "failed", error="one\ntwo"), Status("00000000", "done")]
+    sys.modules["encodery.sweep.state"].status = lambda folder: known
+    capsys.readouterr()
+    assert cli.main(["sweep", "status", "out"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"running  {first.name}  here cpu, attempt 2",
+        f"failed   {second.name}",
+        "         | one",
+        "         | two",
+        f"queued   {third.name}",
+        "1 failed, 1 queued, 1 running",
+    ]
+    assert cli.main(["sweep", "status", "out", "--json"]) == 0
+    assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["running", "failed", "queued"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["sweep", "--help"], ["sweep", "status", "."], ["sweep", "best", "."]])
+def test_what_computes_nothing_loads_nothing_heavy(room: Path, words: list[str]) -> None:
+    write_plan(room, [])
+    code = f"import sys; sys.path.insert(0, {str(Path(cli.__file__).parents[2])!r}); from encodery import cli\n"
+    code += f"cli.main({words!r}); print([m for m in ('torch', 'optuna') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    assert "bug" not in done.stderr

@@ -1,0 +1,163 @@
+"""Training runs in warm workers and in fresh processes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encodery.errors import RunFailed, Stopped, UserError
+from encodery.rundir import RunDir
+from encodery.sweep import judge, state, worker
+from encodery.sweep.file import Limits
+from encodery.sweep.local import Scheduler
+from encodery.sweep.slots import Slot
+from encodery.sweep.spec import RunSpec
+from tests.faults import in_child
+from tests.helpers import metrics_of, resolve, settings
+from tests.sweep.runs import Plan, ended_states, kill, start_sweep, training, until
+
+CPU = Slot(0, "cpu", (), 1)
+
+
+def tree(folder: Path, seed: int = 1, **train: Any) -> dict[str, Any]:
+    """A complete config of a run of a few steps."""
+    folder.mkdir(exist_ok=True)
+    options = {"epochs": 1, "batch_size": 16, "max_length": 16, "log": 1, **train}
+    still = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+    return resolve(settings(folder, seed={"init": seed, "data": seed}, train=options, model=still)).config.plain()
+
+
+def results(run: Path) -> tuple[bytes, list[dict[str, Any]], bytes]:
+    """What must be equal: weights, losses, scores."""
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    return weights, metrics_of(RunDir(run)), (run / "scores.json").read_bytes()
+
+
+def schedule(folder: Path, specs: list[RunSpec], warm: bool = True, slots: int = 1, **limits: Any) -> Scheduler:
+    places = [Slot(i, "cpu", (), 1) for i in range(slots)]
+    scheduler = Scheduler(folder, Plan(specs), places, Limits(**{"grace": "10s", **limits}), warm=warm)
+    scheduler.run()
+    return scheduler
+
+
+@pytest.mark.slow
+def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) -> None:
+    specs = [training(tree(tmp_path / "data", seed), f"seed-{seed}") for seed in (1, 2)]
+    wrong = training(tree(tmp_path / "data") | {"model": {"name": "/nowhere/at/all"}}, "wrong")
+    both = {warm: schedule(tmp_path / f"warm-{warm}", [specs[0], wrong, specs[1]], warm) for warm in (True, False)}
+    for scheduler in both.values():
+        assert {k: v.state for k, v in scheduler.ended.items()} == {
+            specs[0].id: "done", wrong.id: "failed", specs[1].id: "done",
+        }  # fmt: skip
+        status = state.read(scheduler.folder / wrong.name)
+        assert status is not None
+        assert (status.exit_code, status.attempt) == (2, 1)  # a wrong setting is not tried again
+        assert "/nowhere/at/all" in str(status.error)
+    for spec in specs:
+        warm, cold = (tmp_path / f"warm-{warm}" / spec.name for warm in (True, False))
+        assert results(warm) == results(cold)
+        assert json.loads((warm / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1}
+    pids = [state.read(tmp_path / "warm-True" / spec.name) for spec in specs]
+    assert len({status.pid for status in pids if status}) == 1  # one process did both
+
+
+@pytest.mark.slow
+def test_W13_R13_a_worker_that_dies_takes_only_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MOST_RUNS", 2)  # a third run would need another process anyway
+    specs = [training(tree(tmp_path / "data", seed, epochs=10), f"seed-{seed}") for seed in (1, 2)]
+    killed: list[int] = []
+
+    class Killer(Plan):
+        def should_stop(self, spec: RunSpec, metrics: Path) -> bool:
+            status = state.read(metrics.parent)
+            if not killed and spec is specs[0] and status and status.pid:
+                killed.append(status.pid)
+                os.kill(status.pid, signal.SIGKILL)
+            return False
+
+    scheduler = Scheduler(tmp_path / "sweep", Killer(specs), [CPU], Limits(grace="10s"))
+    assert {o.state for o in scheduler.run()} == {"done"}
+    attempts = [s.attempt for spec in specs if (s := state.read(tmp_path / "sweep" / spec.name))]
+    assert (len(killed), attempts) == (1, [2, 1])
+    undisturbed = schedule(tmp_path / "calm", [specs[0]])
+    assert results(tmp_path / "sweep" / specs[0].name) == results(undisturbed.folder / specs[0].name)
+
+
+@pytest.mark.slow
+def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path: Path) -> None:
+    specs = [training(tree(tmp_path / "data", seed, epochs=40), f"seed-{seed}") for seed in (1, 2)]
+    folder = tmp_path / "sweep"
+
+    def under_way() -> bool:
+        files = [folder / spec.name / "metrics.jsonl" for spec in specs]
+        return all(path.exists() and path.stat().st_size > 2000 for path in files)
+
+    first = start_sweep(folder, specs, grace="20s")
+    until(under_way, 120)
+    first.send_signal(signal.SIGINT)
+    assert set(ended_states(first).values()) == {"stopped"}
+    steps = [len(RunDir(folder / spec.name).metrics()) for spec in specs]
+    second = start_sweep(folder, specs, grace="20s")
+    until(lambda: all(len(RunDir(folder / s.name).metrics()) > n for s, n in zip(specs, steps, strict=True)), 120)
+    kill(second)  # its workers go on with their runs
+    assert {s.alive for s in state.status(folder)} <= {True, False}
+    assert set(ended_states(start_sweep(folder, specs, grace="20s")).values()) == {"done"}
+    calm = schedule(tmp_path / "calm", specs, slots=2)
+    for spec in specs:
+        assert results(folder / spec.name) == results(calm.folder / spec.name)
+
+
+@pytest.mark.slow
+def test_R13_out_of_memory_goes_on_with_half_the_tokens_and_the_same_gradient(tmp_path: Path) -> None:
+    """The first attempt says that memory ran out, in the middle; the second has a smaller budget and ends alike."""
+    spec = training(tree(tmp_path / "data", token_budget=64, layout="padded", save="2 steps"), "big")
+    folder = tmp_path / "sweep"
+    run = folder / spec.name
+
+    def fail(one: RunSpec, metrics: Path) -> bool:
+        status = state.read(run)
+        if status and status.attempt == 1 and status.pid:
+            with open(run / "log.txt", "a") as log:
+                log.write("RuntimeError: DefaultCPUAllocator: can't allocate memory\n")
+            os.kill(status.pid, signal.SIGUSR1)
+        return False
+
+    Scheduler(folder, Plan([spec], fail), [CPU], Limits()).run()
+    status = state.read(run)
+    assert status is not None
+    assert (status.state, status.attempt, status.changed) == ("done", 2, {"train.token_budget": 32})
+    calm = schedule(tmp_path / "calm", [spec])
+    pairs = zip(metrics_of(RunDir(run)), metrics_of(RunDir(calm.folder / spec.name)), strict=True)
+    assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-5) for a, b in pairs if "loss" in a)
+
+
+def test_less_memory_means_half_of_both_and_never_less_than_one() -> None:
+    spec = RunSpec("a" * 8, "a" * 8, config={"train": {"token_budget": 50, "micro_batch": 2}})
+    once = judge.smaller(spec, {})
+    assert once == {"train.token_budget": 25, "train.micro_batch": 1}
+    assert judge.smaller(spec, once) == {"train.token_budget": 16, "train.micro_batch": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("wrong"), 2),
+        (RunFailed("broken"), 1),
+        (Stopped("later"), 3),
+        (KeyboardInterrupt(), 130),
+        (OSError(), 1),
+    ],
+)
+def test_a_worker_answers_with_the_exit_code_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def train(*_: object) -> None:
+        raise error
+
+    job = {"config": "c", "out": "o", "log": str(tmp_path / "log.txt"), "words": ["train"], "allow_change": False}
+    monkeypatch.setattr(worker, "train", train)
+    monkeypatch.setattr("gc.collect", lambda: 0)
+    assert in_child(lambda: os._exit(worker.work(job))) == code  # a process of its own: it takes stdout away
