@@ -215,3 +215,25 @@ def test_the_card_says_what_kind_of_model_it_is(runs: Callable[[str], Path]) -> 
     assert "token-classification" in (runs("tags") / "README.md").read_text()
     assert "question-answering" in (runs("joint") / "README.md").read_text()
     assert "text-classification" in (runs("long") / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["simple", "joint"])
+def test_spans_are_learned(head: str, tmp_path: Path) -> None:
+    """The answer is the word after `very`, wherever that stands; without `very` there is none."""
+    import random
+
+    rng = random.Random(1)
+    words = [word for word in tiny.WORDS if word not in ("very", "a", "the")]  # an article alone counts as no answer
+    rows = []
+    for i in range(400):
+        before, after = ([rng.choice(words) for _ in range(rng.randint(1, 5))] for _ in range(2))
+        start = len(" ".join([*before, "very "]))
+        there = i % 4 > 0
+        text = " ".join([*before, *(["very"] if there else []), *after])
+        answer = {"answer_text": [after[0]] if there else [], "answer_start": [start] if there else []}
+        rows.append({"id": f"q{i}", "context": text, "question": "here", "is_impossible": not there, **answer})
+    task = {"kind": "table", "form": "spans", "train": write_jsonl(tmp_path / "a.jsonl", rows), "head": head}
+    settings = tiny.config(tmp_path, task, train={"max_steps": 250, "batch_size": 32}, optim={"lr": 5e-3})
+    (scores,) = en.train(settings, tmp_path / "run").scores.values()
+    assert min(scores["exact"], scores["has_answer_exact"], scores["best_exact"]) > 0.9
