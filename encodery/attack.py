@@ -23,6 +23,7 @@ from encodery.data.batches import Batch, in_order
 from encodery.data.tokens import TokenTable, memory_table
 from encodery.errors import UserError
 from encodery.evaluate import with_head_for
+from encodery.head import Head
 from encodery.methods._perturb import Norm, Perturbation, Space, embedding_scales
 from encodery.models.model import Model
 from encodery.on import Asked
@@ -128,6 +129,8 @@ def under_attack(
     task, examples = asked.task, asked.task.examples(asked.split)
     require_labels(asked, examples)
     fitting = with_head_for(model, task, head)
+    if not isinstance(fitting.head, Head):
+        raise UserError(f"{asked.key}: only models that give a label or a number can be attacked")
     fitting.require_texts(examples)
     fitting.model.eval()
     sums = {radius: Sums() for radius in radii}
@@ -154,10 +157,12 @@ def require_labels(asked: Asked, examples: Sequence[Example]) -> None:
 def labelled(model: Classifier, task: Task, examples: Sequence[Example]) -> TokenTable:
     """Tokens as the task makes them, targets in the order of the head's outputs."""
     hidden = [replace(example, label=None) for example in examples]
-    number = {label: i for i, label in enumerate(model.head.labels)}
+    head = model.head
+    assert isinstance(head, Head)
+    number = {label: i for i, label in enumerate(head.labels)}
     rows = [
-        replace(row, targets={"label": model.head.target(examples[row.example].label, number)})
-        for row in task.encode(hidden, model.pieces, model.head.max_length)
+        replace(row, targets={"label": head.target(examples[row.example].label, number)})
+        for row in task.encode(hidden, model.pieces, head.max_length)
     ]
     return memory_table(rows, [example.id for example in examples])
 

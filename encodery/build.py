@@ -28,7 +28,7 @@ from encodery.optim import Optimizer, Param
 from encodery.probe import Probe
 from encodery.schema import Config, Entry, ModelOptions
 from encodery.tasks.base import Example, Task
-from encodery.tasks.classify import double_unordered
+from encodery.tasks.classify import Classification, double_unordered
 from encodery.tasks.split import set_aside
 
 
@@ -195,10 +195,12 @@ def training_data(
     elif config.train.evaluate != "never" and (dev := first_dev(task)):
         choice = named_split(task, dev, pieces, length)
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
+        if not isinstance(task, Classification):
+            raise UserError(f"tasks.double_unordered: {task.name} asks for no label of a pair")
         examples = double_unordered(examples)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
-    rows = training_rows(np.arange(len(train.table)), entry.fraction, entry.count, config.seed.data)
-    return train, choice, rows
+    drawn = training_rows(np.arange(len(examples)), entry.fraction, entry.count, config.seed.data)
+    return train, choice, train.table.rows_of(drawn)
 
 
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
@@ -231,8 +233,7 @@ def first_dev(task: Task) -> str | None:
 def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
     """A split with its tokens; of plain text only the tokens."""
     if not task.labelled:
-        table: Any = corpus_table(task, name, pieces, length)
-        return Split(name, (), table)
+        return Split(name, (), corpus_table(task, name, pieces, length))  # type: ignore[arg-type]
     rows = task.examples(name)
     return Split(name, rows, token_table(task, name, pieces, length, rows))
 
@@ -343,16 +344,27 @@ def load_model(
 
 
 def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, Any]:
-    """A card for somebody else's fine-tuned classifier, from its config."""
+    """A card for somebody else's fine-tuned model, from its config."""
     config = encoder.net.config
     architecture = (config.architectures or [""])[0]
+    length = min(tokenizer.model_max_length, longest_of(encoder))
+    if architecture.endswith("ForTokenClassification"):
+        labels = [str(config.id2label[i]) for i in range(config.num_labels)]
+        return foreign_about({"kind": "tagging", "labels": labels, "head": "stock"}, labels, length, tokenizer)
+    if architecture.endswith("ForQuestionAnswering"):
+        spans = {"kind": "span", "span_head": "simple", "impossible": True, "head": "stock"}
+        return foreign_about(spans, [], length, tokenizer)
     if not architecture.endswith("ForSequenceClassification"):
         raise UserError(f"{folder}: {architecture or 'this'} is not a classifier; train it first")
     forms = {"multi_label_classification": "multilabel", "regression": "regression"}
     form = "regression" if config.num_labels == 1 else forms.get(config.problem_type or "", "single")
     labels = [] if form == "regression" else [str(config.id2label[i]) for i in range(config.num_labels)]
     objective = {"kind": "classification", "form": form, "labels": labels, "head": "stock"}
-    length = min(tokenizer.model_max_length, longest_of(encoder))
+    return foreign_about(objective, labels, length, tokenizer)
+
+
+def foreign_about(objective: dict[str, Any], labels: list[str], length: int, tokenizer: Any) -> dict[str, Any]:
+    """A card with one head, whose task nobody knows."""
     about = {"task": None, "labels": labels, "objective": objective, "head": "stock", "max_length": length}
     return {"format": 1, "tasks": {"foreign": about}, "tokenizer": TokenizerPieces(tokenizer).digest}
 

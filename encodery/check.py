@@ -151,7 +151,13 @@ class _Check:
         if part and "part" not in kind.model_fields:
             self._error((*at, by), f"{head} has no parts: write {head}")
         own |= {"part": part} if part and "part" in kind.model_fields else {}
-        task: Any = self._build(kind, self._with_folders(own, kind, at), at, f"task {name}", Entry)
+        own = self._with_folders(own, kind, at)
+        try:
+            kind = kind.variant(own) if hasattr(kind, "variant") else kind
+        except UserError as error:
+            self._error(at, str(error))
+            return built, built
+        task: Any = self._build(kind, own, at, f"task {name}", Entry)
         if task is not None and built is not None and built.objective:
             self._objective(task, built, (*at, "objective"))
         return task, built

@@ -6,106 +6,46 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from encodery import build, config, predict
 from encodery.data.batches import Cutter
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import memory_table
 from encodery.errors import UserError
+from encodery.head import AnyHead, head_of
 from encodery.models import hub
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
-from encodery.tasks.classify import Classification, Form
 
 CHUNK = 8192  # examples whose tokens are held in memory at once
 BUDGET = 16384  # tokens of a micro-batch
-Text = str | tuple[str] | tuple[str, str]
+Text = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """An answer: a label with probabilities, several labels, or a value."""
+    """An answer: a label with probabilities, several labels, a value, tags of words, or a stretch of a text."""
 
     label: str | None = None
     probabilities: Mapping[str, float] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None  # of a model that may give several
     value: float | None = None  # of a model that gives a number
+    tags: tuple[str, ...] | None = None  # of a model that tags words
+    text: str | None = None  # of a model that answers questions; empty: there is no answer
+    start: int | None = None  # where that stands in the context
 
     @classmethod
     def of(cls, answer: Answer) -> "Prediction":
         """From an answer as tasks give it."""
         said = answer["prediction"]
+        if "null_odds" in answer:
+            return cls(text=said, start=answer["start"] if said else None)
+        if "confidence" in answer:
+            return cls(tags=tuple(said))
         chances = dict(answer.get("probabilities", {}))
         if isinstance(said, str):
             return cls(said, chances)
         return cls(labels=tuple(said), probabilities=chances) if isinstance(said, list) else cls(value=said)
-
-
-class Head(Classification):
-    """What a head was trained to say: enough of a task to turn texts into tokens and outputs into answers."""
-
-    called: str
-    """The task it was trained on, or `foreign`."""
-    form: Form
-    """One label, several, or a number."""
-    names: list[str] = []
-    """Labels in the order of the outputs."""
-    limits: tuple[float, float] | None = None
-    """Numbers are cut to this range."""
-    factor: float = 1.0
-    """Numbers are multiplied by this."""
-    texts: int | None = None
-    """Texts of an example; None where nobody knows."""
-    max_length: int = Field(ge=4)
-    """Longest sequence."""
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-        return self.called
-
-    @property
-    def answer_form(self) -> Form:
-        """One label, several, or a number."""
-        return self.form
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels in the order of the outputs."""
-        return tuple(self.names)
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Numbers are cut to this range."""
-        return self.limits
-
-    @property
-    def scale(self) -> float:
-        """Numbers are multiplied by this."""
-        return self.factor
-
-    @property
-    def unnamed(self) -> bool:
-        """Whether the labels are transformers' placeholders, which say nothing."""
-        return bool(self.names) and all(name.startswith("LABEL_") for name in self.names)
-
-
-def head_of(name: str, about: Mapping[str, Any]) -> Head:
-    """A head from the card that lies beside the weights."""
-    objective = about["objective"]
-    if not {"form", "labels"} <= objective.keys():  # whoever derives from the classifier has them
-        raise UserError(f"{name}: a model for {objective['kind']} gives no labels for a text")
-    low, high = objective.get("low"), objective.get("high")
-    return Head(
-        called=name,
-        form=objective["form"],
-        names=objective["labels"],
-        limits=None if low is None or high is None else (low, high),
-        factor=about.get("scale", 1.0),
-        texts=about.get("texts"),
-        max_length=about["max_length"],
-    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +55,7 @@ class Classifier:
     model: Model = field(repr=False)
     tokenizer: Any = field(repr=False)
     card: Mapping[str, Any] = field(repr=False)
-    head: Head
+    head: AnyHead
     source: str
 
     @property
@@ -141,7 +81,8 @@ class Classifier:
     def __call__(self, texts: Text | Sequence[Text]) -> Any:
         """A Prediction for one text or pair, a list of them for a list."""
         many = isinstance(texts, list)
-        examples = [Example(str(i), as_texts(one)) for i, one in enumerate(texts if many else [texts])]
+        most = 2 if self.head.says != "ranking" else None
+        examples = [Example(str(i), as_texts(one, most)) for i, one in enumerate(texts if many else [texts])]
         answers = self.answers(examples)
         found = [Prediction.of(answers[example.id]) for example in examples]
         return found if many else found[0]
@@ -153,7 +94,8 @@ class Classifier:
         self.require_texts(examples)
         found: dict[str, Answer] = {}
         for begin in range(0, len(examples), CHUNK):
-            found |= self.head.decode(self.outputs(examples[begin : begin + CHUNK], task, tick))
+            chunk = examples[begin : begin + CHUNK]
+            found |= self.head.decode(self.outputs(chunk, task, tick), chunk)
         return found
 
     def outputs(
@@ -179,18 +121,21 @@ class Classifier:
     def require_texts(self, examples: Sequence[Example]) -> None:
         """A model of pairs that is given one text would answer nonsense."""
         count = self.head.texts
+        if self.head.says == "ranking" and (few := next((e for e in examples if len(e.texts) < 3), None)):
+            raise UserError(f"{self.source}: it ranks; example {few.id} needs a text and two candidates or more")
         wrong = next((example for example in examples if count and len(example.texts) != count), None)
         if wrong is not None:
             needs = "pairs of texts" if count == 2 else "single texts"
             raise UserError(f"{self.source}: this model reads {needs}; example {wrong.id} has {len(wrong.texts)}")
 
 
-def as_texts(value: Any) -> tuple[str, ...]:
-    """One text or a pair, as a tuple."""
+def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:
+    """One text, a pair or more, as a tuple."""
     texts = (value,) if isinstance(value, str) else value
-    if not isinstance(texts, tuple) or len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+    right = isinstance(texts, tuple) and texts and all(isinstance(text, str) for text in texts)
+    if not right or len(texts) > (most or len(texts)):
         raise TypeError(f"a text, a tuple of two texts, or a list of these is needed, not {value!r:.80}")
-    return texts
+    return tuple(texts)
 
 
 def open_classifier(
@@ -226,7 +171,7 @@ def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
     return replace(model, head=model.head.model_copy(update={"names": list(labels)}))
 
 
-def heads_in(model: Classifier) -> Iterator[Head]:
+def heads_in(model: Classifier) -> Iterator[AnyHead]:
     """All heads of a model; the current one first, with the names it has now."""
     yield model.head
     yield from (head_of(name, about) for name, about in model.card["tasks"].items() if name != model.head.name)

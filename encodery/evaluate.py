@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files
-from encodery.classifier import Classifier, Head, heads_in
+from encodery.classifier import Classifier, heads_in
 from encodery.errors import UserError
+from encodery.head import AnyHead
 from encodery.on import Asked
 from encodery.rundir import RunDir
 from encodery.tasks.base import Answer, Origin, Task
@@ -76,9 +77,9 @@ def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> C
     return replace(model, head=chosen.model_copy(update={"names": spelled(chosen, task)}))
 
 
-def spelled(head: Head, task: Task) -> list[str] | None:
+def spelled(head: AnyHead, task: Task) -> list[str] | None:
     """The head's labels as the task spells them, in the head's order; None if they are not the same."""
-    if form_of(task) != head.answer_form:
+    if form_of(task) != head.says:
         return None
     names = {label.lower(): label for label in task.labels}
     if sorted(names) != sorted(label.lower() for label in head.labels):
@@ -88,15 +89,15 @@ def spelled(head: Head, task: Task) -> list[str] | None:
 
 def telling(task: Task) -> bool:
     """Whether equal labels mean an equal question: `entailment` does, `0` and `1` or a number do not."""
-    return any(not label.isdecimal() for label in task.labels)
+    return form_of(task) == "span" or any(not label.isdecimal() for label in task.labels)
 
 
 def form_of(task: Task) -> str:
-    """One label, several, or a number."""
-    return task.answer_form if isinstance(task, Classification) else str(task.objective().get("form"))
+    """One label, several, a number, tags, a stretch of text, or a candidate."""
+    return task.answer_form if isinstance(task, Classification) else str(task.objective()["kind"])
 
 
-def _no_head(model: Classifier, heads: Sequence[Head], task: Task) -> str:
+def _no_head(model: Classifier, heads: Sequence[AnyHead], task: Task) -> str:
     if any(head.unnamed for head in heads):
         return (
             f"{model.source}: its labels are only called {', '.join(model.labels)}, so nobody can know which is which; "
@@ -111,7 +112,10 @@ def _no_head(model: Classifier, heads: Sequence[Head], task: Task) -> str:
 
 def average(task: Task, each: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
     """The mean of several models' answers by example id."""
-    joined = {"single": _joined_label, "multilabel": _joined_labels, "regression": _joined_number}[form_of(task)]
+    how = {"single": _joined_label, "multilabel": _joined_labels, "regression": _joined_number}
+    if form_of(task) not in how:
+        raise UserError(f"{task.name}: answers of several models are averaged for labels and numbers only")
+    joined = how[form_of(task)]
     return {id: joined(task, [answers[id] for answers in each]) for id in each[0]}
 
 
@@ -201,5 +205,4 @@ def keep_in_folder(folder: Path, found: Evaluation, models: Sequence[str]) -> Pa
 
 
 def _write(run: RunDir, found: Evaluation) -> Path:
-    rows = ({"id": id, **answer} for id, answer in found.answers.items())
-    return run.write_predictions(found.asked.task.name, found.asked.split, rows)
+    return run.write_answers(found.asked.task, found.asked.split, found.answers)

@@ -36,6 +36,8 @@ def export(source: str | Path, folder: Path) -> Exported:
     if not folder.resolve().parent.is_dir():
         raise UserError(f"{folder}: the folder {folder.parent} does not exist")
     ours = open_classifier(source, "cpu")
+    if ours.head.says not in ("single", "multilabel", "regression"):
+        return export_other(ours, origin, folder)
     texts = probes(ours)
     with files.atomic_folder(folder) as beside:
         shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
@@ -46,6 +48,19 @@ def export(source: str | Path, folder: Path) -> Exported:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
     opens = "transformers.AutoModelForSequenceClassification" if stock else "encodery.load"
     return Exported(folder, opens, len(texts), difference)
+
+
+def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
+    """A model for tags, spans or rankings: the copy must give the same answers to a few texts."""
+    texts = probes(ours) if ours.head.says != "ranking" else [(WORDS, *WORDS.split(", "))]
+    with files.atomic_folder(folder) as beside:
+        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        if open_classifier(beside, "cpu")(texts) != ours(texts):
+            raise RunFailed(f"{folder}: the copy's answers differ from the run's; not exported")
+    opens = {"tagging": "TokenClassification", "span": "QuestionAnswering", "ranking": "SequenceClassification"}
+    stock = not (folder / "heads").exists()
+    name = f"transformers.AutoModelFor{opens[ours.head.says]}" if stock else "encodery.load"
+    return Exported(folder, name, len(texts), 0.0)
 
 
 def probes(model: Classifier) -> list[Text]:

@@ -15,8 +15,8 @@ from encodery.options import Options
 
 # Files of a room that are no components, besides those with a leading _.
 _HELPERS = {
-    "base", "check", "classify", "documents", "grammar", "hub", "known", "metrics", "named", "pretraining",
-    "readers", "rows", "sources", "split",
+    "base", "check", "classify", "documents", "grammar", "hub", "known", "metrics", "named", "pretraining", "ranked",
+    "readers", "rows", "sources", "spans", "split", "tagged",
 }  # fmt: skip
 
 

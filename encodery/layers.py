@@ -198,6 +198,11 @@ def _expand(layer: Layer) -> Layer:
 def _entry(entry: Any, index: int, places: dict[Key, Place]) -> Any:
     if not isinstance(entry, str):
         return entry
+    if entry.startswith("mtdnn:"):  # mtdnn:PATH#TASK
+        path, _, task = entry.removeprefix("mtdnn:").rpartition("#")
+        fields = {"kind": "mtdnn", "definition": path, "task": task}
+        places |= {("tasks", index, name): places["tasks", index] for name in fields}
+        return fields
     key = "kind" if ".py:" in entry else "name"
     places["tasks", index, key] = places["tasks", index]
     return {key: entry}

@@ -22,6 +22,7 @@ from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
 from encodery.schema import Entry
 from encodery.tasks.base import Example, Label, Task
+from encodery.tasks.tagged import Tagged
 
 SAMPLE = 20_000  # rows whose full length is measured
 BAR = 40  # characters of the longest bar
@@ -113,12 +114,15 @@ def label_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]
         known = [example.label for example in examples if example.label is not None]
         if not known:
             yield f"  {name}: hidden"
+        elif not task.labels and not isinstance(known[0], float):
+            yield f"  {name}: {len(known):,} answers, {sum(label == () for label in known):,} of them: there is none"
         elif not task.labels:
             numbers = np.asarray(known, dtype=float)
             yield f"  {name}: from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3f}"
         else:
             counts = Counter(one for label in known for one in _several(label))
-            shares = (f"{label} {counts[label]:,} ({counts[label] / len(known):.1%})" for label in task.labels)
+            total = sum(counts.values()) if isinstance(task, Tagged) else len(known)
+            shares = (f"{label} {counts[label]:,} ({counts[label] / total:.1%})" for label in task.labels)
             yield f"  {name}: " + "  ".join(shares)
 
 
@@ -179,6 +183,9 @@ def row_lines(seen: View, split: Split, rows: int) -> Iterator[str]:
         target = ", ".join(f"{name} {values[place].tolist()}" for name, values in table.targets.items())
         yield f"  id {example.id}  {label} ({target})  {len(ids)} tokens"
         yield f"    {seen.tokenizer.decode(ids.tolist(), skip_special_tokens=False)}"
+        here = slice(table.starts[place], table.starts[place + 1])
+        for name, values in table.token_targets.items():
+            yield f"    {name}: {' '.join(map(str, values[here].tolist()))}"
 
 
 def batch_lines(seen: View) -> Iterator[str]:

@@ -181,7 +181,7 @@ def gradient(
         micro = batches.with_budget(state.budget).at(state.step)
         counts = count(model, micro)
         divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
-        examples = 1.0 if reduction == "sum" else float(sum(map(len, micro)))
+        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in micro))
         totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0, examples)
         try:
             return micro, counts, method(model, micro, totals)
@@ -191,7 +191,7 @@ def gradient(
             if isinstance(method, Updating) and method.updated:  # the step cannot be begun again
                 raise RunFailed("out of memory after an update within the step; lower train.token_budget") from None
             largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
-            if all(len(b) == 1 for b in micro):
+            if all(b.examples == 1 for b in micro):
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
             state.budget = max(min(state.budget, largest) // 2, 1)
         model.zero_grad(set_to_none=True)

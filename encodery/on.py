@@ -57,6 +57,7 @@ def named(name: str, data: str | None = None) -> Task:
     if "part" not in kind.model_fields:
         raise UserError(f"{name}: own files have no name; give the config or the run that names them")
     try:
+        kind = kind.variant({"part": part}) if issubclass(kind, Task) else kind
         task = kind.model_validate({"part": part, "data": data})
     except ValidationError as error:
         raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None

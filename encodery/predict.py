@@ -1,7 +1,5 @@
 """Model + task → answers by example id, and their scores."""
 
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +26,8 @@ def outputs_by_example(
             for place, row in enumerate(batch.ids.tolist()):
                 rows[row] = {name: values[place] for name, values in plain.items()}
                 rows[row]["id"] = table.example_ids[int(table.example[row])]
+                here = slice(int(table.starts[row]), int(table.starts[row + 1]))
+                rows[row] |= {name: values[here].tolist() for name, values in table.marks.items()}
             if tick:
                 tick(len(batch))
     finally:
@@ -36,12 +36,17 @@ def outputs_by_example(
 
 
 def answer(
-    model: Model, task: Task, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
+    model: Model,
+    task: Task,
+    table: TokenTable,
+    cutter: Cutter,
+    tick: Callable[[int], None] | None = None,
+    examples: Sequence[Example] = (),
 ) -> dict[str, Answer]:
     """Answers of a model by example id; of a task without labels sums over everything."""
     if not task.labelled:
         return task.decode([sums(model, task.name, table, cutter, tick)])
-    return task.decode(outputs_by_example(model, task.name, table, cutter, tick))
+    return task.decode(outputs_by_example(model, task.name, table, cutter, tick), examples)
 
 
 @torch.no_grad()
@@ -65,19 +70,9 @@ def sums(
 
 
 def majority(task: Task, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, float]:
-    """Scores of the answer that needs no model: the commonest label, or the mean."""
-    labels = [e.label for e in train if e.label is not None]
-    if not labels:
-        return {}
-    if not task.labels:
-        mean = math.fsum(float(x) for x in labels if isinstance(x, float | int)) / len(labels)
-        return task.score({e.id: {"prediction": mean} for e in examples}, examples)
-    common = Counter(labels).most_common()
-    label = min(common, key=lambda pair: (-pair[1], str(pair[0])))[0]
-    counts = Counter(x for label in labels for x in (label if isinstance(label, tuple) else (label,)))
-    shares = {name: counts[name] / len(labels) for name in task.labels}
-    prediction = list(label) if isinstance(label, tuple) else label
-    return task.score({e.id: {"prediction": prediction, "probabilities": shares} for e in examples}, examples)
+    """Scores of the answer that needs no model: the commonest label, the mean, or what else is simplest."""
+    answers = task.simplest(train, examples)
+    return task.score(answers, examples) if answers else {}
 
 
 def collapsed(task: Task, answers: Mapping[str, Answer]) -> str | None:
@@ -85,8 +80,8 @@ def collapsed(task: Task, answers: Mapping[str, Answer]) -> str | None:
     if len(answers) < 8:
         return None
     said = [a["prediction"] for a in answers.values()]
-    if not task.labels:
+    if isinstance(said[0], float):
         spread = max(said) - min(said)
         return f"all predictions lie within {spread:.1e} of {said[0]:.3f}" if spread < 1e-3 else None
-    kinds = {tuple(x) if isinstance(x, list) else x for x in said}
+    kinds = {tuple(sorted(set(x))) if isinstance(x, list) else x for x in said}
     return f"every prediction is {kinds.pop()!r}" if len(kinds) == 1 else None

@@ -45,7 +45,9 @@ def prepare_run(resolved: Resolved, out: Path | None, workers: int | None, tick:
         length = entry.max_length or resolved.config.train.max_length
         if not isinstance(task, Corpus):
             for split in (one for one in task.splits() if task.has(one)):
-                yield Prepared(token_table(task, split, pieces, length).folder, None)
+                folder = token_table(task, split, pieces, length).folder
+                assert folder is not None  # only tables of raw input lie in memory
+                yield Prepared(folder, None)
         elif out is not None:
             yield Prepared(out, prepare(out, task, pieces, length, tick, workers))
         else:

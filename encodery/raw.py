@@ -12,12 +12,15 @@ from typing import Any
 from encodery import files
 from encodery.classifier import CHUNK, Classifier
 from encodery.errors import UserError
+from encodery.tasks._tag_files import read_tagged, tagged_examples
 from encodery.tasks.base import Example
-from encodery.tasks.readers import Sheet, need_columns, read, refuse
-from encodery.tasks.rows import Columns, to_examples
+from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
+from encodery.tasks.rows import Columns, text_of, to_examples
+from encodery.tasks.tagged import words_of
 
 Row = dict[str, Any]  # id, text, text2, prediction, probabilities
 SHOWN = 60  # characters of a text in a table
+WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
 
 
 def of_words(text: str, text2: str | None) -> list[Example]:
@@ -32,14 +35,58 @@ def of_file(
     data = sys.stdin.buffer.read() if name == "-" else None
     if data is not None and not data.lstrip().startswith(b"{"):
         return _of_lines(data, pairs=model.head.texts == 2)
-    sheet = read(Path(name)) if data is None else _of_json(data)
-    texts = _text_columns(model, columns, sheet)
-    need_columns(sheet, texts)
-    examples = to_examples(sheet, Columns(texts, id="id" if "id" in sheet.columns else None), lambda value: None)
+    says = model.head.says
+    if says == "tagging" and data is None and Path(name).suffix.lower() in WORD_A_LINE:
+        sheet = read_tagged(Path(name), 0, 0, None, hidden=True)  # the second column, if any, is not read
+        examples = tagged_examples(_without_tags(sheet), hidden=True, names=None)
+    else:
+        sheet = read(Path(name)) if data is None else _of_json(data)
+        examples = _words(model, columns[0], sheet) if says == "tagging" else _texts(model, columns, sheet)
     if not skip_bad_rows:
         refuse(sheet.bad)
     if not examples:
         raise UserError(f"{sheet.file}: has no rows that can be used")
+    return examples
+
+
+def _texts(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
+    if model.head.says == "ranking":
+        return _candidates(model, columns, sheet)
+    texts = _text_columns(model, columns, sheet)
+    need_columns(sheet, texts)
+    return to_examples(sheet, Columns(texts, id="id" if "id" in sheet.columns else None), lambda value: None)
+
+
+def _words(model: Classifier, given: str | None, sheet: Sheet) -> list[Example]:
+    """Sentences: a column with lists of words, or with texts that are split at blanks."""
+    trained = (model.card["tasks"][model.head.name]["task"] or {}).get("text")
+    names = [given] if given else [trained, "tokens", "words", "text"]
+    column = next((str(name) for name in names if name in sheet.columns), names[-1])
+    need_columns(sheet, [str(column)])
+    for row in sheet.rows:
+        row.values["words"], row.values["id"] = row.values.get(str(column)), row.values.get("id")
+    return tagged_examples(_without_tags(sheet), hidden=True, names=None)
+
+
+def _without_tags(sheet: Sheet) -> Sheet:
+    for row in sheet.rows:
+        row.values["tags"] = None
+    return sheet
+
+
+def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
+    """A text and a list of candidates."""
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+    first = columns[0] or trained.get("text") or "text"
+    second = columns[1] or trained.get("candidates") or "candidates"
+    need_columns(sheet, [first, second])
+    examples = []
+    for place, row in enumerate(sheet.rows):
+        texts = row.values.get(second)
+        if isinstance(texts, list) and len(texts) > 1 and all(isinstance(text, str) for text in texts):
+            examples.append(Example(str(row.values.get("id", place)), (text_of(row.values, first), *texts)))
+        else:
+            sheet.refuse(row.line, Bad(f"{shown(texts)} is no list of two texts or more", second), shown(row.values))
     return examples
 
 
@@ -72,8 +119,9 @@ def _of_json(data: bytes) -> Sheet:
 def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
     """As given, else as the model's own files called them, else text and text2."""
     trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
-    first = given[0] or trained.get("text") or "text"
-    second = given[1] or trained.get("text2") or "text2"
+    usual = ("question", "context") if model.head.says == "span" else ("text", "text2")
+    first = given[0] or trained.get("text") or usual[0]
+    second = given[1] or trained.get("text2") or usual[1]
     pair = model.head.texts == 2 or (model.head.texts is None and (given[1] is not None or second in sheet.columns))
     if given[1] and not pair:
         raise UserError(f"--text2-column {given[1]}: this model reads single texts")
@@ -87,7 +135,10 @@ def answered(model: Classifier, examples: Sequence[Example], tick: Callable[[int
         answers = model.answers(chunk, tick=tick)
         for example in chunk:
             texts = dict(zip(("text", "text2"), example.texts, strict=False))
-            yield {"id": example.id, **texts, **answers[example.id]}
+            answer = {key: value for key, value in answers[example.id].items() if key != "nbest"}
+            if model.head.says == "tagging":
+                texts["words"] = list(words_of(example))  # type: ignore[assignment]
+            yield {"id": example.id, **texts, **answer}
 
 
 def writer(path: Path) -> Callable[[Iterable[Row]], None]:
@@ -135,6 +186,8 @@ def show(rows: Iterable[Row], form: str) -> None:
 
 def _for_people(row: Row) -> str:
     said, chances = row["prediction"], row.get("probabilities") or {}
+    if "words" in row:
+        return " ".join(f"{word}/{tag}" for word, tag in zip(row["words"], said, strict=True))
     texts = " | ".join(_cut(row[key]) for key in ("text", "text2") if key in row)
     if isinstance(said, float):
         return f"{said:8.4f}  {texts}"

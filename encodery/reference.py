@@ -36,7 +36,11 @@ def schema() -> dict[str, Any]:
     """The JSON schema of a config, short forms and all components included."""
     whole = Config.model_json_schema()
     methods = [_component(whole, kind, {"kind": {"const": name}}) for name, kind in _room("methods").items()]
-    tasks = [_component(whole, kind, _called(name, kind), Entry) for name, kind in _room("tasks").items()]
+    tasks = [
+        _component(whole, one, _called(name, kind), Entry)
+        for name, kind in _room("tasks").items()
+        for one in (kind, *_variants(kind).values())
+    ]
     keys = whole["properties"]
     text = {"type": "string"}
     keys["method"]["anyOf"] = [text, *methods]
@@ -56,6 +60,11 @@ def schema() -> dict[str, Any]:
 
 def _room(room: str) -> dict[str, type[Options]]:
     return {name: find(room, name) for name in names(room)}
+
+
+def _variants(kind: type[Options]) -> Mapping[str, type[Options]]:
+    """Classes with keys of their own that stand under the same name."""
+    return getattr(kind, "variants", {})
 
 
 def _called(name: str, kind: type[Options]) -> dict[str, Any]:
@@ -103,6 +112,8 @@ def reference() -> str:
             f"Names: {parts}\n" if parts else f"`kind: {name}`\n",
             _table(kind),
         ]
+        for form, variant in _variants(kind).items():
+            blocks += [f"### tasks: {name}, {form}\n", _about(variant), _table(variant)]
     for name, kind in _room("methods").items():
         blocks += [f"### method: {name}\n", _about(kind), _table(kind)]
     for name, kind in _room("objectives").items():

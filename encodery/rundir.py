@@ -14,13 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encodery import files
 from encodery.errors import UserError
 from encodery.lock import Holder, RunLock, holder
 from encodery.metrics_file import MetricsFile
 from encodery.scrub import scrub, scrub_data, scrub_yaml
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Answer, Task
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
@@ -175,6 +178,16 @@ class RunDir:
         with files.atomic(path) as stream:
             stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
         return path
+
+    def write_answers(self, task: "Task", split: str, answers: "Mapping[str, Answer]") -> Path:
+        """Predictions by line, and beside them the files that the task's community exchanges."""
+        for name, data in task.official_files(answers).items():
+            path = self.predictions_path(task.name, split).with_suffix(f".{name}.json")
+            with files.io_trouble(f"{path} could not be written", self.path):
+                path.parent.mkdir(exist_ok=True)
+            files.write_json(path, data)
+        rows = ({"id": id, **{k: v for k, v in a.items() if k != "nbest"}} for id, a in answers.items())
+        return self.write_predictions(task.name, split, rows)
 
     def read_scores(self) -> dict[str, Any]:
         """scores.json."""

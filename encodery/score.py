@@ -17,17 +17,23 @@ GUESSES = ("prediction", "pred", "label", "gold_label")
 SHOWN = 5  # ids that an error message shows
 
 
-def score_file(path: str | Path, task: Task, split: str) -> dict[str, float]:
-    """Scores of a prediction file on a split of a task."""
+def score_file(path: str | Path, task: Task, split: str, null_odds: str | Path | None = None) -> dict[str, float]:
+    """Scores of a prediction file on a split of a task. SQuAD's odds of no answer allow the search for a threshold."""
     answers = read_predictions(path)
     examples = task.examples(split)
     _same_ids(str(path), answers, examples)
+    if null_odds is not None:
+        odds = read_mapping(null_odds)
+        _same_ids(str(null_odds), odds, examples)
+        answers = {id: {**answer, "null_odds": _number(str(null_odds), id, odds[id])} for id, answer in answers.items()}
     form = task.objective().get("form")
     return task.score({id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}, examples)
 
 
 def read_predictions(path: str | Path) -> dict[str, Answer]:
-    """Answers by id: our jsonl, or any file with an id (or index) and a prediction column, as GLUE wants them."""
+    """Answers by id: our jsonl, any file with an id (or index) and a prediction column, or SQuAD's {id: text}."""
+    if Path(path).suffix.lower() == ".json":
+        return {id: {"prediction": guess} for id, guess in read_mapping(path).items()}
     sheet = read(Path(path))
     refuse(sheet.bad, advice="Correct them.")
     id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
@@ -36,6 +42,19 @@ def read_predictions(path: str | Path) -> dict[str, Answer]:
     if twice:
         raise UserError(f"{path}: {_few(twice)} stand{'s' if len(twice) == 1 else ''} there more than once")
     return dict(pairs)
+
+
+def read_mapping(path: str | Path) -> dict[str, Any]:
+    """A JSON object, such as SQuAD's prediction files are."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is no valid JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: should be an object with an entry for each id")
+    return found
 
 
 def write_predictions(path: str | Path, answers: Mapping[str, Answer]) -> None:
@@ -70,7 +89,7 @@ def _answer(sheet: Sheet, row: Row, column: str) -> Answer:
     return answer
 
 
-def _same_ids(file: str, answers: Mapping[str, Answer], examples: Iterable[Example]) -> None:
+def _same_ids(file: str, answers: Mapping[str, Any], examples: Iterable[Example]) -> None:
     wanted = {e.id for e in examples}
     missing, extra = [id for id in wanted if id not in answers], [id for id in answers if id not in wanted]
     problems = [f"no prediction for {_few(missing)}"] if missing else []
@@ -88,6 +107,12 @@ def _few(ids: Sequence[str]) -> str:
 def _legal(file: str, task: Task, form: str | None, id: str, answer: Answer) -> Answer:
     """The answer with its prediction as the task has it: a label's name, a list of names, a number."""
     guess = answer["prediction"]
+    kind = task.objective()["kind"]
+    if kind == "tagging":
+        words = guess.split() if isinstance(guess, str) else guess
+        return {**answer, "prediction": [_label(file, task, id, one) for one in words]}
+    if kind == "span" and not isinstance(guess, str):
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no text")
     if form == "regression":
         return {**answer, "prediction": _number(file, id, guess)}
     if form == "multilabel":

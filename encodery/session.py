@@ -207,7 +207,8 @@ class Session:
     def answers(self, split: Split) -> dict[str, Answer]:
         """The model's answers; a signal ends it between two batches."""
         cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
-        return predict.answer(self.built.model, self.built.task, split.table, cutter, self.leave_if_asked)
+        model, task = self.built.model, self.built.task
+        return predict.answer(model, task, split.table, cutter, self.leave_if_asked, split.examples)
 
     # The end
 
@@ -235,7 +236,7 @@ class Session:
     def compare(self, split: Split, answers: dict[str, Answer]) -> tuple[dict[str, float], list[str]]:
         """Write the answers down; scores of the answer that needs no model, and whether ours is such a one."""
         task = self.built.task
-        self.run.write_predictions(task.name, split.name, ({"id": k, **v} for k, v in answers.items()))
+        self.run.write_answers(task, split.name, answers)
         sentence = predict.collapsed(task, answers)
         return predict.majority(task, task.examples("train"), split.examples), [sentence] if sentence else []
 

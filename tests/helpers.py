@@ -86,6 +86,9 @@ class MemoryTable(TokenTable):
             types=np.concatenate([np.asarray(row, dtype=np.uint8) for row in types]),
             starts=starts,
             targets={name: np.asarray(values) for name, values in targets.items()},
+            token_targets={},
+            marks={},
+            group=None,
             example=np.arange(len(ids)),
             example_ids=[f"row-{i}" for i in range(len(ids))],
         )
@@ -101,7 +104,26 @@ def random_table(lengths: Sequence[int], classes: int = 3, seed: int = 0, form: 
         labels = rng.normal(size=len(lengths)).astype(np.float32)
     elif form == "multilabel":
         labels = rng.integers(0, 2, (len(lengths), classes)).astype(np.float32)
-    return MemoryTable(ids, types, {"label": labels})
+    targets: dict[str, Any] = {"label": labels}
+    if form == "span":
+        starts = [int(rng.integers(n // 2 + 1, n)) if n > 3 and i % 3 else 0 for i, n in enumerate(lengths)]
+        ends = [int(rng.integers(start, n)) if start else 0 for start, n in zip(starts, lengths, strict=True)]
+        targets = {"start": starts, "end": ends, "impossible": [float(not start) for start in starts]}
+    table = MemoryTable(ids, types, targets)
+    tokens = int(sum(lengths))
+    if form == "tagging":  # a third of the pieces is not asked for
+        tags = np.where(rng.random(tokens) < 0.3, -100, rng.integers(0, classes, tokens))
+        table.__dict__.update(targets={}, token_targets={"tag": tags})
+    elif form == "span":
+        allowed = np.concatenate([(np.arange(n) == 0) | (np.arange(n) > n // 2) for n in lengths]).astype(int)
+        table.__dict__.update(token_targets={"allowed": allowed})
+    elif form in ("ranking", "pooled"):  # two or three sequences make an example
+        group = np.arange(len(lengths)) // 2
+        group[-1] = group[-2]
+        first = np.concatenate([[True], group[1:] != group[:-1]])
+        targets = {"right": first.astype(int)} if form == "ranking" else {"label": labels[group]}
+        table.__dict__.update(targets=targets, group=group)
+    return table
 
 
 def small_model(encoder: Encoder, seed: int = 0, **options: Any) -> Model:

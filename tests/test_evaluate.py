@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.classifier import Head
 from encodery.evaluate import average, spelled, telling
+from encodery.head import Head
 from encodery.on import named
 from encodery.progress import Counting
 

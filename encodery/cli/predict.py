@@ -1,7 +1,9 @@
-"""Predict: labels and probabilities of a trained model for raw text, given as words, in a file or on stdin.
+"""Predict: what a trained model says to raw text, given as words, in a file or on stdin.
 
-Files are jsonl, csv, tsv or Parquet with named columns. On stdin (`--file -`) each line is a text (for models that
-read pairs: two texts with a tab between them) or a JSON object.
+Labels come with probabilities. Models that tag words read a text split at blanks, a list of words, or CoNLL columns;
+models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns.
+On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
+object.
 """
 
 import argparse
@@ -33,6 +35,8 @@ def arguments(parser: Parser) -> None:
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
         "encodery predict runs/reviews --file new.csv --text-column review -o answers.jsonl",
         "cat lines.txt | encodery predict runs/sst2 --file -",
+        'encodery predict runs/ner --text "EU rejects German call"',
+        'encodery predict runs/squad --text "Who came?" --text2 "The Normans came from France."',
     )
 
 

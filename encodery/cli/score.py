@@ -1,4 +1,7 @@
-"""Score a prediction file of anybody: jsonl, tsv or csv with a column for the ids and one for the predictions."""
+"""Score a prediction file of anybody: jsonl, tsv or csv with a column for the ids and one for the predictions.
+
+For SQuAD also the official {id: text} in JSON.
+"""
 
 import argparse
 import json
@@ -13,6 +16,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--on", required=True, metavar="TASK[:SPLIT]", help="such as glue/rte:dev, or a config or run and its split"
     )
+    parser.add_argument("--null-odds", metavar="FILE", help="SQuAD: {id: odds of no answer}, for the best threshold")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
@@ -20,6 +24,7 @@ def arguments(parser: Parser) -> None:
         "encodery score predictions.jsonl --on glue/rte:dev",
         "encodery score RTE.tsv --on glue/rte:dev --json",
         "encodery score answers.csv --on runs/reviews:dev",
+        "encodery score predictions.json --on squad/v2:dev --null-odds null_odds.json",
     )
 
 
@@ -32,7 +37,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if len(meant) > 1:
         raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
     task, split = meant[0]
-    scores = score_file(args.file, task, split)
+    scores = score_file(args.file, task, split, args.null_odds)
     if args.json:
         print(json.dumps({meant[0].key: scores}, indent=1))
         return 0

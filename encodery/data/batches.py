@@ -1,6 +1,6 @@
 """Batches: which rows a step sees is a function of (seed, step); how they lie in memory is the layout's business."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from encodery.data.layouts import (
     Rows,
     attention_groups,
     fill_cuts,
+    group_cuts,
     groups_of,
     row_cuts,
 )
@@ -24,6 +25,8 @@ from encodery.data.tokens import TokenTable
 
 LayoutName = Literal["packed", "rows", "padded"]
 CPU = torch.device("cpu")
+NOT_ASKED = -100  # the target of a padded place
+Laid = Callable[[np.ndarray, int], Tensor]  # numbers per token of a table, in the layout of a batch
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,28 @@ class Batch:
     weights: Tensor | None = None  # importance weights, if a Subset brought them
     step: int = 0  # steps done before this one
     noise: int = 0  # key of draws that belong to an example of this step, however it is cut (perturbations)
+    group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def example_of_sequence(self) -> Tensor:
+        """Number (in this batch) of the example that each sequence belongs to."""
+        return torch.arange(len(self), device=self.layout.lengths.device) if self.group is None else self.group
+
+    @property
+    def examples(self) -> int:
+        """How many examples there are: sequences that belong together count once."""
+        return len(self) if self.group is None else int(self.group.max()) + 1
+
+    def per_example(self, values: Tensor, how: Reduce) -> Tensor:
+        """Sum, mean or maximum over the sequences of each example."""
+        if self.group is None:
+            return values
+        index = self.group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+        empty = values.new_zeros(self.examples, *values.shape[1:])
+        return empty.scatter_reduce(0, index, values, "amax" if how == "max" else how, include_self=False)
 
     def first(self, hidden: Tensor) -> Tensor:
         """The vector of each sequence's first token."""
@@ -81,6 +103,8 @@ class Cutter:
 
     def cut(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
         """Micro-batches of the given table rows. The gradient does not depend on how they are cut."""
+        if table.group is not None:
+            return self._cut_groups(table, rows, task, seed)
         lengths = np.asarray(table.lengths[rows])
         if self.layout != "padded":
             order = np.argsort(-lengths, kind="stable")  # longest first: a lack of memory shows at once
@@ -91,6 +115,21 @@ class Cutter:
             self.batch(table, rows[a:b], task, draws.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
         ]
 
+    def _cut_groups(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
+        """As `cut`, where sequences of one group stay together; a group larger than the budget goes alone."""
+        assert table.group is not None
+        lengths = np.asarray(table.lengths[rows])
+        parts = [np.flatnonzero(table.group[rows] == number) for number in dict.fromkeys(table.group[rows].tolist())]
+        parts.sort(key=lambda part: -int(lengths[part].max()))
+        sizes = group_cuts([lengths[part] for part in parts], self.budget, self.most, self.layout != "packed")
+        batches, place = [], 0
+        for i, size in enumerate(sizes):
+            chosen = np.concatenate(parts[place : place + size])
+            chosen = chosen[np.argsort(-lengths[chosen], kind="stable")]
+            batches.append(self.batch(table, rows[chosen], task, draws.key(seed, "micro", i)))
+            place += size
+        return batches
+
     def sizes(self, lengths: np.ndarray) -> list[int]:
         """How many sequences go into each micro-batch."""
         if self.layout == "rows":
@@ -100,32 +139,40 @@ class Cutter:
     def batch(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> Batch:
         """One micro-batch of exactly these rows."""
         make = self._packed if self.layout == "packed" else self._rows
-        inputs, layout = make(table, rows)
+        inputs, layout, laid = make(table, rows)
         targets = {name: self._put(values[rows]) for name, values in table.targets.items()}
-        return Batch(task, inputs, targets, torch.from_numpy(rows), layout, seed)
+        targets |= {name: laid(values, NOT_ASKED) for name, values in table.token_targets.items()}
+        group = None if table.group is None else self._put(np.unique(table.group[rows], return_inverse=True)[1])
+        return Batch(task, inputs, targets, torch.from_numpy(rows), layout, seed, group=group)
 
-    def _packed(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Packed]:
+    def _packed(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Packed, Laid]:
         starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
         index = np.concatenate([np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)])
         position = np.concatenate([np.arange(n) for n in lengths]) + self.form.first_position
-        inputs: dict[str, Any] = {"input_ids": self._put(table.ids[index].astype(np.int64))[None]}
-        inputs["position_ids"] = self._put(position)[None]
-        if self.form.types:
-            inputs["token_type_ids"] = self._put(table.types[index].astype(np.int64))[None]
-        inputs["groups"] = groups_of(lengths, attention_groups(lengths), self.device)
-        return inputs, Packed(self._put(lengths))
 
-    def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows]:
+        def laid(values: np.ndarray, fill: int) -> Tensor:
+            return self._put(values[index].astype(np.int64))[None]
+
+        inputs: dict[str, Any] = {"input_ids": laid(table.ids, 0), "position_ids": self._put(position)[None]}
+        if self.form.types:
+            inputs["token_type_ids"] = laid(table.types, 0)
+        inputs["groups"] = groups_of(lengths, attention_groups(lengths), self.device)
+        return inputs, Packed(self._put(lengths)), laid
+
+    def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows, Laid]:
         starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
         place = np.arange(int(lengths.max()))
         mask = place < lengths[:, None]
         index = np.where(mask, starts[:, None] + place, starts[:, None])
         real = self._put(mask)
-        ids = np.where(mask, table.ids[index], self.form.pad_id).astype(np.int64)
-        inputs: dict[str, Any] = {"input_ids": self._put(ids), "attention_mask": real.long()}
+
+        def laid(values: np.ndarray, fill: int) -> Tensor:
+            return self._put(np.where(mask, values[index], fill).astype(np.int64))
+
+        inputs: dict[str, Any] = {"input_ids": laid(table.ids, self.form.pad_id), "attention_mask": real.long()}
         if self.form.types:
-            inputs["token_type_ids"] = self._put(np.where(mask, table.types[index], 0).astype(np.int64))
-        return inputs, Rows(real)
+            inputs["token_type_ids"] = laid(table.types, 0)
+        return inputs, Rows(real), laid
 
     def _put(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(array)).to(self.device)
@@ -150,7 +197,7 @@ class Batches:
 
     task: str
     table: TokenTable
-    rows: np.ndarray | AllRows  # the table rows in use (a subset, a part without the hold-out)
+    rows: np.ndarray | AllRows  # the table rows in use (a subset, a part without the hold-out); of a group its first
     batch_size: int
     seed: int  # of the data: order
     noise: int  # of the weights: dropout
@@ -166,7 +213,8 @@ class Batches:
         epoch, place = divmod(step, self.steps_per_epoch)
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
-        return self.rows[draws.Order(self.seed, epoch, len(self.rows)).at(np.arange(begin, end))]
+        drawn = self.rows[draws.Order(self.seed, epoch, len(self.rows)).at(np.arange(begin, end))]
+        return self.table.whole(drawn)
 
     def with_budget(self, budget: int) -> "Batches":
         """The same stream in smaller micro-batches."""
@@ -178,9 +226,9 @@ class Batches:
         return [table.example_ids[int(table.example[row])] for batch in micro for row in batch.ids]
 
     def alone(self, row: int) -> Batch:
-        """One sequence of the table as a micro-batch of its own, to look at it closely."""
+        """One row of the table, with its group, as a micro-batch of its own, to look at it closely."""
         table, _ = texts_of(self.table, np.zeros(1, np.int64))
-        return self.cutter.batch(table, np.array([row]), self.task, 0)
+        return self.cutter.batch(table, table.whole(np.array([row])), self.task, 0)
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
@@ -200,8 +248,10 @@ def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64)
     """All rows of a table for evaluation: sorted by length, so that little is padded; answers are keyed by id."""
     table, rows = texts_of(table, np.arange(len(table)))
     order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
+    if table.group is not None:
+        order = order[np.sort(np.unique(table.group[order], return_index=True)[1])]  # each group's longest
     chunks = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return [batch for rows in chunks for batch in cutter.cut(table, rows, task, 0)]
+    return [batch for rows in chunks for batch in cutter.cut(table, table.whole(rows), task, 0)]
 
 
 def describe(batches: Sequence[Batch]) -> Mapping[str, int]:

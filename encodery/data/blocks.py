@@ -81,10 +81,21 @@ class DocumentNames(Sequence[str]):
         return f"document-{range(self.size)[index]}"
 
 
-class BlockTable:
-    """The blocks of one split: what `TokenTable` is for tasks, with the same attributes."""
+class Unlabelled:
+    """Nothing is asked of plain text, and no sequence belongs to another."""
 
     targets: dict[str, np.ndarray] = {}
+    token_targets: dict[str, np.ndarray] = {}
+    marks: dict[str, np.ndarray] = {}
+    group: None = None
+
+    def whole(self, rows: np.ndarray) -> np.ndarray:
+        """Every row stands alone."""
+        return rows
+
+
+class BlockTable(Unlabelled):
+    """The blocks of one split: what `TokenTable` is for tasks, with the same attributes."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
@@ -162,10 +173,8 @@ class BlockTable:
         return array
 
 
-class Texts:
+class Texts(Unlabelled):
     """The texts inside full blocks: what the encoder reads is a text, what a batch counts is a block."""
-
-    targets: dict[str, np.ndarray] = {}
 
     def __init__(self, blocks: BlockTable) -> None:
         self.blocks = blocks

@@ -254,3 +254,17 @@ def fill_cuts(lengths: np.ndarray, budget: int, most: int | None, padded: bool) 
             count, total, longest = 0, 0, 0
         count, total, longest = count + 1, total + length, max(longest, length)
     return [*sizes, count] if count else sizes
+
+
+def group_cuts(groups: list[np.ndarray], budget: int, most: int | None, padded: bool) -> list[int]:
+    """How many groups (each the lengths of its sequences) go into each micro-batch; none is cut."""
+    sizes: list[int] = []
+    inside: list[np.ndarray] = []
+    for group in groups:
+        lengths = np.concatenate([*inside, group])
+        tokens = int(lengths.max()) * len(lengths) if padded else int(lengths.sum())
+        if inside and (tokens > budget or (most and len(lengths) > most)):
+            sizes.append(len(inside))
+            inside = []
+        inside.append(group)
+    return [*sizes, len(inside)] if inside else sizes

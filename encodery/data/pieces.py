@@ -56,6 +56,17 @@ class TokenizerPieces:
         assert self.backend is not None
         return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def spelled(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Token ids of each text, and for each token where it begins and ends in the text, without blanks."""
+        assert self.backend is not None
+        found = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        return [(e.ids, [trimmed(text, *offset) for offset in e.offsets]) for text, e in zip(texts, found, strict=True)]
+
+    def special(self, pair: bool) -> tuple[int, int, int]:
+        """How many special tokens stand before the first text, between two texts, and at the end."""
+        form = self.pair if pair else self.single
+        return len(form.before), len(form.between), len(form.after)
+
     def join(self, a: Sequence[int], b: Sequence[int] | None, max_length: int) -> tuple[list[int], list[int]]:
         """One sequence with special tokens, cut to `max_length`: (ids, types)."""
         form = self.single if b is None else self.pair
@@ -99,6 +110,15 @@ class TokenizerPieces:
         kinds = (_at(types, 0), types[start_a], types[start_b], types[-1])
         between = slice(end_a, start_b)
         return Template(tuple(ids[:start_a]), tuple(ids[between]), tuple(ids[end_b:]), kinds, tuple(types[between]))
+
+
+def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Without blanks at the edges: some tokenizers count the blank before a word as part of its first piece."""
+    while begin < end and text[begin].isspace():
+        begin += 1
+    while end > begin and text[end - 1].isspace():
+        end -= 1
+    return begin, end
 
 
 def _at(values: Sequence[int], place: int) -> int:

@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,14 @@ CHUNK = 2048  # examples tokenised at once
 
 @dataclass(frozen=True)
 class TokenTable:
-    """The sequences of one split, on disk."""
+    """The sequences of one split, on disk; or in memory, without a folder."""
 
-    folder: Path
+    folder: Path | None
 
     @cached_property
     def meta(self) -> dict[str, Any]:
         """Counts: rows, examples, cut sequences, longest."""
-        result: dict[str, Any] = json.loads((self.folder / "meta.json").read_text())
+        result: dict[str, Any] = json.loads((self.folder / "meta.json").read_text()) if self.folder else {}
         return result
 
     @cached_property
@@ -63,8 +64,39 @@ class TokenTable:
         return {name: self._array(f"target_{name}") for name in self.meta["targets"]}
 
     @cached_property
+    def token_targets(self) -> dict[str, np.ndarray]:
+        """What the tokens are asked for, flat: a number per token."""
+        return {name: self._array(f"token_{name}") for name in self.meta.get("token_targets", ())}
+
+    @cached_property
+    def marks(self) -> dict[str, np.ndarray]:
+        """Numbers per token that a task's `decode` gets back, flat."""
+        return {name: self._array(f"mark_{name}") for name in self.meta.get("marks", ())}
+
+    @cached_property
+    def group(self) -> np.ndarray | None:
+        """Number of each sequence's group; None: every sequence stands alone."""
+        return self._array("group") if self.meta.get("grouped") else None
+
+    def rows_of(self, examples: np.ndarray) -> np.ndarray:
+        """The rows of these examples, in table order; of a group only the first row, which stands for all."""
+        if len(self) == len(self.example_ids):
+            return examples
+        rows = np.flatnonzero(np.isin(self.example, examples))
+        return rows if self.group is None else rows[np.unique(self.group[rows], return_index=True)[1]]
+
+    def whole(self, rows: np.ndarray) -> np.ndarray:
+        """All rows of the groups that these rows stand for."""
+        if self.group is None:
+            return rows
+        first = np.searchsorted(self.group, self.group[rows], "left")  # groups lie one after another
+        last = np.searchsorted(self.group, self.group[rows], "right")
+        return np.concatenate([np.arange(a, b) for a, b in zip(first, last, strict=True)])
+
+    @cached_property
     def example_ids(self) -> list[str]:
         """Ids of the examples, in the order of the split."""
+        assert self.folder is not None
         result: list[str] = json.loads((self.folder / "examples.json").read_text())
         return result
 
@@ -77,8 +109,8 @@ class TokenTable:
         return len(self.starts) - 1
 
     def _array(self, name: str) -> np.ndarray:
-        path = self.folder / f"{name}.npy"
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        assert self.folder is not None
+        array: np.ndarray = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return array
 
 
@@ -103,16 +135,31 @@ def memory_table(features: Iterable[Features], example_ids: Sequence[str]) -> To
     rows = list(features)
     targets = {name: [row.targets[name] for row in rows] for name in (rows[0].targets if rows else ())}
     starts = np.concatenate([[0], np.cumsum([len(row.ids) for row in rows])]).astype(np.int64)
-    table = TokenTable(Path())
+    flat = {name: np.concatenate([_flat(row)[name] for row in rows]) for name in _flat(rows[0])}
+    groups = [row.group for row in rows]
+    table = TokenTable(None)
     table.__dict__.update(  # what the cached properties would read from files
-        ids=np.concatenate([np.asarray(row.ids, dtype=np.int32) for row in rows]),
-        types=np.concatenate([np.asarray(row.types, dtype=np.uint8) for row in rows]),
+        ids=flat["ids"],
+        types=flat["types"],
         starts=starts,
         example=np.asarray([row.example for row in rows], dtype=np.int64),
         targets={name: _target_array(values) for name, values in targets.items()},
+        token_targets={name: flat[f"token_{name}"] for name in rows[0].token_targets},
+        marks={name: flat[f"mark_{name}"] for name in rows[0].marks},
+        group=None if None in groups else np.asarray(groups, dtype=np.int64),
         example_ids=list(example_ids),
     )
     return table
+
+
+def _flat(row: Features) -> dict[str, np.ndarray]:
+    """Everything of a sequence that has a number per token, by the name of its file."""
+    found: dict[str, np.ndarray] = {
+        "ids": np.asarray(row.ids, dtype=np.int32),
+        "types": np.asarray(row.types, dtype=np.uint8),
+    }
+    found |= {f"token_{name}": np.asarray(values, dtype=np.int32) for name, values in row.token_targets.items()}
+    return found | {f"mark_{name}": np.asarray(values, dtype=np.int32) for name, values in row.marks.items()}
 
 
 def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows: Sequence[Example]) -> str:
@@ -120,6 +167,7 @@ def _key(task: Task, split: str, pieces: TokenizerPieces, max_length: int, rows:
     for row in rows:  # the rows themselves, so that no option that changes them can be forgotten
         content.update(repr((row.id, row.texts, row.label, sorted(row.extra.items()))).encode())
     parts = [VERSION, task.name, split, task.objective(), pieces.digest, max_length, content.hexdigest()]
+    parts += [reading] if (reading := task.reading()) else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -142,43 +190,53 @@ def _features(task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]
         for features in task.encode(chunk, pieces, max_length):
-            yield Features(start + features.example, features.ids, features.types, features.targets)
+            group = None if features.group is None else start + features.group
+            yield replace(features, example=start + features.example, group=group)
 
 
 def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str], max_length: int) -> None:
-    """Flat files grow as they come; only one number per sequence is held in memory."""
-    lengths, example = [], []
+    """Flat files grow as they come; only a few numbers per sequence are held in memory."""
+    lengths, example, group = [], [], []
     targets: dict[str, list[Any]] = {}
-    with open(folder / "ids.raw", "wb") as ids, open(folder / "types.raw", "wb") as types:
+    kinds: dict[str, Any] = {"ids": np.int32, "types": np.uint8}
+    with ExitStack() as stack:
+        open_files: dict[str, Any] = {}
         for row in features:
             if not row.ids:  # no first token to classify, and no place in a packed row
                 raise UserError(
                     f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
                 )
-            ids.write(np.asarray(row.ids, dtype=np.int32).tobytes())
-            types.write(np.asarray(row.types, dtype=np.uint8).tobytes())
+            for name, values in _flat(row).items():
+                if name not in open_files:
+                    open_files[name] = stack.enter_context(open(folder / f"{name}.raw", "wb"))
+                    kinds[name] = values.dtype
+                open_files[name].write(values.tobytes())
             lengths.append(len(row.ids))
             example.append(row.example)
+            group.append(row.group)
             for name, value in row.targets.items():
                 targets.setdefault(name, []).append(value)
     starts = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
     arrays = {"starts": starts, "example": np.asarray(example, dtype=np.int64), **_target_arrays(targets)}
-    for name, dtype in (("ids", np.int32), ("types", np.uint8)):
-        raw = np.memmap(folder / f"{name}.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
-        arrays[name] = raw
+    if grouped := bool(group) and None not in group:
+        arrays["group"] = np.asarray(group, dtype=np.int64)
+    for name, dtype in kinds.items():
+        arrays[name] = np.memmap(folder / f"{name}.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    for name in ("ids", "types"):
-        (folder / f"{name}.raw").unlink()
+    for raw in folder.glob("*.raw"):
+        raw.unlink()
     (folder / "examples.json").write_text(json.dumps(list(example_ids)))
-    longest = max(lengths, default=0)
     meta = {
         "rows": len(lengths),
         "examples": len(example_ids),
         "tokens": int(starts[-1]),
-        "longest": longest,
+        "longest": max(lengths, default=0),
         "full": int(sum(n >= max_length for n in lengths)),
         "targets": sorted(targets),
+        "token_targets": sorted(name.removeprefix("token_") for name in kinds if name.startswith("token_")),
+        "marks": sorted(name.removeprefix("mark_") for name in kinds if name.startswith("mark_")),
+        "grouped": grouped,
     }
     (folder / "meta.json").write_text(json.dumps(meta))
 

@@ -12,36 +12,36 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 
 HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu"]
-Stock = Any  # a transformers …ForSequenceClassification
+StockModel = Any  # a transformers …ForSequenceClassification
 
 
-def _bert(stock: Stock, x: Tensor) -> Tensor:
+def _bert(stock: StockModel, x: Tensor) -> Tensor:
     return stock.classifier(stock.dropout(stock.base_model.pooler(x[:, None])))  # type: ignore[no-any-return]
 
 
-def _albert(stock: Stock, x: Tensor) -> Tensor:
+def _albert(stock: StockModel, x: Tensor) -> Tensor:
     pooled = stock.base_model.pooler_activation(stock.base_model.pooler(x))
     return stock.classifier(stock.dropout(pooled))  # type: ignore[no-any-return]
 
 
-def _whole(stock: Stock, x: Tensor) -> Tensor:
+def _whole(stock: StockModel, x: Tensor) -> Tensor:
     return stock.classifier(x[:, None])  # type: ignore[no-any-return]
 
 
-def _distilbert(stock: Stock, x: Tensor) -> Tensor:
+def _distilbert(stock: StockModel, x: Tensor) -> Tensor:
     return stock.classifier(stock.dropout(torch.relu(stock.pre_classifier(x))))  # type: ignore[no-any-return]
 
 
-def _deberta(stock: Stock, x: Tensor) -> Tensor:
+def _deberta(stock: StockModel, x: Tensor) -> Tensor:
     return stock.classifier(stock.dropout(stock.pooler(x[:, None])))  # type: ignore[no-any-return]
 
 
-def _modernbert(stock: Stock, x: Tensor) -> Tensor:
+def _modernbert(stock: StockModel, x: Tensor) -> Tensor:
     return stock.classifier(stock.drop(stock.head(x)))  # type: ignore[no-any-return]
 
 
 # What each architecture's own class does with the pooled vector (first token; ModernBERT may ask for the mean).
-STOCK: dict[str, Callable[[Stock, Tensor], Tensor]] = {
+STOCK: dict[str, Callable[[StockModel, Tensor], Tensor]] = {
     "bert": _bert,
     "albert": _albert,
     "roberta": _whole,
@@ -55,17 +55,17 @@ STOCK: dict[str, Callable[[Stock, Tensor], Tensor]] = {
 }
 
 
-class StockHead(nn.Module):
-    """The head of transformers' own class, so that the saved folder loads there with the same logits."""
+class Stock(nn.Module):
+    """The head of one of transformers' own classes, so that the saved folder loads there with the same logits."""
 
-    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None):
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None, auto: Any):
         super().__init__()
         if encoder.kind not in STOCK:
             raise UserError(f"model.head: no stock head is known for {encoder.kind}; use head: linear")
         config = encoder.net.config
         config.num_labels = outputs
         with torch.device("meta"):  # only the head is wanted: the encoder's weights are there already
-            stock = AutoModelForSequenceClassification.from_config(config)
+            stock = auto.from_config(config)
         prefix = stock.base_model_prefix
         keep_pooler = getattr(stock.base_model, "pooler", None) is not None
         for name, part in [(n, p) for n, p in stock.named_children() if n != prefix]:
@@ -80,18 +80,40 @@ class StockHead(nn.Module):
         if encoder.kind == "modernbert":
             stock._init_weights(stock)  # it gives its classifier a scale of its own
         self.hidden = [stock]  # in a list: the encoder must not be registered twice
-        self.logits = STOCK[encoder.kind]
-        self.mean = getattr(config, "classifier_pooling", "cls") == "mean"
 
     @property
-    def stock(self) -> Stock:
+    def stock(self) -> StockModel:
         """The transformers model that this head and the encoder make together."""
         return self.hidden[0]
+
+
+class StockHead(Stock):
+    """The head of the architecture's …ForSequenceClassification."""
+
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None):
+        super().__init__(encoder, outputs, dropout, AutoModelForSequenceClassification)
+        self.logits = STOCK[encoder.kind]
+        self.mean = getattr(encoder.net.config, "classifier_pooling", "cls") == "mean"
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Logits [n, outputs]."""
         pooled = batch.per_sequence(hidden, "mean") if self.mean else batch.first(hidden)
         return self.logits(self.stock, pooled)
+
+
+class TokenHead(Stock):
+    """The head of …ForTokenClassification or …ForQuestionAnswering: a vector in, its logits out, token by token."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits in the layout of the hidden states: [1, T, outputs] or [n, L, outputs]."""
+        parts = dict(self.named_children())
+        if "head" in parts:  # ModernBERT
+            hidden = parts["head"](hidden)
+        for name in ("dropout", "drop"):
+            hidden = parts[name](hidden) if name in parts else hidden
+        last = parts["classifier"] if "classifier" in parts else parts["qa_outputs"]
+        logits: Tensor = last(hidden)
+        return logits
 
 
 class LinearHead(nn.Module):

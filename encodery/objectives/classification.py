@@ -40,6 +40,8 @@ class Classification(Objective):
     """Share of the target given to all labels alike."""
     class_weights: Literal["balanced"] | list[float] | None = None
     """balanced: n / (classes · count of the class), from the training set; or one number per label."""
+    pool: Literal["mean", "max"] | None = None
+    """Long texts in windows: how the logits of a text's windows become those of the text."""
     head: HeadKind = "stock"
     """The head's architecture (from model.head)."""
     head_dropout: float | None = None
@@ -91,14 +93,19 @@ class Classifier(Question):
         self.register_buffer("weights", torch.tensor(given) if isinstance(given, list) else None, persistent=False)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
-        """Logits [n, outputs]."""
-        return {"logits": self.head(encoder(batch), batch)}
+        """Logits [n, outputs], a row for each text."""
+        logits = self.head(encoder(batch), batch)
+        return {"logits": batch.per_example(logits, self.options.pool) if self.options.pool else logits}
+
+    def of_example(self, values: Tensor, batch: Batch) -> Tensor:
+        """Values of sequences as values of texts, whose windows all have the same."""
+        return batch.per_example(values, "max") if self.options.pool else values
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term, the sum over the examples whose label is known."""
-        each = self.per_example(wide(outputs["logits"]), batch.targets["label"])
+        each = self.per_example(wide(outputs["logits"]), self.of_example(batch.targets["label"], batch))
         if batch.weights is not None:
-            each = each * batch.weights
+            each = each * self.of_example(batch.weights, batch)
         return {"loss": each.sum()}
 
     def per_example(self, logits: Tensor, label: Tensor) -> Tensor:
@@ -123,7 +130,7 @@ class Classifier(Question):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Examples with a known label, each by the weight of its class."""
-        label = batch.targets["label"]
+        label = self.of_example(batch.targets["label"], batch)
         if self.options.form == "single":
             known = label != HIDDEN
             weight = known.float() if self.weights is None else self.weights[label.clamp(min=0)] * known
@@ -133,7 +140,16 @@ class Classifier(Question):
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""
-        x, y = wide(a["logits"]), wide(b["logits"])
+        return self.shared(self.apart(wide(a["logits"]), wide(b["logits"])), batch)
+
+    def shared(self, each: Tensor, batch: Batch) -> Tensor:
+        """A text's distance is shared by its windows: one number per sequence, and the sum stays right."""
+        if not self.options.pool or batch.group is None:
+            return each
+        return (each / torch.bincount(batch.group))[batch.group]
+
+    def apart(self, x: Tensor, y: Tensor) -> Tensor:
+        """The distance of logits, one per row."""
         if self.options.form == "regression":
             return (x - y).square().sum(1)
         if self.options.form == "multilabel":  # independent coins: the divergences add up
@@ -145,14 +161,16 @@ class Classifier(Question):
         x, y = wide(a["logits"]), wide(b["logits"])
         if self.options.form == "multilabel":
             yes = x.sigmoid() * (F.logsigmoid(x) - F.logsigmoid(y))
-            return (yes + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))).sum(1)
+            both = (yes + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))).sum(1)
+            return self.shared(both, batch)
         if self.options.form == "single":
-            return (x.softmax(1) * (x.log_softmax(1) - y.log_softmax(1))).sum(1)
+            return self.shared((x.softmax(1) * (x.log_softmax(1) - y.log_softmax(1))).sum(1), batch)
         return super().divergence(a, b, batch)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Logits."""
-        return {"logits": wide(outputs["logits"])}
+        """Logits; every window of a text gets those of the text."""
+        logits = wide(outputs["logits"])
+        return {"logits": logits[batch.example_of_sequence] if self.options.pool else logits}
 
 
 def wide(logits: Tensor) -> Tensor:

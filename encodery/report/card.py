@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from encodery import __version__
+from encodery import __version__, files
 from encodery.rundir import RunDir
 
 
@@ -12,7 +12,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     info = run.info()
     base = config["model"].get("name") or "a new encoder"
     pretrained = info["task"].partition("/")[0] == "corpus" or info["task"] == "toy/corpus"
-    tag = "fill-mask" if pretrained else "text-classification"
+    tag = "fill-mask" if pretrained else _pipeline(run)
     front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
@@ -26,6 +26,14 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
     lines += ["## Limits", "", *_limits(result)]
     return "\n".join(lines) + "\n"
+
+
+def _pipeline(run: RunDir) -> str:
+    """What the hub calls this kind of model."""
+    card = run.model / "encodery.json"
+    about = next(iter(files.read_json(card)["tasks"].values())) if card.is_file() else {"objective": {}}
+    names = {"tagging": "token-classification", "span": "question-answering", "ranking": "text-ranking"}
+    return names.get(about["objective"].get("kind"), "text-classification")
 
 
 def _score_table(result: Mapping[str, Any]) -> list[str]:

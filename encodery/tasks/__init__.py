@@ -64,7 +64,8 @@ def catalogue() -> list[Entry]:
     for stem, task in task_classes().items():
         doc = (task.__doc__ or "").strip().splitlines()[0]
         for part, description in task.parts.items():
-            chosen = task.model_construct(None, **{"part": part})  # from the list: checking it again costs time
+            kind = task.variant({"part": part})
+            chosen = kind.model_construct(None, **{"part": part})  # from the list: checking it again costs time
             entries.append(Entry(chosen.name, description, _form(chosen), chosen.splits()))
         if not task.parts:
             entries.append(Entry(stem, doc, "", ()))

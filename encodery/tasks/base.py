@@ -33,6 +33,9 @@ class Features:
     targets: Mapping[
         str, Any
     ]  # name -> int, float or list of floats; the same names and shapes for all rows of a split
+    token_targets: Mapping[str, Sequence[int]] = field(default_factory=dict)  # name -> a number per token
+    marks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # the same, but for `decode` and not for the model
+    group: int | None = None  # sequences with one group number are never cut apart; None: it stands alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,12 @@ class Pieces(Protocol):
     def join(self, a: Sequence[int], b: Sequence[int] | None, max_length: int) -> tuple[list[int], list[int]]:
         """One sequence with special tokens, cut to `max_length`: (ids, types)."""
 
+    def spelled(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Token ids of each text, and for each token where it begins and ends in the text, without blanks."""
+
+    def special(self, pair: bool) -> tuple[int, int, int]:
+        """How many special tokens stand before the first text, between two texts, and at the end."""
+
 
 class Task(Options):
     """Base of all tasks. Those that classify derive from `classify.Classification`, which brings the lower half."""
@@ -73,8 +82,16 @@ class Task(Options):
     paths: ClassVar[tuple[str, ...]] = ()
     """Keys that name files: in a run's identity their content stands for them."""
 
+    variants: ClassVar[Mapping[str, "type[Task]"]] = {}
+    """Further classes that the name stands for, by what they are called in the reference."""
+
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
+
+    @classmethod
+    def variant(cls, options: Mapping[str, Any]) -> "type[Task]":
+        """The class that these options ask for: a name may stand for several forms of question."""
+        return cls
 
     @property
     def name(self) -> str:
@@ -124,9 +141,21 @@ class Task(Options):
         """Kind and options of the objective, as plain data, so that tasks stay free of torch."""
         raise NotImplementedError
 
-    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
-        """Outputs by example ({"id": …, "logits": [...]}) to answers by example id."""
+    def reading(self) -> dict[str, Any]:
+        """Options that change what `encode` gives and do not stand in the objective: they name the token table."""
+        return {}
+
+    def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
+        """Outputs by sequence ({"id": …, "logits": […], marks…}) to answers by example id."""
         raise NotImplementedError
+
+    def simplest(self, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, Answer]:
+        """Answers that need no model (the commonest label), to compare with; empty where there are none."""
+        raise NotImplementedError
+
+    def official_files(self, answers: Mapping[str, Answer]) -> dict[str, Any]:
+        """Further files that this task's community exchanges: name -> what is written there as JSON."""
+        return {}
 
     def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
         """Named scores; the one called `main_metric` is the headline."""

@@ -1,10 +1,13 @@
 """What all tasks share that ask for a label, several labels or a number of one or two texts."""
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.errors import RunFailed, UserError
+from encodery.tasks._windows import windows
 from encodery.tasks.base import Answer, Example, Features, Label, Pieces, Task
 
 if TYPE_CHECKING:  # numpy is imported where it computes: `encodery tasks` must answer at once
@@ -39,6 +42,16 @@ class Classification(Task):
         return 1.0
 
     @property
+    def windows(self) -> int | None:
+        """Long texts are read in windows that begin so many pieces apart, and pooled; None: they are cut."""
+        return None
+
+    @property
+    def pooling(self) -> str:
+        """How the answers of a text's windows become one: mean or max."""
+        return "mean"
+
+    @property
     def main_metric(self) -> str:
         """The headline among the scores."""
         return {"single": "accuracy", "multilabel": "micro_f1", "regression": "spearman"}[self.answer_form]
@@ -52,8 +65,30 @@ class Classification(Task):
             first = pieces.many([e.texts[0] for e in chunk])
             second = pieces.many([e.texts[1] for e in chunk]) if pair else [None] * len(chunk)
             for row, (example, a, b) in enumerate(zip(chunk, first, second, strict=True), start):
+                target = {"label": self.target(example.label, number)}
+                if self.windows is not None:
+                    yield from self._windows(row, a, b, target, pieces, max_length)
+                    continue
                 ids, types = pieces.join(a, b, max_length)
-                yield Features(row, ids, types, {"label": self.target(example.label, number)})
+                yield Features(row, ids, types, target)
+
+    def _windows(
+        self,
+        row: int,
+        a: Sequence[int],
+        b: Sequence[int] | None,
+        target: Mapping[str, Any],
+        pieces: Pieces,
+        max_length: int,
+    ) -> Iterator[Features]:
+        """The last text in windows, each after the whole first one (which may take half of the room)."""
+        room = max_length - sum(pieces.special(pair=b is not None))
+        first = [] if b is None else a[: room // 2]
+        last = a if b is None else b
+        for begin, end in windows(len(last), room - len(first), self.windows or 1):
+            part = last[begin:end]
+            ids, types = pieces.join(part, None, max_length) if b is None else pieces.join(first, part, max_length)
+            yield Features(row, ids, types, target, group=row)
 
     def target(self, label: Label, number: Mapping[str, int]) -> int | float | list[float]:
         """The label as the objective wants it: id, scaled number, or a list of 0 and 1."""
@@ -68,11 +103,17 @@ class Classification(Task):
     def objective(self) -> dict[str, Any]:
         """Kind and options of the objective."""
         plain: dict[str, Any] = {"kind": "classification", "form": self.answer_form, "labels": list(self.labels)}
+        if self.windows is not None:
+            plain["pool"] = self.pooling
         if self.bounds:
             plain |= {"low": self.bounds[0], "high": self.bounds[1]}
         return plain
 
-    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+    def reading(self) -> dict[str, Any]:
+        """How the windows are cut, if there are any."""
+        return {} if self.windows is None else {"stride": self.windows}
+
+    def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Logits to answers by example id."""
         rows = list(rows)
         if not rows:
@@ -104,6 +145,20 @@ class Classification(Task):
         if self.bounds:
             values = values.clip(*self.bounds)
         return ({"prediction": value} for value in values.tolist())
+
+    def simplest(self, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, Answer]:
+        """The commonest label with the share of each, or the mean."""
+        labels = [e.label for e in train if e.label is not None]
+        if not labels:
+            return {}
+        if self.answer_form == "regression":
+            mean = math.fsum(float(x) for x in labels if isinstance(x, float | int)) / len(labels)
+            return {e.id: {"prediction": mean} for e in examples}
+        label = min(Counter(labels).most_common(), key=lambda pair: (-pair[1], str(pair[0])))[0]
+        counts = Counter(x for label in labels for x in (label if isinstance(label, tuple) else (label,)))
+        shares = {name: counts[name] / len(labels) for name in self.labels}
+        prediction = list(label) if isinstance(label, tuple) else label
+        return {e.id: {"prediction": prediction, "probabilities": shares} for e in examples}
 
     def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
         """Named scores over all examples; each needs an answer and a label."""

@@ -137,7 +137,7 @@ class Corpus(Task):
         """Masked words, unless the entry says electra."""
         return {"kind": "mlm"}
 
-    def decode(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
+    def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Sums over sequences, added up to those of all: there are no answers of single documents."""
         return {"all": add_up(rows)}
 

@@ -110,3 +110,49 @@ def expected_error(confidence: Floats, right: NDArray[np.bool_], bins: int = 15)
     which = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
     gaps = np.bincount(which, weights=confidence - right, minlength=bins)
     return float(np.abs(gaps).sum() / len(confidence))
+
+
+Entity = tuple[str, int, int]  # type, first word, last word
+
+
+def entities(tags: Sequence[str], strict: bool = False, closing: bool = False) -> set[Entity]:
+    """The spans that BIO or BIOES (also BILOU) tags mark.
+
+    lenient, as conlleval counts: an I- that follows no span of its type begins one, and any break ends it. strict:
+    a span begins with B- (or S-, U-) and goes on in its type; with `closing` (BIOES, BILOU) it also ends with E- or L-.
+    """
+    found: set[Entity] = set()
+    kind, first, begun_well = "", 0, False
+    for place, tag in enumerate([*tags, "O"]):
+        mark, _, name = tag.partition("-") if tag != "O" else ("O", "", "")
+        if kind and (mark in ("B", "S", "U", "O") or name != kind):  # the span before ends here
+            if not strict or (begun_well and not closing):
+                found.add((kind, first, place - 1))
+            kind = ""
+        if mark == "O":
+            continue
+        if not kind:
+            kind, first, begun_well = name, place, mark in ("B", "S", "U")
+        if mark in ("E", "L", "S", "U"):  # this word ends it
+            if not strict or begun_well:
+                found.add((kind, first, place))
+            kind = ""
+    return found
+
+
+def span_scores(gold: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Precision, recall and F1 of whole spans over all sentences, counted leniently; and F1 counted strictly."""
+    hits, there, said = _span_counts(gold, guess, strict=False)
+    strict_hits, strict_there, strict_said = _span_counts(gold, guess, strict=True)
+    return {
+        "f1": _ratio(2 * hits, there + said),
+        "precision": _ratio(hits, said),
+        "recall": _ratio(hits, there),
+        "strict_f1": _ratio(2 * strict_hits, strict_there + strict_said),
+    }
+
+
+def _span_counts(gold: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], strict: bool) -> tuple[int, int, int]:
+    closing = any(tag[:2] in ("E-", "L-", "S-", "U-") for tags in (*gold, *guess) for tag in tags)
+    pairs = [(entities(a, strict, closing), entities(b, strict, closing)) for a, b in zip(gold, guess, strict=True)]
+    return sum(len(a & b) for a, b in pairs), sum(len(a) for a, _ in pairs), sum(len(b) for _, b in pairs)

@@ -137,7 +137,9 @@ def content_digest(examples: Iterable[Example]) -> str:
     """sha256 of what the model will see and be asked, so that it holds for every source and layout."""
     hasher = hashlib.sha256()
     for example in examples:
-        hasher.update(repr((example.id, example.texts, example.label, example.group)).encode(errors="surrogatepass"))
+        content: tuple[Any, ...] = (example.id, example.texts, example.label, example.group)
+        content += (sorted(example.extra.items()),) if example.extra else ()
+        hasher.update(repr(content).encode(errors="surrogatepass"))
     return hasher.hexdigest()
 
 

@@ -23,7 +23,17 @@ NEEDED: dict[str, list[dict[str, Any]]] = {
         {"labels": ["a", "b", "c"], "class_weights": [1.0, 2.0, 0.5], "label_smoothing": 0.1, "head": "linear"},
         {"labels": ["a", "b", "c"], "form": "multilabel", "head": "mlp_tanh"},
         {"form": "regression", "head": "mlp_gelu"},
+        {"labels": ["a", "b", "c"], "pool": "mean", "head": "linear"},
+        {"labels": ["a", "b", "c"], "pool": "max", "class_weights": [1.0, 2.0, 0.5]},
     ],
+    "tagging": [{"labels": ["a", "b", "c"]}, {"labels": ["a", "b", "c"], "label_smoothing": 0.1}],
+    "span": [
+        {},
+        {"mask_question": False},
+        {"span_head": "joint", "inner": 8, "beam": 3},
+        {"span_head": "joint", "inner": 8, "impossible": False},
+    ],
+    "ranking": [{}, {"head": "linear"}],
     "mlm": [{}, {"masking": {"whole_words": "hf", "probability": 0.3}}],
     "electra": [
         {},
@@ -48,7 +58,9 @@ def asked(objective: Objective, options: dict[str, Any], layout: str = "packed")
     encoder = small_encoder("bert", layout)
     torch.manual_seed(0)
     model = Model(encoder, {"t": objective.build(encoder, word_tokenizer())}).double().eval()
-    table = random_table(LENGTHS, form=options.get("form", "single"))
+    kind = type(objective).__module__.rpartition(".")[2]
+    form = "pooled" if options.get("pool") else options.get("form", "single") if kind == "classification" else kind
+    table = random_table(LENGTHS, form=form)
     rows = np.arange(len(table))
     return (
         model,

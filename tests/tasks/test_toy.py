@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
+from encodery.tasks._toy_rows import PARTS as ALL
 from encodery.tasks.base import Example
 from encodery.tasks.grammar.facts import contradicts, draw_fact, entails, read, write
 from encodery.tasks.grammar.hans import CASES, hans, solve_hans
 from encodery.tasks.grammar.words import Draw, words_of
 from encodery.tasks.toy import Toy, documents, vocabulary
 
-PARTS = tuple(Toy.parts)
+PARTS = tuple(name for name, part in ALL.items() if part.form in Toy.forms)
 SINGLE = ("acceptability", "sentiment", "paraphrase", "nli")
 
 
@@ -91,7 +92,7 @@ def test_what_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Toy(part="cats")
     with pytest.raises(UserError, match='toy/nli has no split "dev_mismatched"'):
         Toy(part="nli").examples("dev_mismatched")
-    monkeypatch.setattr("encodery.tasks.toy.PATIENCE", 2)
+    monkeypatch.setattr("encodery.tasks._toy_rows.PATIENCE", 2)
     with pytest.raises(UserError, match="ask for fewer train_rows"):
         Toy(part="sentiment", train_rows=10**6, dev_rows=5, test_rows=5).examples("train")
 

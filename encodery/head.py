@@ -1,0 +1,180 @@
+"""What a trained head says: enough of a task to turn raw text into tokens and outputs into answers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from encodery.errors import UserError
+from encodery.tasks.base import Task
+from encodery.tasks.classify import Classification, Form
+from encodery.tasks.ranked import Ranking
+from encodery.tasks.spans import Spans
+from encodery.tasks.tagged import SPECIAL, Tagged
+
+
+class Spoken(Task):
+    """What the card beside the weights says of any head."""
+
+    called: str
+    """The task it was trained on, or `foreign`."""
+    names: list[str] = []
+    """Labels in the order of the outputs."""
+    texts: int | None = None
+    """Texts of an example; None where nobody knows, or where the number may differ."""
+    max_length: int = Field(ge=4)
+    """Longest sequence."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.called
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the order of the outputs."""
+        return tuple(self.names)
+
+    @property
+    def says(self) -> str:
+        """What kind of answer: single, multilabel, regression, tagging, span, ranking."""
+        raise NotImplementedError
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether the labels are transformers' placeholders, which say nothing."""
+        return bool(self.names) and all(name.startswith("LABEL_") for name in self.names)
+
+
+class Head(Spoken, Classification):
+    """A head that gives a label, several, or a number."""
+
+    form: Form
+    """One label, several, or a number."""
+    limits: tuple[float, float] | None = None
+    """Numbers are cut to this range."""
+    factor: float = 1.0
+    """Numbers are multiplied by this."""
+    window_stride: int | None = None
+    """Long texts are read in windows that begin so many pieces apart."""
+
+    @property
+    def says(self) -> str:
+        """One label, several, or a number."""
+        return self.form
+
+    @property
+    def answer_form(self) -> Form:
+        """One label, several, or a number."""
+        return self.form
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Numbers are cut to this range."""
+        return self.limits
+
+    @property
+    def scale(self) -> float:
+        """Numbers are multiplied by this."""
+        return self.factor
+
+    @property
+    def windows(self) -> int | None:
+        """As it was trained."""
+        return self.window_stride
+
+
+class TagHead(Spoken, Tagged):
+    """A head that gives a tag for every word."""
+
+    @property
+    def says(self) -> str:
+        """Tags."""
+        return "tagging"
+
+
+class SpanHead(Spoken, Spans):
+    """A head that finds the answer to a question in a text."""
+
+    none_allowed: bool = True
+    """Whether it may say that there is no answer."""
+
+    @property
+    def says(self) -> str:
+        """A stretch of the text."""
+        return "span"
+
+    @property
+    def unanswerable(self) -> bool:
+        """Whether it may say that there is no answer."""
+        return self.none_allowed
+
+
+class RankHead(Spoken, Ranking):
+    """A head that chooses among candidates."""
+
+    @property
+    def says(self) -> str:
+        """A candidate's number."""
+        return "ranking"
+
+
+AnyHead = Head | TagHead | SpanHead | RankHead
+
+
+def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
+    """A head from the card that lies beside the weights."""
+    makers: dict[str, Callable[[str, Mapping[str, Any]], AnyHead]] = {
+        "classification": _label_head,
+        "tagging": _tag_head,
+        "span": _span_head,
+        "ranking": _rank_head,
+    }
+    kind = about["objective"]["kind"]
+    if kind not in makers and not {"form", "labels"} <= about["objective"].keys():  # as derived from the classifier
+        raise UserError(f"{name}: a model for {kind} gives no answers for a text")
+    return makers.get(kind, _label_head)(name, about)
+
+
+def _label_head(name: str, about: Mapping[str, Any]) -> Head:
+    objective = about["objective"]
+    low, high = objective.get("low"), objective.get("high")
+    return Head(
+        called=name,
+        form=objective["form"],
+        names=objective["labels"],
+        limits=None if low is None or high is None else (low, high),
+        factor=about.get("scale", 1.0),
+        texts=about.get("texts"),
+        max_length=about["max_length"],
+        **_trained(about, "window_stride"),
+    )
+
+
+def _tag_head(name: str, about: Mapping[str, Any]) -> TagHead:
+    outputs: list[str] = about["objective"]["labels"]
+    options = _trained(about, "stride", "train_on_special_labels")
+    extra = [label for label in SPECIAL if options.get("train_on_special_labels") and label not in about["labels"]]
+    names = outputs[: len(outputs) - len(extra)]
+    return TagHead(called=name, names=names, texts=1, max_length=about["max_length"], **options)
+
+
+def _span_head(name: str, about: Mapping[str, Any]) -> SpanHead:
+    return SpanHead(
+        called=name,
+        head=about["objective"]["span_head"],
+        none_allowed=about["objective"]["impossible"],
+        texts=2,
+        max_length=about["max_length"],
+        **_trained(about, "stride", "max_question", "max_answer", "null_threshold"),
+    )
+
+
+def _rank_head(name: str, about: Mapping[str, Any]) -> RankHead:
+    return RankHead(called=name, max_length=about["max_length"])
+
+
+def _trained(about: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Options of the task that the head was trained on."""
+    task = about.get("task") or {}
+    return {key: task[key] for key in keys if key in task}

@@ -1,0 +1,72 @@
+"""Which of several candidates is right: one logit per sequence, cross-entropy over the candidates of an example."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from encodery.data.batches import Batch
+from encodery.models.encoder import Encoder
+from encodery.models.model import Outputs
+from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives.base import Objective, Question
+from encodery.objectives.classification import wide
+
+
+class Ranking(Objective):
+    """The best of several candidates."""
+
+    head: HeadKind = "stock"
+    """The head's architecture (from model.head)."""
+    head_dropout: float | None = None
+    """Dropout of the head (from model.head_dropout)."""
+
+    def build(self, encoder: Encoder, tokenizer: Any) -> "Ranker":
+        """A head with fresh weights and one output."""
+        config = encoder.net.config
+        config.id2label, config.label2id = {0: "LABEL_0"}, {"LABEL_0": 0}
+        return Ranker(self, encoder)
+
+
+class Ranker(Question):
+    """The head and its loss."""
+
+    def __init__(self, options: Ranking, encoder: Encoder):
+        super().__init__()
+        self.head = build_head(options.head, encoder, 1, options.head_dropout)
+
+    def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
+        """One logit per candidate, [n, 1]."""
+        return {"logits": self.head(encoder(batch), batch)}
+
+    def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The sum over the examples whose right candidate is known."""
+        right = (batch.targets["right"] == 1).to(torch.float32)
+        each = -shares(outputs["logits"], batch) * right
+        if batch.weights is not None:
+            each = each * batch.weights
+        return {"loss": each.sum()}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """Examples whose right candidate is known."""
+        return {"loss": float((batch.targets["right"] == 1).sum())}
+
+    def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Symmetric Kullback-Leibler divergence over the candidates, each candidate's own part."""
+        return self.divergence(a, b, batch) + self.divergence(b, a, batch)
+
+    def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
+        """Kullback-Leibler divergence KL(a ‖ b) over the candidates, each candidate's own part."""
+        x, y = shares(a["logits"], batch), shares(b["logits"], batch)
+        return x.exp() * (x - y)
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Logits."""
+        return {"logits": wide(outputs["logits"])}
+
+
+def shares(logits: Tensor, batch: Batch) -> Tensor:
+    """Logarithm of each candidate's share among those of its example: [n]."""
+    values = wide(logits)[:, 0]
+    values = values - batch.per_example(values.detach(), "max")[batch.example_of_sequence]
+    return values - batch.per_example(values.exp(), "sum").log()[batch.example_of_sequence]

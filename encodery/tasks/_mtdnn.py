@@ -1,0 +1,341 @@
+"""MT-DNN's files: a task definition in YAML, canonical TSV without a header, and its tokenised JSON lines."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import PrivateAttr
+
+from encodery import yaml_reader
+from encodery.errors import UserError
+from encodery.tasks._rank_table import right_one
+from encodery.tasks.base import Example, Features, Origin, Pieces, Task
+from encodery.tasks.classify import HIDDEN, Classification
+from encodery.tasks.ranked import Ranking
+from encodery.tasks.readers import Bad, BadRow, Row, Sheet, read_jsonl, refuse, shown
+from encodery.tasks.rows import Loaded, content_digest, file_digest, label_number, must_be_in
+from encodery.tasks.tagged import SPECIAL, Tagged
+
+SPLITS = {
+    "train": "train", "dev": "dev", "test": "test", "matched_dev": "dev", "mismatched_dev": "dev_mismatched",
+    "matched_test": "test", "mismatched_test": "test_mismatched",
+}  # fmt: skip
+ORDER = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
+FORMATS = {
+    "PremiseOnly": 3, "PremiseAndOneHypothesis": 4, "PremiseAndMultiHypothesis": None, "Seqence": 3, "Sequence": 3,
+}  # fmt: skip
+TYPES = {
+    "Classification": "single", "Regression": "regression", "Ranking": "ranking", "SeqenceLabeling": "tags",
+    "SequenceLabeling": "tags",
+}  # fmt: skip
+METRICS = {
+    "ACC": "accuracy", "F1": "f1", "MCC": "mcc", "Pearson": "pearson", "Spearman": "spearman", "SeqEval": "f1",
+    "F1MAC": "macro_f1", "F1MIC": "accuracy",
+}  # fmt: skip
+
+
+def read_definition(path: Path, task: str) -> dict[str, Any]:
+    """The entry of one task; what we have nothing for is refused by name."""
+    tree = yaml_reader.read_file(path, str(path)).tree
+    if not isinstance(tree, dict) or not isinstance(tree.get(task), dict):
+        have = ", ".join(map(str, tree)) if isinstance(tree, dict) else "nothing"
+        raise UserError(f"{path}: there is no task {task}; it has {have}")
+    entry: dict[str, Any] = tree[task]
+    for key, legal in (("data_format", FORMATS), ("task_type", TYPES)):
+        if entry.get(key) not in legal:
+            raise UserError(f"{path}: {task}.{key}: {shown(entry.get(key))} is not known here; {', '.join(legal)} are")
+    if entry.get("enable_san"):
+        raise UserError(f"{path}: {task}.enable_san: there is no SAN head here; set it to false")
+    unknown = [name for name in entry.get("metric_meta") or [] if name not in METRICS]
+    if unknown:
+        raise UserError(f"{path}: {task}.metric_meta: {', '.join(unknown)} is not known here; {', '.join(METRICS)} are")
+    return entry
+
+
+class MtdnnFiles(Task):
+    """What all forms of such a task share: the definition, and where its files are."""
+
+    paths: ClassVar[tuple[str, ...]] = ("definition", "folder", "root")
+
+    definition: str
+    """The YAML file with task definitions."""
+    task: str
+    """Which of its tasks."""
+    folder: str | None = None
+    """Folder of the files <task>_<split>.tsv, or .json as MT-DNN tokenised them; default: that of the definition."""
+    root: str | None = None
+    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    skip_bad_rows: bool = False
+    """Go on without rows that cannot be used, instead of refusing the file."""
+
+    _entry: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _read: dict[str, Loaded] = PrivateAttr(default_factory=dict)
+
+    @property
+    def entry(self) -> Mapping[str, Any]:
+        """What the definition says of the task."""
+        if not self._entry:
+            self._entry.update(read_definition(self._from_root(self.definition), self.task))
+        return self._entry
+
+    @property
+    def name(self) -> str:
+        """`mtdnn/rte`."""
+        return f"mtdnn/{self.task}"
+
+    @property
+    def form(self) -> str:
+        """single, regression, ranking or tags."""
+        return TYPES[self.entry["task_type"]]
+
+    @property
+    def main_metric(self) -> str:
+        """The first of metric_meta."""
+        usual = {"regression": "spearman"}.get(self.form, "accuracy")
+        return next((METRICS[name] for name in self.entry.get("metric_meta") or []), usual)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The labels of the definition, else numbers below n_class."""
+        if self.form in ("regression", "ranking"):
+            return ()
+        return tuple(map(str, self.entry.get("labels") or range(int(self.entry["n_class"]))))
+
+    def splits(self) -> tuple[str, ...]:
+        """Those of the definition, under our names."""
+        found = {SPLITS.get(str(name), "") for name in self._split_names()}
+        return tuple(split for split in ORDER if split in found)
+
+    def has(self, split: str) -> bool:
+        """Whether its file is here."""
+        return split in self.splits() and self._path(split) is not None
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """All rows, in file order."""
+        return self._load(split).examples
+
+    def origin(self, split: str) -> Origin:
+        """Where they come from."""
+        return self._load(split).origin
+
+    def bad_rows(self, split: str) -> Sequence[BadRow]:
+        """The rows that `skip_bad_rows` left out."""
+        return self._load(split).bad
+
+    def _split_names(self) -> Sequence[str]:
+        return self.entry.get("split_names") or ["train", "dev", "test"]
+
+    def _from_root(self, path: str) -> Path:
+        return Path(self.root or "").expanduser() / Path(path).expanduser()
+
+    def _path(self, split: str) -> Path | None:
+        folder = self._from_root(self.folder) if self.folder else self._from_root(self.definition).parent
+        theirs = [name for name in self._split_names() if SPLITS.get(str(name)) == split]
+        files = [folder / f"{self.task}_{name}.{ending}" for name in theirs for ending in ("tsv", "json")]
+        return next((file for file in files if file.is_file()), None)
+
+    def _load(self, split: str) -> Loaded:
+        if split not in self._read:
+            path = self._path(split) if split in self.splits() else None
+            if path is None:
+                raise UserError(f'{self.name} has no file for the split "{split}"; it has {", ".join(self.splits())}')
+            sheet = read_jsonl(path) if path.suffix == ".json" else read_canonical(path, self.entry["data_format"])
+            make: Callable[[dict[str, Any]], Example] = self._of_json if path.suffix == ".json" else self._of_tsv
+            examples = _examples(sheet, make)
+            if not self.skip_bad_rows:
+                refuse(sheet.bad)
+            note = "tokenised by MT-DNN: the model needs the same tokenizer" if path.suffix == ".json" else None
+            files = {path.name: file_digest(path)}
+            origin = Origin("folder", content_digest(examples), len(examples), files=files, note=note)
+            self._read[split] = Loaded(examples, origin, sheet.bad)
+        return self._read[split]
+
+    def _of_tsv(self, row: dict[str, Any]) -> Example:
+        raise NotImplementedError
+
+    def _of_json(self, row: dict[str, Any]) -> Example:
+        """A tokenised row; the text is not there any more."""
+        ids, types = row.get("token_id"), row.get("type_id")
+        if not isinstance(ids, list) or not ids or not isinstance(types, list) or len(types) != len(ids):
+            raise Bad("token_id and type_id must be lists of one length", "token_id")
+        return Example(str(row.get("uid")), ("",), None, extra={"ids": tuple(ids), "types": tuple(types)})
+
+    def label_of(self, value: Any) -> str | float:
+        """A label as text or number: a name, or its place among the names."""
+        if self.form == "regression":
+            number = label_number(value)
+            if number is None:
+                raise Bad("there is no label", "label")
+            return number
+        text = str(value)
+        if text not in self.named and text.isdecimal() and int(text) < len(self.named):
+            return self.named[int(text)]
+        return must_be_in(text, self.named)
+
+
+def read_canonical(path: Path, data_format: str) -> Sheet:
+    """Rows as lists of fields; a wrong number of them (a tab inside a field) is named by line."""
+    sheet = _lines(path)
+    wanted = FORMATS[data_format]
+    for row in list(sheet.rows):
+        fields = row.values["fields"]
+        if (wanted and len(fields) != wanted) or (not wanted and len(fields) < 6):
+            need = str(wanted) if wanted else "6 or more"
+            sheet.refuse(row.line, Bad(f"{len(fields)} fields instead of {need}: is there a tab in a text?"), "")
+            sheet.rows.remove(row)
+    return sheet
+
+
+def _lines(path: Path) -> Sheet:
+    sheet = Sheet(str(path), ("fields",))
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip("\r"):
+            sheet.rows.append(Row(number, {"fields": line.removesuffix("\r").split("\t")}))
+    return sheet
+
+
+def _examples(sheet: Sheet, make: Callable[[dict[str, Any]], Example]) -> list[Example]:
+    found: dict[str, Example] = {}
+    for row in sheet.rows:
+        try:
+            example = make(row.values)
+            if example.id in found:
+                raise Bad(f"the uid {shown(example.id)} occurs twice", "uid")
+            found[example.id] = example
+        except Bad as bad:
+            sheet.refuse(row.line, bad, shown(row.values))
+    sheet.bad.sort(key=lambda bad: bad.line)
+    return list(found.values())
+
+
+class MtdnnTags(MtdnnFiles, Tagged):
+    """A sequence labelling task of MT-DNN."""
+
+    @property
+    def main_metric(self) -> str:
+        """As tags have it: SeqEval is the F1 of spans."""
+        return Tagged.main_metric.fget(self)  # type: ignore[attr-defined,no-any-return]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Without X, CLS and SEP, which are no answers."""
+        return tuple(label for label in self.named if label not in SPECIAL)
+
+    def _of_tsv(self, row: dict[str, Any]) -> Example:
+        uid, tags, words = row["fields"]
+        labels, texts = literal_list(tags, "labels"), tuple(map(str, literal_list(words, "words")))
+        if len(labels) != len(texts) or not texts:
+            raise Bad(f"{len(labels)} labels for {len(texts)} words", "labels")
+        return Example(
+            uid, (" ".join(texts),), tuple(str(self.label_of(one)) for one in labels), extra={"words": texts}
+        )
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """Words; rows that MT-DNN tokenised have their labels on the pieces already."""
+        if not examples or "ids" not in examples[0].extra:
+            yield from super().encode(examples, pieces, max_length)
+            return
+        raise UserError(f"{self.name}: tokenised JSON of tagged words is not read; give the canonical TSV")
+
+
+class MtdnnRank(MtdnnFiles, Ranking):
+    """A ranking task of MT-DNN."""
+
+    def _of_tsv(self, row: dict[str, Any]) -> Example:
+        uid, _, labels, premise, *others = row["fields"]
+        values = [word.strip(" '\"") for word in labels.strip("[] ").split(",")]
+        return Example(uid, (premise, *others), right_one(values, others, "labels"))
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """Texts, or the token ids of each candidate as they are."""
+        if not examples or "ids" not in examples[0].extra:
+            yield from super().encode(examples, pieces, max_length)
+            return
+        for row, example in enumerate(examples):
+            pairs = zip(example.extra["ids"], example.extra["types"], strict=True)
+            for place, (ids, types) in enumerate(pairs):
+                right = HIDDEN if example.label is None else int(str(place) == example.label)
+                targets = {"right": right, "place": place}
+                yield Features(row, ids[:max_length], types[:max_length], targets, group=row)
+
+    def _of_json(self, row: dict[str, Any]) -> Example:
+        example = super()._of_json(row)
+        given = row.get("olabel", row.get("label"))
+        label = right_one(given, [""] * len(example.extra["ids"]), "label") if given is not None else None
+        return Example(example.id, example.texts, label, extra=example.extra)
+
+
+class MtdnnLabels(MtdnnFiles, Classification):
+    """A classification or regression task of MT-DNN."""
+
+    @property
+    def main_metric(self) -> str:
+        """The first of metric_meta."""
+        return MtdnnFiles.main_metric.fget(self)  # type: ignore[attr-defined,no-any-return]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in id order."""
+        return self.named
+
+    @property
+    def answer_form(self) -> Any:
+        """One label, or a number."""
+        return self.form
+
+    def objective(self) -> dict[str, Any]:
+        """With the task's own dropout before its classifier."""
+        plain = super().objective()
+        return plain if self.entry.get("dropout_p") is None else {**plain, "head_dropout": self.entry["dropout_p"]}
+
+    def score(self, answers: Mapping[str, Any], examples: Sequence[Example]) -> dict[str, float]:
+        """What metric_meta names, and our usual scores."""
+        from encodery.tasks import metrics
+        from encodery.tasks.classify import paired
+
+        scores = super().score(answers, examples)
+        gold, found = paired(self.name, answers, examples)
+        guess = [answer["prediction"] for answer in found]
+        if "MCC" in (self.entry.get("metric_meta") or ()):
+            scores["mcc"] = metrics.matthews(gold, guess)
+        if "F1" in (self.entry.get("metric_meta") or ()):
+            scores["f1"] = metrics.f1(gold, guess, self.labels[1])
+        return scores
+
+    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
+        """Texts, or token ids as they are."""
+        if not examples or "ids" not in examples[0].extra:
+            yield from super().encode(examples, pieces, max_length)
+            return
+        number = {label: i for i, label in enumerate(self.labels)}
+        for row, example in enumerate(examples):
+            ids, types = example.extra["ids"], example.extra["types"]
+            yield Features(row, ids[:max_length], types[:max_length], {"label": self.target(example.label, number)})
+
+    def _of_tsv(self, row: dict[str, Any]) -> Example:
+        uid, label, *texts = row["fields"]
+        return Example(uid, tuple(texts), self.label_of(label))
+
+    def _of_json(self, row: dict[str, Any]) -> Example:
+        example = super()._of_json(row)
+        return Example(example.id, example.texts, self.label_of(row.get("label")), extra=example.extra)
+
+
+def literal_list(text: str, column: str) -> list[Any]:
+    """A list as JSON or as Python writes it; nothing is evaluated."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise Bad(f"{shown(text)} is no list", column) from None
+    if not isinstance(value, list):
+        raise Bad(f"{shown(text)} is no list", column)
+    return value

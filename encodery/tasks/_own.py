@@ -1,0 +1,135 @@
+"""What all tasks on anyone's own files share: where the files are, and a dev part set aside where there is none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+
+from encodery.errors import UserError
+from encodery.tasks.base import Example, Origin, Task
+from encodery.tasks.readers import BadRow
+from encodery.tasks.rows import Loaded, content_digest, file_digest
+from encodery.tasks.split import set_aside
+
+
+class Own(Task):
+    """Base: a subclass reads all files at once, in `_read_all`."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
+    paths: ClassVar[tuple[str, ...]] = ("train", "dev", "test", "root")
+
+    train: str | None = None
+    """File with the training rows."""
+    dev: str | None = None
+    """File with the dev rows; without it a part of train is set aside."""
+    test: str | None = None
+    """File with the test rows; its labels may be absent."""
+    dev_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """How much of train is set aside when there is no dev file."""
+    split_seed: int = Field(default=0, ge=0)
+    """Another number, another part set aside."""
+    called: str | None = Field(default=None, alias="name", pattern=r"^(table/)?[A-Za-z0-9._-]+$")
+    """The task is called table/<name>; default: the name of the training file."""
+    root: str | None = None
+    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    skip_bad_rows: bool = False
+    """Go on without rows that cannot be used, instead of refusing the file."""
+
+    _sheets: dict[str, Loaded] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_files(self) -> Self:
+        if not self._files():
+            raise ValueError("a table needs a file: give train, dev or test")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`table/reviews`."""
+        called = self.called or Path(next(iter(self._files().values()))).stem
+        return f"table/{called.removeprefix('table/')}"
+
+    def splits(self) -> tuple[str, ...]:
+        """Those with a file, and dev wherever there is something to train on."""
+        files = self._files()
+        return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and "train" in files))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every file that was named: a mistyped dev file must not mean no dev set."""
+        return tuple(self._files()) or ("train",)
+
+    def has(self, split: str) -> bool:
+        """Whether the file is here; a dev part that is set aside needs the training file."""
+        file = split if split in self._files() else "train"
+        return split in self.splits() and self._path(file).is_file()
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """All rows, in file order."""
+        return self._load(split).examples
+
+    def origin(self, split: str) -> Origin:
+        """Where they come from."""
+        return self._load(split).origin
+
+    def bad_rows(self, split: str) -> Sequence[BadRow]:
+        """The rows that `skip_bad_rows` left out."""
+        return self._load(split).bad
+
+    def _read_all(self) -> Mapping[str, Loaded]:
+        """All files that are here, so that one error can name the bad rows of all of them."""
+        raise NotImplementedError
+
+    @property
+    def _set_aside_by(self) -> str | None:
+        """What keeps rows together when a part is set aside, for the note."""
+        return getattr(self, "group", None)
+
+    def _files(self) -> dict[str, str]:
+        given = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {split: path for split, path in given.items() if path is not None}
+
+    def _path(self, split: str) -> Path:
+        return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
+
+    def _load(self, split: str) -> Loaded:
+        """A file that is not here is an error only when its rows are asked for."""
+        if split in self._files() and not self._path(split).exists():
+            raise UserError(self._why_not(split))
+        if not self._sheets:
+            found = dict(self._read_all())
+            self._sheets.update(self._with_dev(found) if "train" in found and self.dev is None else found)
+        if split not in self._sheets:
+            raise UserError(self._why_not(split))
+        return self._sheets[split]
+
+    def _why_not(self, split: str) -> str:
+        if split in self._files():
+            return f"{self.name}: the file of split {split}, {self._path(split)}, does not exist"
+        return f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}'
+
+    def _loaded(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
+        path = self._path(split)
+        note = f"{len(bad):,} bad rows skipped" if bad else None
+        if not examples:
+            raise UserError(f"{path}: has no rows that can be used")
+        files = {path.name: file_digest(path)}
+        return Loaded(examples, Origin("folder", content_digest(examples), len(examples), files=files, note=note), bad)
+
+    def _with_dev(self, found: dict[str, Loaded]) -> dict[str, Loaded]:
+        whole = found["train"]
+        rest, aside = set_aside(whole.examples, self.dev_fraction, self.split_seed)
+        by = f" by {self._set_aside_by}" if self._set_aside_by else ""
+        note = f"{self.dev_fraction:g} of {self._path('train').name} set aside{by}, split_seed {self.split_seed}"
+        notes = "; ".join(filter(None, [whole.origin.note, note]))
+        return found | {
+            "train": replace(whole, examples=rest, origin=renewed(whole.origin, rest, whole.origin.note)),
+            "dev": Loaded(aside, renewed(whole.origin, aside, notes)),
+        }
+
+
+def renewed(origin: Origin, examples: Sequence[Example], note: str | None) -> Origin:
+    """The origin of a part of the rows."""
+    return replace(origin, digest=content_digest(examples), rows=len(examples), note=note)

@@ -1,0 +1,118 @@
+"""Toy tasks on words and stretches of text: parts of speech, roles of phrases, questions with an answer in the text."""
+
+from collections.abc import Sequence
+
+from encodery.tasks.grammar.facts import Fact, draw_fact, read, write
+from encodery.tasks.grammar.words import (
+    ADJECTIVES,
+    PEOPLE,
+    PLACES,
+    PLAIN,
+    Draw,
+    plural,
+    third,
+    words_of,
+)
+
+Tags = tuple[str, ...]
+POS = ("ADJ", "ADP", "AUX", "DET", "NOUN", "PART", "PUNCT", "VERB")
+ROLES = ("O", "B-agent", "I-agent", "B-patient", "I-patient", "B-place", "I-place")
+BOTH = ("help", "watch", "call", "shadow", "phone")
+"""Words that are nouns as well as verbs: only what stands before them tells."""
+
+
+def _noun(draw: Draw, many: bool) -> str:
+    noun = draw.pick((*PEOPLE, *BOTH))
+    return noun if not many else third(noun) if noun in BOTH else plural(noun)
+
+
+def write_pos(draw: Draw) -> tuple[str, ...]:
+    """`The calls help the old watch in the park .`, as words."""
+    many, denied = draw.chance(0.5), draw.chance(0.3)
+    verb = draw.pick(PLAIN)
+    does = ["does", "not", verb] if denied and not many else [verb if many else third(verb)]
+    some = [[draw.pick(ADJECTIVES)] if draw.chance(0.4) else [] for _ in range(2)]
+    place = ["in", "the", draw.pick(PLACES)] if draw.chance(0.3) else []
+    subject = ["the", *some[0], _noun(draw, many)]
+    return (*subject, *does, "the", *some[1], _noun(draw, draw.chance(0.5)), *place, ".")
+
+
+def solve_pos(words: Sequence[str]) -> Tags:
+    """After an article or adjective comes a noun (or an adjective); every other word has one part of speech."""
+    small = {"the": "DET", "in": "ADP", "does": "AUX", "not": "PART", ".": "PUNCT"}
+    tags: list[str] = []
+    for word in words:
+        inside = bool(tags) and tags[-1] in ("DET", "ADJ")
+        tags.append("ADJ" if word in ADJECTIVES else "NOUN" if inside else small.get(word, "VERB"))
+    return tuple(tags)
+
+
+def write_roles(draw: Draw) -> tuple[str, ...]:
+    """A fact as words: who does it and who suffers it change places with the voice."""
+    fact = draw_fact(draw, like=0.5, place=0.4, denied=0.2)
+    return tuple(words_of(write(fact, passive=draw.chance(0.5))))
+
+
+def solve_roles(words: Sequence[str]) -> Tags:
+    """The phrase around each person and the place."""
+    fact = read(" ".join(words))
+    role = {fact.who: "agent", fact.whom: "patient", fact.place: "place"}
+    tags, begin = ["O"] * len(words), 0
+    for place, word in enumerate(words):
+        if word == "the":
+            begin = place
+        if word in role and word:
+            marks = ["B", *["I"] * (place - begin)]
+            tags[begin : place + 1] = [f"{mark}-{role[word]}" for mark in marks]
+    return tuple(tags)
+
+
+def write_question(draw: Draw) -> tuple[tuple[str, str], tuple[str, ...], tuple[int, ...]]:
+    """(question, context), the answer if there is one, and where it begins.
+
+    The question is a fact with a hole: `helps the nurse` (who?), `the nurse helps` (whom?), `… in the` (where?).
+    """
+    people = draw.some(PEOPLE, 4)
+    facts = [draw_fact(draw, like=0.5, place=0.7, people=people) for _ in range(3)]
+    passive = [draw.chance(0.4) for _ in facts]
+    context = " ".join(write(fact, way) for fact, way in zip(facts, passive, strict=True))
+    asked = draw.pick(facts)
+    if draw.chance(1 / 3):  # about something that the text does not say
+        who, whom = draw.some(people, 2)
+        asked = Fact(who, draw.pick(PLAIN), whom, place=asked.place)
+    hole = draw.pick(("who", "whom", "where") if asked.place else ("who", "whom"))
+    question = _question(asked, hole)
+    answer = _find(question, context)
+    return (question, context), *answer
+
+
+def _question(fact: Fact, hole: str) -> str:
+    if hole == "who":
+        return f"{third(fact.verb)} the {fact.whom}"
+    start = f"the {fact.who} {third(fact.verb)}"
+    return start if hole == "whom" else f"{start} the {fact.whom} in the"
+
+
+def _find(question: str, context: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The answer to a question and its place, read off the texts alone; empty where there is none."""
+    words = question.split()
+    begin = 0
+    for sentence in context.split(". "):
+        text = sentence.removesuffix(".") + "."
+        fact = read(text)
+        does, want = third(fact.verb), None
+        if words == [does, "the", fact.whom]:
+            want = fact.who
+        elif words == ["the", fact.who, does]:
+            want = fact.whom
+        elif words == ["the", fact.who, does, "the", fact.whom, "in", "the"]:
+            want = fact.place or None
+        if want:
+            return (want,), (begin + text.index(want),)
+        begin += len(sentence) + 2
+    return (), ()
+
+
+def solve_question(texts: Sequence[str]) -> tuple[str, ...]:
+    """The answer, or none."""
+    return _find(texts[0], texts[1])[0]

@@ -1,0 +1,75 @@
+"""Every method on tags, spans and rankings: a finite gradient on every weight, the same however the step is cut."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encodery import build, loop
+from encodery.loop import TrainState, Update
+from encodery.methods.base import Updating
+from tests.contract.test_methods import STILL, an_optimizer, fast_for
+from tests.helpers import furthest, gradients, metrics_of, resolve, run, settings, weights_of
+from tests.test_forms import FORMS
+
+SMALL = {"train_rows": 24, "dev_rows": 8, "test_rows": 4}
+TASKS: dict[str, dict[str, Any]] = {
+    "tags": {"name": "toy/ner", **SMALL},
+    "spans": {"name": "toy/qa", "stride": 6, **SMALL},
+    "joint": {"name": "toy/qa", "stride": 6, "head": "joint", "objective": {"inner": 8}, **SMALL},
+}
+
+LOOSE = {"vat": 1e-4}  # its direction comes from a distance of the size of rounding
+
+
+def tree(folder: Path, form: str, kind: str, **options: Any) -> dict[str, Any]:
+    task = TASKS.get(form) or FORMS[form](folder)
+    whole = settings(folder, method={"kind": kind}, model=STILL, train={"batch_size": 6, "max_length": 24, **options})
+    whole["model"]["tokenizer"] = "toy"
+    return {**whole, "tasks": [task]}
+
+
+def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.Tensor]:
+    """The gradient of the first step."""
+    resolved = resolve(tree(folder, form, kind, **options))
+    parts = build.build(resolved, build.find_inputs(resolved))
+    parts.model.train()
+    own: Any = resolved.method
+    state, running = TrainState(9, budget=parts.cutter.budget), own.start(parts.model)
+    if isinstance(running, Updating):  # as the loop does
+        running.update = Update(parts.model, parts.batches, an_optimizer(parts), lambda _: 1.0, state, 0.0).early
+    loop.gradient(parts.model, running, parts.batches, state, "mean")
+    trained = [p for p in parts.model.parameters() if p.requires_grad]
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in trained)
+    return gradients(parts.model)
+
+
+@pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart"))
+@pytest.mark.parametrize("form", [*TASKS, "ranking", "long"])
+def test_the_gradient_does_not_depend_on_how_a_step_is_cut(tmp_path: Path, form: str, kind: str) -> None:
+    whole = step(tmp_path, form, kind)
+    for cut in ({"token_budget": 40}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
+        assert furthest(whole, step(tmp_path, form, kind, **cut)) < LOOSE.get(kind, 1e-6), cut
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [*TASKS, "ranking", "long"])
+def test_R1_R4_it_goes_on_to_the_same_bits(tmp_path: Path, form: str) -> None:
+    options = {"save": "2 steps", "max_steps": 5, "token_budget": 60, "evaluate": "end"}
+    whole = tree(tmp_path, form, "freelb", **options)
+    straight = run(whole, tmp_path / "straight")
+
+    def kill(report: Any) -> None:
+        if report.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(whole, tmp_path / "killed", watch=kill)
+    killed = run(whole, tmp_path / "killed")
+    assert metrics_of(killed) == metrics_of(straight)
+    assert killed.read_scores() == straight.read_scores()
+    a, b = weights_of(killed), weights_of(straight)
+    assert all(torch.equal(a[name], b[name]) for name in b)
+    heads = [path.relative_to(straight.path) for path in (straight.path / "model").rglob("heads/*")]
+    assert all((killed.path / path).read_bytes() == (straight.path / path).read_bytes() for path in heads)

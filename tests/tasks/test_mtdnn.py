@@ -1,0 +1,181 @@
+"""MT-DNN's files are read as they are: definition, canonical TSV, tokenised JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import encodery as en
+from encodery import config
+from encodery.errors import UserError
+from encodery.tasks.base import Task
+from encodery.tasks.mtdnn import Mtdnn
+from tests import tiny
+from tests.task_pieces import Characters
+
+DEFINITION = """
+rte:
+  data_format: PremiseAndOneHypothesis
+  dropout_p: 0.2
+  enable_san: false
+  labels: [not_entailment, entailment]
+  metric_meta: [ACC]
+  loss: CeCriterion
+  kd_loss: MseCriterion
+  adv_loss: SymKlCriterion
+  n_class: 2
+  task_type: Classification
+cola:
+  {data_format: PremiseOnly, enable_san: false, metric_meta: [MCC, ACC], n_class: 2, task_type: Classification}
+stsb:
+  data_format: PremiseAndOneHypothesis
+  metric_meta: [Pearson, Spearman]
+  n_class: 1
+  task_type: Regression
+mnli:
+  data_format: PremiseAndOneHypothesis
+  enable_san: false
+  labels: [contradiction, neutral, entailment]
+  metric_meta: [ACC]
+  n_class: 3
+  split_names: [train, matched_dev, mismatched_dev, matched_test, mismatched_test]
+  task_type: Classification
+qnnli:
+  {data_format: PremiseAndMultiHypothesis, enable_san: false, metric_meta: [ACC], n_class: 1, task_type: Ranking}
+ner:
+  data_format: Seqence
+  enable_san: false
+  labels: [O, B-PER, I-PER, X, CLS, SEP]
+  metric_meta: [SeqEval]
+  n_class: 6
+  task_type: SeqenceLabeling
+squad:
+  {data_format: MRC, enable_san: false, metric_meta: [EmF1], n_class: 2, task_type: SpanClassification}
+san:
+  {data_format: PremiseOnly, enable_san: true, metric_meta: [ACC], n_class: 2, task_type: Classification}
+"""
+ROWS = {
+    "rte_train.tsv": '0\tentailment\ta cat sleeps\tthe cat sleeps\n1\tnot_entailment\ta dog "runs\tthe cat runs\n',
+    "rte_dev.tsv": "0\t1\ta cat\tthe cat\n",
+    "cola_train.tsv": "0\t1\tthe cat sleeps\n1\t0\tcat the\n",
+    "stsb_train.tsv": "0\t3.5\ta cat\tthe cat\n1\t0.0\ta dog\tthe film\n",
+    "mnli_mismatched_dev.tsv": "0\tneutral\ta cat\ta dog\n",
+    "qnnli_train.tsv": "7\t0,1,2\t0,1,0\ta cat\ta dog\tthe cat\there\n",
+    "ner_train.tsv": '0\t["O", "B-PER"]\t["the", "cat"]\n1\t[\'B-PER\', \'I-PER\']\t[\'dog\', "cat\'s"]\n',
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "def.yml").write_text(DEFINITION)
+    for name, text in ROWS.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def task(folder: Path, name: str, **more: Any) -> Task:
+    options = {"definition": "def.yml", "task": name, "root": str(folder), **more}
+    return Mtdnn.variant(options).model_validate(options)
+
+
+def test_pairs_labels_and_dropout(folder: Path) -> None:
+    rte = task(folder, "rte")
+    assert rte.labels == ("not_entailment", "entailment")
+    first, second = rte.examples("train")
+    assert (first.id, first.texts, first.label) == ("0", ("a cat sleeps", "the cat sleeps"), "entailment")
+    assert second.texts[0] == 'a dog "runs'
+    assert rte.examples("dev")[0].label == "entailment"  # 1 is a place among the labels
+    assert rte.objective()["head_dropout"] == 0.2
+    assert not rte.has("test")
+
+
+def test_every_form_of_task(folder: Path) -> None:
+    assert task(folder, "cola").labels == ("0", "1")
+    assert task(folder, "cola").main_metric == "mcc"
+    stsb = task(folder, "stsb")
+    assert [e.label for e in stsb.examples("train")] == [3.5, 0.0]
+    assert stsb.main_metric == "pearson"
+    mnli = task(folder, "mnli")
+    assert mnli.splits() == ("train", "dev", "dev_mismatched", "test", "test_mismatched")
+    assert mnli.examples("dev_mismatched")[0].label == "neutral"
+    (ranked,) = task(folder, "qnnli").examples("train")
+    assert (ranked.texts, ranked.label) == (("a cat", "a dog", "the cat", "here"), "1")
+    ner = task(folder, "ner")
+    assert ner.labels == ("O", "B-PER", "I-PER")
+    assert ner.main_metric == "f1"
+    assert [e.extra["words"] for e in ner.examples("train")] == [("the", "cat"), ("dog", "cat's")]
+    special = task(folder, "ner", train_on_special_labels=True)
+    assert special.objective()["labels"] == ["O", "B-PER", "I-PER", "X", "CLS", "SEP"]
+
+
+def test_scores_follow_metric_meta(folder: Path) -> None:
+    cola = task(folder, "cola")
+    rows = cola.examples("train")
+    scores = cola.score({e.id: {"prediction": e.label} for e in rows}, rows)
+    assert scores["mcc"] == scores["accuracy"] == 1.0
+
+
+def test_tokenised_json_goes_to_the_model_as_it_is(folder: Path) -> None:
+    (folder / "rte_train.tsv").unlink()
+    row = {
+        "uid": "5",
+        "label": 1,
+        "token_id": [2, 7, 8, 3, 9, 3],
+        "type_id": [0, 0, 0, 0, 1, 1],
+        "attention_mask": [1] * 6,
+    }
+    (folder / "rte_train.json").write_text(json.dumps(row) + "\n")
+    rte = task(folder, "rte")
+    assert rte.examples("train")[0].label == "entailment"
+    assert "same tokenizer" in str(rte.origin("train").note)
+    (features,) = rte.encode(rte.examples("train"), Characters(), 16)
+    assert (list(features.ids), list(features.types)) == (row["token_id"], row["type_id"])
+    ranked = {"uid": "1", "label": [0, 1], "token_id": [[2, 7, 3], [2, 8, 3]], "type_id": [[0, 0, 0]] * 2}
+    (folder / "qnnli_train.tsv").unlink()
+    (folder / "qnnli_train.json").write_text(json.dumps(ranked) + "\n")
+    found = list(task(folder, "qnnli").encode(task(folder, "qnnli").examples("train"), Characters(), 16))
+    assert [(list(f.ids), f.targets["right"], f.group) for f in found] == [([2, 7, 3], 0, 0), ([2, 8, 3], 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nothing", "there is no task nothing; it has rte, cola"),
+        ("squad", "squad.data_format"),
+        ("san", "no SAN head"),
+    ],
+)
+def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        task(folder, name)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("rte", "0\tentailment\ta\tb\tc\n", "line 1: 5 fields instead of 4: is there a tab"),
+        ("rte", "0\tentailment\ta\tb\n0\tentailment\ta\tb\n", "occurs twice"),
+        ("rte", "0\tmaybe\ta\tb\n", '"maybe" is no label of this task'),
+        ("ner", "0\t['O'\t['a']\n", "is no list"),
+        ("ner", "0\t['O']\t['a', 'b']\n", "1 labels for 2 words"),
+        ("qnnli", "0\t0,1\t0,0\ta\tb\tc\n", "does not say which"),
+        ("ner", "0\t__import__('os')\t['a']\n", "is no list"),
+    ],
+)
+def test_bad_rows_are_named(file: str, text: str, words: str, folder: Path) -> None:
+    (folder / f"{file}_train.tsv").write_text(text)
+    with pytest.raises(UserError, match=words):
+        task(folder, file).examples("train")
+
+
+def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:
+    names = ("not_entailment", "entailment")
+    rows = "".join(f"{i}\t{names[i % 2]}\t{text}\t{text}\n" for i, text in enumerate(tiny.sentences(12)))
+    (folder / "rte_train.tsv").write_text(rows)
+    tree = tiny.config(folder, {}, train={"max_steps": 2}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
+    assert [one.name for one, _ in config.load(tree).tasks] == ["mtdnn/rte"]
+    run = en.train(tree, folder / "run")
+    assert "accuracy" in run.scores["mtdnn/rte:dev"]
+    with pytest.raises(UserError, match="there is no task rtee"):
+        config.load({**tree, "tasks": f"mtdnn:{folder}/def.yml#rtee"})
