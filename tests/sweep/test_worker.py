@@ -113,7 +113,8 @@ def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path
 @pytest.mark.slow
 def test_R13_out_of_memory_goes_on_with_half_the_tokens_and_the_same_gradient(tmp_path: Path) -> None:
     """The first attempt says that memory ran out, in the middle; the second has a smaller budget and ends alike."""
-    spec = training(tree(tmp_path / "data", token_budget=64, layout="padded", save="2 steps"), "big")
+    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}  # long enough to be hit in time
+    spec = training(tree(tmp_path / "data", **size), "big")
     folder = tmp_path / "sweep"
     run = folder / spec.name
 
