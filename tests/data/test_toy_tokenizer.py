@@ -7,7 +7,8 @@ from encodery.tasks.toy import Toy, vocabulary
 def test_every_toy_word_is_one_token() -> None:
     tokenizer = toy_tokenizer()
     assert [tokenizer.tokenize(word) for word in vocabulary()] == [[word] for word in vocabulary()]
-    texts = [text for part in Toy.parts for e in Toy(part=part).examples("dev") for text in e.texts]
+    tasks = [Toy.variant({"part": part})(part=part) for part in Toy.parts]
+    texts = [text for task in tasks for e in task.examples("dev") for text in e.texts]
     assert all(tokenizer.unk_token_id not in ids for ids in tokenizer(texts)["input_ids"])
 
 
