@@ -43,6 +43,12 @@ DIGESTS: dict[str, str] = {
     "glue/wnli:dev": "045fd6bbcde18f2b0183c89375e7a6c06ac04eb2976fe08396c687ae17835a16",
     "glue/wnli:test": "0d52f17b1b0687e9eb57bba1d0763c19e17ee39e95a817efbe195864212ec9fc",
     "glue/ax:test": "6ded41d40e2d636d25cfc30e86f629da0e920365a7e3884dd46afc5fac7ff6ee",
+    # of UD English EWT not train, whose copy here has its documents in another order than the release
+    "tag/pos:dev": "1c925a6da226cc90138d166e4e673e1b5044cfed9de844ba160354183e6ff5ab",
+    "tag/pos:test": "5b167f3bcad095f571df0652ee261ac7ac484cb4a5729ff164685f1873da3695",
+    "tag/ner:train": "bb843ec39ad889f27f6ac30d0557283bfdfeae271d01cd3732c6c12b8d77cb0a",
+    "tag/ner:dev": "5e183a1e41e10f6423a178fca5b676597813b98f16dd8e32a23f0d0dce6de40e",
+    "tag/ner:test": "6ddfe04ae1d0cb60762f18a7d7e42d7fca4e86f7562b1e9938e7c60551db3581",
 }
 
 

@@ -13,7 +13,7 @@ USUAL = {
     "test": ("test",),
     "test_mismatched": ("test_mismatched",),
 }
-ADVICE = "Put its files into a folder and name it with --data or ENCODERY_DATA (docs/glue.md shows the layout)."
+ADVICE = "Put its files into a folder and name it with --data or ENCODERY_DATA (docs/glue.md and docs/own-data.md show the layouts)."
 
 
 def rows(known: Known, split: str, revision: str | None, missing: str) -> tuple[Sheet, str]:
