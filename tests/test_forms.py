@@ -168,12 +168,35 @@ def test_long_texts_are_read_to_their_end(runs: Callable[[str], Path]) -> None:
     assert model(start) != model(start + " awful awful awful")
 
 
-def test_several_models_are_not_averaged_for_tags(
-    runs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_beside_itself_says_what_it_says_alone(
+    form: str, runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = runs("tags")
-    assert main(["evaluate", str(run), str(run), "--on", only_key(run), "--quiet"]) == 2
-    assert "averaged for labels and numbers only" in capsys.readouterr().err
+    run = runs(form)
+    key = only_key(run)
+    words = ["--on", key, "--json", "--quiet", "-o", str(tmp_path / "both")]
+    assert main(["evaluate", str(run), str(run), *words]) == 0
+    found = json.loads(capsys.readouterr().out)[key]["scores"]
+    assert found == pytest.approx(en.api.Run(run).scores[key], abs=1e-5)
+    (both,) = (tmp_path / "both" / "predictions").glob("*.jsonl")
+    (alone,) = (run / "predictions").glob("*.jsonl")
+    said = [[json.loads(line) for line in path.read_text().splitlines()] for path in (alone, both)]
+    assert [row["prediction"] for row in said[0]] == [row["prediction"] for row in said[1]]
+    assert all(set(one) == set(two) for one, two in zip(*said, strict=True))
+
+
+def test_predict_takes_several_models(
+    runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_jsonl(tmp_path / "in.jsonl", [{"tokens": ["the", "cat"]}, {"tokens": ["dog"]}])
+    run, rows = str(runs("tags")), []
+    for models in ([run], [run, run]):
+        assert main(["predict", *models, "--file", file, "--quiet", "--format", "jsonl"]) == 0
+        rows.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert [row["prediction"] for row in rows[0]] == [row["prediction"] for row in rows[1]]
+    assert rows[1][0]["confidence"] == pytest.approx(rows[0][0]["confidence"])
+    assert main(["predict", run, str(runs("ranking")), "--file", file, "--quiet"]) == 2
+    assert "no head fits table/animals" in capsys.readouterr().err
 
 
 def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
