@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto",
     },
     {"tasks"},
     {"data"},
