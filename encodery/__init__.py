@@ -8,12 +8,17 @@ model(("a premise", "a hypothesis"))
 
 from typing import TYPE_CHECKING, Any
 
+from encodery import auto
+
 if TYPE_CHECKING:
     from encodery.api import Classifier, Prediction, Run, load, steps, table, train
 
     __version__: str
 
 __all__ = ["Classifier", "Prediction", "Run", "__version__", "load", "steps", "table", "train"]
+
+
+auto.watch()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,5 @@
 """Models on a split of any task that their labels fit: answers, scores, ensembles, and where they are kept."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any
 
 from encodery import files
 from encodery.classifier import Classifier, heads_in
+from encodery.ensemble import average
 from encodery.errors import UserError
-from encodery.head import AnyHead
+from encodery.head import AnyHead, form_of
 from encodery.on import Asked
 from encodery.rundir import RunDir
 from encodery.tasks.base import Answer, Origin, Task
-from encodery.tasks.classify import Classification
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def evaluate(
     task, examples = asked.task, asked.task.examples(asked.split)
     fitting = [with_head_for(model, task, head) for model in models]
     each = [model.answers(examples, task, tick) for model in fitting]
-    answers = each[0] if len(each) == 1 else average(task, each)
+    answers = average(task, [model.head for model in fitting], each)
     hidden = any(example.label is None for example in examples)
     scores = None if hidden else task.score(answers, examples)
     return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting))
@@ -92,11 +91,6 @@ def telling(task: Task) -> bool:
     return form_of(task) == "span" or any(not label.isdecimal() for label in task.labels)
 
 
-def form_of(task: Task) -> str:
-    """One label, several, a number, tags, a stretch of text, or a candidate."""
-    return task.answer_form if isinstance(task, Classification) else str(task.objective()["kind"])
-
-
 def _no_head(model: Classifier, heads: Sequence[AnyHead], task: Task) -> str:
     if any(head.unnamed for head in heads):
         return (
@@ -105,36 +99,6 @@ def _no_head(model: Classifier, heads: Sequence[AnyHead], task: Task) -> str:
         )
     have = "; ".join(f"{head.name} says {', '.join(head.labels) or 'a number'}" for head in heads)
     return f"{model.source}: no head fits {task.name} ({', '.join(task.labels) or 'a number'}): {have}"
-
-
-# Ensembles
-
-
-def average(task: Task, each: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
-    """The mean of several models' answers by example id."""
-    how = {"single": _joined_label, "multilabel": _joined_labels, "regression": _joined_number}
-    if form_of(task) not in how:
-        raise UserError(f"{task.name}: answers of several models are averaged for labels and numbers only")
-    joined = how[form_of(task)]
-    return {id: joined(task, [answers[id] for answers in each]) for id in each[0]}
-
-
-def _chances(task: Task, answers: Sequence[Answer]) -> dict[str, float]:
-    return {label: math.fsum(a["probabilities"][label] for a in answers) / len(answers) for label in task.labels}
-
-
-def _joined_label(task: Task, answers: Sequence[Answer]) -> Answer:
-    chances = _chances(task, answers)
-    return {"prediction": max(chances, key=chances.__getitem__), "probabilities": chances}
-
-
-def _joined_labels(task: Task, answers: Sequence[Answer]) -> Answer:
-    chances = _chances(task, answers)
-    return {"prediction": [label for label, chance in chances.items() if chance > 0.5], "probabilities": chances}
-
-
-def _joined_number(task: Task, answers: Sequence[Answer]) -> Answer:
-    return {"prediction": math.fsum(answer["prediction"] for answer in answers) / len(answers)}
 
 
 # Where they are kept

@@ -10,6 +10,7 @@ import torch
 from encodery import files
 from encodery.classifier import Classifier, Text, logits, open_classifier
 from encodery.errors import RunFailed, UserError
+from encodery.head import SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
 
@@ -58,8 +59,10 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
         if open_classifier(beside, "cpu")(texts) != ours(texts):
             raise RunFailed(f"{folder}: the copy's answers differ from the run's; not exported")
     opens = {"tagging": "TokenClassification", "span": "QuestionAnswering", "ranking": "SequenceClassification"}
-    stock = not (folder / "heads").exists()
-    name = f"transformers.AutoModelFor{opens[ours.head.says]}" if stock else "encodery.load"
+    whole = not (folder / "heads").exists()  # encoder and head in one class of transformers, or of ours
+    name = f"transformers.AutoModelFor{opens[ours.head.says]}" if whole else "encodery.load"
+    if isinstance(ours.head, SpanHead) and ours.head.head == "joint":
+        name += " (after import encodery)"
     return Exported(folder, name, len(texts), 0.0)
 
 

@@ -122,6 +122,11 @@ class RankHead(Spoken, Ranking):
 AnyHead = Head | TagHead | SpanHead | RankHead
 
 
+def form_of(task: Task) -> str:
+    """One label, several, a number, tags, a stretch of text, or a candidate."""
+    return task.answer_form if isinstance(task, Classification) else str(task.objective()["kind"])
+
+
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
     """A head from the card that lies beside the weights."""
     makers: dict[str, Callable[[str, Mapping[str, Any]], AnyHead]] = {

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig
 
 from encodery import corrupted
 from encodery.build import Split, build, find_inputs, training_data
@@ -17,7 +16,7 @@ from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import token_table
 from encodery.errors import UserError
 from encodery.loop import steps_in_all
-from encodery.models.encoder import choose_layout, input_form
+from encodery.models.encoder import choose_layout, encoder_config, input_form
 from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
 from encodery.schema import Entry
@@ -53,7 +52,7 @@ def view(resolved: Resolved) -> View:
         assert options.new is not None
         net = new_config(options.new, tokenizer)
     else:
-        net = AutoConfig.from_pretrained(inputs.model.path)
+        net = encoder_config(inputs.model.path)
     form = input_form(net)
     wanted = entry.max_length or resolved.config.train.max_length
     length = min(wanted, net.max_position_embeddings - form.first_position)

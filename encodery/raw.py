@@ -11,7 +11,9 @@ from typing import Any
 
 from encodery import files
 from encodery.classifier import CHUNK, Classifier
+from encodery.ensemble import average
 from encodery.errors import UserError
+from encodery.evaluate import with_head_for
 from encodery.tasks._tag_files import read_tagged, tagged_examples
 from encodery.tasks.base import Example
 from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
@@ -128,15 +130,18 @@ def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet
     return (first, second) if pair else (first,)
 
 
-def answered(model: Classifier, examples: Sequence[Example], tick: Callable[[int], None]) -> Iterator[Row]:
-    """Rows in order, a chunk at a time."""
+def answered(models: Sequence[Classifier], examples: Sequence[Example], tick: Callable[[int], None]) -> Iterator[Row]:
+    """Rows in order, a chunk at a time. Several models are an ensemble; the first says what its labels are called."""
+    head = models[0].head
+    models = [models[0], *(with_head_for(model, head) for model in models[1:])]
+    heads = [model.head for model in models]
     for begin in range(0, len(examples), CHUNK):
         chunk = examples[begin : begin + CHUNK]
-        answers = model.answers(chunk, tick=tick)
+        answers = average(head, heads, [model.answers(chunk, tick=tick) for model in models])
         for example in chunk:
             texts = dict(zip(("text", "text2"), example.texts, strict=False))
-            answer = {key: value for key, value in answers[example.id].items() if key != "nbest"}
-            if model.head.says == "tagging":
+            answer = {key: value for key, value in answers[example.id].items() if key not in head.unwritten}
+            if head.says == "tagging":
                 texts["words"] = list(words_of(example))  # type: ignore[assignment]
             yield {"id": example.id, **texts, **answer}
 

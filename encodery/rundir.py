@@ -186,7 +186,7 @@ class RunDir:
             with files.io_trouble(f"{path} could not be written", self.path):
                 path.parent.mkdir(exist_ok=True)
             files.write_json(path, data)
-        rows = ({"id": id, **{k: v for k, v in a.items() if k != "nbest"}} for id, a in answers.items())
+        rows = ({"id": id, **{k: v for k, v in a.items() if k not in task.unwritten}} for id, a in answers.items())
         return self.write_predictions(task.name, split, rows)
 
     def read_scores(self) -> dict[str, Any]:

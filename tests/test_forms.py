@@ -168,12 +168,35 @@ def test_long_texts_are_read_to_their_end(runs: Callable[[str], Path]) -> None:
     assert model(start) != model(start + " awful awful awful")
 
 
-def test_several_models_are_not_averaged_for_tags(
-    runs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_beside_itself_says_what_it_says_alone(
+    form: str, runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = runs("tags")
-    assert main(["evaluate", str(run), str(run), "--on", only_key(run), "--quiet"]) == 2
-    assert "averaged for labels and numbers only" in capsys.readouterr().err
+    run = runs(form)
+    key = only_key(run)
+    words = ["--on", key, "--json", "--quiet", "-o", str(tmp_path / "both")]
+    assert main(["evaluate", str(run), str(run), *words]) == 0
+    found = json.loads(capsys.readouterr().out)[key]["scores"]
+    assert found == pytest.approx(en.api.Run(run).scores[key], abs=1e-5)
+    (both,) = (tmp_path / "both" / "predictions").glob("*.jsonl")
+    (alone,) = (run / "predictions").glob("*.jsonl")
+    said = [[json.loads(line) for line in path.read_text().splitlines()] for path in (alone, both)]
+    assert [row["prediction"] for row in said[0]] == [row["prediction"] for row in said[1]]
+    assert all(set(one) == set(two) for one, two in zip(*said, strict=True))
+
+
+def test_predict_takes_several_models(
+    runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_jsonl(tmp_path / "in.jsonl", [{"tokens": ["the", "cat"]}, {"tokens": ["dog"]}])
+    run, rows = str(runs("tags")), []
+    for models in ([run], [run, run]):
+        assert main(["predict", *models, "--file", file, "--quiet", "--format", "jsonl"]) == 0
+        rows.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert [row["prediction"] for row in rows[0]] == [row["prediction"] for row in rows[1]]
+    assert rows[1][0]["confidence"] == pytest.approx(rows[0][0]["confidence"])
+    assert main(["predict", run, str(runs("ranking")), "--file", file, "--quiet"]) == 2
+    assert "no head fits table/animals" in capsys.readouterr().err
 
 
 def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
@@ -186,15 +209,89 @@ def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("form", "name"),
-    [("tags", "TokenClassification"), ("spans", "QuestionAnswering"), ("joint", None), ("ranking", "Seq")],
+    [
+        ("tags", "TokenClassification"),
+        ("spans", "QuestionAnswering"),
+        ("joint", "QuestionAnswering (after import encodery)"),
+        ("ranking", "Seq"),
+    ],
 )
-def test_an_exported_model_says_the_same(
-    form: str, name: str | None, runs: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_an_exported_model_says_the_same(form: str, name: str, runs: Callable[[str], Path], tmp_path: Path) -> None:
     from encodery.export import export
 
     done = export(runs(form), tmp_path / "out")
-    assert (name or "encodery.load") in done.opens_with
+    assert f"AutoModelFor{name}" in done.opens_with
+
+
+OPENED = """
+import sys, torch
+sys.path.insert(0, {root!r})
+{imports}
+from transformers import AutoConfig, AutoTokenizer
+net = AutoModelForQuestionAnswering.from_pretrained({folder!r}, dtype=torch.float32).eval()
+assert AutoConfig.from_pretrained({folder!r}).model_type == "encodery-joint-span"
+assert type(net).__name__ == "JointSpanForQuestionAnswering"
+given = AutoTokenizer.from_pretrained({folder!r})("very good", "the cat sleeps here", return_tensors="pt")
+found = net(**given)
+print(found.null_logits.item(), found.start_top_index[0, 0].item(), found.start_top_log_probs[0, 0].item(),
+      found.end_top_index[0, 0, 0].item(), found.end_top_log_probs[0, 0, 0].item())
+"""
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import encodery\nfrom transformers import AutoModelForQuestionAnswering",
+        "from transformers import AutoModelForQuestionAnswering\nimport encodery",
+    ],
+)
+def test_the_joint_head_opens_with_the_auto_classes(imports: str, runs: Callable[[str], Path]) -> None:
+    """In a new process each, because the order of the imports must not matter."""
+    import subprocess
+    import sys
+
+    from encodery.tasks.base import Example
+
+    folder, root = str(runs("joint") / "model"), str(Path(en.__file__).parents[1])
+    code = OPENED.format(imports=imports, folder=folder, root=root)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    (row,) = en.load(runs("joint")).outputs([Example("q", ("very good", "the cat sleeps here"))])
+    best = [row["null"], row["starts"][0], row["start_scores"][0], row["ends"][0][0], row["end_scores"][0][0]]
+    assert [float(word) for word in said.stdout.split()] == pytest.approx(best, abs=1e-5)
+
+
+def test_the_joint_head_says_where_the_text_begins(runs: Callable[[str], Path]) -> None:
+    """Without token types, as of RoBERTa, p_mask says it; without either nothing can be known."""
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+
+    net = AutoModelForQuestionAnswering.from_pretrained(runs("joint") / "model", dtype=torch.float32).eval()
+    ids, types = torch.arange(5, 12)[None], torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    mask = torch.ones_like(ids)
+    typed = net(ids, mask, types)
+    assert torch.equal(net(ids, mask, types, p_mask=1 - types).start_logits, typed.start_logits)
+    assert (typed.start_logits.softmax(1)[0, 1:3] == 0).all()
+    with pytest.raises(ValueError, match="where the question ends"):
+        net(ids, mask)
+
+
+def test_a_joint_head_of_another_width_is_refused(runs: Callable[[str], Path], tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(runs("joint") / "model", tmp_path / "model")
+    card = json.loads((tmp_path / "model/encodery.json").read_text())
+    next(iter(card["tasks"].values()))["objective"]["inner"] = 8
+    (tmp_path / "model/encodery.json").write_text(json.dumps(card))
+    with pytest.raises(UserError, match="has no joint span head that fits"):
+        en.load(tmp_path / "model")
+
+
+def test_the_encoder_of_a_joint_run_begins_another_run(runs: Callable[[str], Path], tmp_path: Path) -> None:
+    settings = tiny.config(tmp_path, tags(tmp_path), train={"max_length": 14, "max_steps": 1})
+    settings["model"] = {"name": str(runs("joint"))}
+    run = en.train(settings, tmp_path / "run")
+    assert "left out: joint" in (run.path / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("form", ["tags", "spans"])

@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto",
     },
     {"tasks"},
     {"data"},
@@ -27,8 +27,8 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted"},
     {
-        "build", "pretrain", "look", "on", "head", "classifier", "session", "evaluate", "attack", "raw", "export",
-        "prepare", "importers",
+        "build", "pretrain", "look", "on", "head", "ensemble", "classifier", "session", "evaluate", "attack", "raw",
+        "export", "prepare", "importers",
     },
     {"run", "many", "api"},
     {"sweep"},

@@ -11,11 +11,11 @@ def arguments(parser: Parser) -> None:
         "what", choices=["get", "check"], help="get: fetch from the hub; check: verify counts and digests"
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME|DIR", help="get: glue, glue/rte, nli/snli, …; check: a folder"
+        "names", nargs="*", metavar="NAME|DIR", help="get: glue, glue/rte, squad/v2, …; check: a folder"
     )
     parser.add_argument("--to", metavar="DIR", default="data", help="get: where to put the files; default: data")
     parser.examples(
-        "encodery data get glue nli/snli --to data",
+        "encodery data get glue squad/v2 tag --to data",
         "encodery data check data",
         "ENCODERY_DATA=data encodery train recipe:glue/rte/electra-small",
     )

@@ -3,7 +3,7 @@
 Labels come with probabilities. Models that tag words read a text split at blanks, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
-object.
+object. Several models are an ensemble (mean of probabilities or numbers).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from encodery.errors import UserError
 
 def arguments(parser: Parser) -> None:
     """Which model, which texts."""
-    parser.add_argument("model", metavar="RUN", help="run directory, model folder or hub name")
+    parser.add_argument("models", nargs="+", metavar="RUN", help="run directory, model folder or hub name")
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--text", metavar="A", help="a text")
     given.add_argument("--file", metavar="F", help="a file with texts, or - for stdin")
@@ -34,6 +34,7 @@ def arguments(parser: Parser) -> None:
         'encodery predict runs/sst2 --text "a film to remember"',
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
         "encodery predict runs/reviews --file new.csv --text-column review -o answers.jsonl",
+        "encodery predict runs/ner-* --file new.conll -o answers.jsonl",
         "cat lines.txt | encodery predict runs/sst2 --file -",
         'encodery predict runs/ner --text "EU rejects German call"',
         'encodery predict runs/squad --text "Who came?" --text2 "The Normans came from France."',
@@ -49,15 +50,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.text2 is not None and args.text is None:
         raise UserError("--text2 goes with --text; for files give --text2-column")
     write = raw.writer(Path(args.out)) if args.out else None
-    model = open_classifier(args.model, args.device, head=args.head, allow_code=args.allow_code)
+    models = [open_classifier(name, args.device, head=args.head, allow_code=args.allow_code) for name in args.models]
     if args.file is None:
         examples = raw.of_words(args.text, args.text2)
     else:
         names = (args.text_column, args.text2_column)
-        examples = raw.of_file(args.file, model, names, args.skip_bad_rows)
+        examples = raw.of_file(args.file, models[0], names, args.skip_bad_rows)
     form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
-    with Counting(args.model, len(examples), args.quiet or len(examples) < 2) as tick:
-        rows = raw.answered(model, examples, tick)
+    with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as tick:
+        rows = raw.answered(models, examples, tick)
         if write:
             write(rows)
             print(f"{args.out}: {len(examples):,} answers")

@@ -24,7 +24,7 @@ from encodery.schema import ModelOptions
 HEADS = re.compile(
     r"(^|\.)(pooler|cls|lm_head|classifier|pre_classifier|head|decoder|qa_outputs|discriminator_predictions|"
     r"generator_predictions|generator_lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|"
-    r"sop_classifier|lm_predictions|mask_predictions|position_ids)(\.|$)"
+    r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
 FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
 DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
@@ -130,7 +130,7 @@ def choose_layout(kind: str, wanted: str) -> Any:
 def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> tuple[Encoder, list[str]]:
     """An encoder from a transformers folder, with notes on what was newly made or left out."""
     try:
-        config = adapt(AutoConfig.from_pretrained(folder), options)
+        config = adapt(encoder_config(folder), options)
         if config.is_encoder_decoder:
             raise UserError(f"{folder}: {config.model_type} is not an encoder")
         with quiet():
@@ -142,6 +142,12 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
         raise UserError(f"{folder}: cannot be read as an encoder ({str(error).splitlines()[0]})") from None
     notes = check_loaded(folder, report)
     return Encoder(net, layout), notes
+
+
+def encoder_config(folder: Path) -> Any:
+    """The config of the encoder in a transformers folder; one of ours may stand around it."""
+    config = AutoConfig.from_pretrained(folder)
+    return getattr(config, "encoder_config", config)
 
 
 def check_loaded(folder: Path, report: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives._numbers import wide
 from encodery.objectives.base import Objective, Question
 
 HIDDEN = -100  # label of a row whose label is not known
@@ -171,8 +172,3 @@ class Classifier(Question):
         """Logits; every window of a text gets those of the text."""
         logits = wide(outputs["logits"])
         return {"logits": logits[batch.example_of_sequence] if self.options.pool else logits}
-
-
-def wide(logits: Tensor) -> Tensor:
-    """At least float32: exponents in half precision overflow."""
-    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

@@ -9,8 +9,8 @@ from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives._numbers import wide
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.classification import wide
 
 
 class Ranking(Objective):

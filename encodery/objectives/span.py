@@ -8,12 +8,13 @@ joint   ELECTRA's: the end is conditioned on the start, e_t = w · gelu(W [H_sta
 An answer that is not in the window, or not in the text, has start = end = 0, the first token.
 """
 
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from encodery.data.batches import Batch
@@ -21,10 +22,9 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, TokenHead, drop_pooler
+from encodery.objectives._joint import JointHead, JointSpanForQuestionAnswering, load_joint, masked
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.classification import HIDDEN, wide
-
-FORBIDDEN = -1e4  # added to the logits of tokens that cannot be an answer: their probability is 0 in float32
+from encodery.objectives.classification import HIDDEN
 
 
 class Span(Objective):
@@ -61,10 +61,10 @@ class Spans(Question):
 
     options: Span
 
-    def masked(self, rows: Tensor, batch: Batch) -> Tensor:
-        """Logits [n, L]; tokens that cannot be chosen, and padding, get one that no softmax sees."""
+    def allowed(self, batch: Batch) -> Tensor:
+        """Which tokens may be chosen [n, L]: never padding."""
         allowed, real = batch.rows(batch.targets["allowed"])
-        return torch.where(real & (allowed == 1) if self.options.mask_question else real, wide(rows), FORBIDDEN)
+        return real & (allowed == 1) if self.options.mask_question else real
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term: the sum over the sequences whose answer is known."""
@@ -108,7 +108,8 @@ class Simple(Spans):
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Logits of starts and ends, [n, L]."""
         logits, _ = batch.rows(self.head(encoder(batch)))
-        return {name: self.masked(logits[..., i], batch) for i, name in enumerate(("start", "end"))}
+        allowed = self.allowed(batch)
+        return {name: masked(logits[..., i], allowed) for i, name in enumerate(("start", "end"))}
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The best starts, for each of them the best ends (here the same for all), and the score of no answer."""
@@ -124,43 +125,24 @@ class Simple(Spans):
 
 
 class Joint(Spans):
-    """ELECTRA's head. All new layers are Glorot uniform with bias 0, without dropout."""
+    """ELECTRA's head."""
 
     def __init__(self, options: Span, encoder: Encoder):
         super().__init__()
         drop_pooler(encoder, keep=False)
         self.options = options
-        width, inner = encoder.width, options.inner
-        self.start = nn.Linear(width, 1)
-        self.end_from_start, self.end_from_token = nn.Linear(width, inner, bias=False), nn.Linear(width, inner)
-        self.end = nn.Linear(inner, 1)
-        self.gist, self.impossible = nn.Linear(2 * width, inner), nn.Linear(inner, 1)
-        bound = (6 / (2 * width + inner)) ** 0.5  # Glorot's for the whole matrix [H_start; H_t]
-        for layer in (self.end_from_start, self.end_from_token):
-            nn.init.uniform_(layer.weight, -bound, bound)
-        for layer in (self.start, self.end, self.gist, self.impossible):
-            nn.init.xavier_uniform_(layer.weight)
-        for layer in (self.start, self.end_from_token, self.end, self.gist, self.impossible):
-            nn.init.zeros_(layer.bias)
+        self.joint = JointHead(encoder.width, options.inner)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Start logits, end logits after the right start (while it is known), the logit of no answer."""
         rows, _ = batch.rows(encoder(batch))
-        start = self.masked(self.start(rows)[..., 0], batch)
-        gist = torch.einsum("nl,nlh->nh", start.softmax(1).to(rows.dtype), rows)
-        null = self.impossible(F.gelu(self.gist(torch.cat([rows[:, 0], gist], 1))))[:, 0]
-        outputs = {"start": start, "null": wide(null), "hidden": rows}
+        allowed = self.allowed(batch)
+        start = self.joint.starts(rows, allowed)
+        outputs = {"start": start, "null": self.joint.null(rows, start), "hidden": rows}
         if "start" in batch.targets:
             known = batch.targets["start"].clamp(min=0)
-            outputs["end"] = self.ends(rows, known[:, None], batch)[:, 0]
+            outputs["end"] = self.joint.ends(rows, known[:, None], allowed)[:, 0]
         return outputs
-
-    def ends(self, rows: Tensor, starts: Tensor, batch: Batch) -> Tensor:
-        """End logits [n, starts, L] after each of the starts [n, starts]."""
-        chosen = rows.gather(1, starts[..., None].expand(-1, -1, rows.shape[2]))
-        first, token = self.end_from_start(chosen), self.end_from_token(rows)
-        each = [self.end(F.gelu(first[:, k, None] + token))[..., 0] for k in range(starts.shape[1])]
-        return torch.stack([self.masked(one, batch) for one in each], 1)
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Start and end, and answerability; a window without the answer of an answerable question is not impossible."""
@@ -182,9 +164,7 @@ class Joint(Spans):
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The best starts, for each of them its best ends, as log-probabilities; the logit of no answer."""
-        beam = min(self.options.beam, outputs["start"].shape[1])
-        starts = outputs["start"].log_softmax(1).topk(beam)
-        ends = self.ends(outputs["hidden"], starts.indices, batch).log_softmax(2).topk(beam)
+        starts, ends = self.joint.best(outputs["hidden"], outputs["start"], self.allowed(batch), self.options.beam)
         return {
             "starts": starts.indices,
             "start_scores": starts.values,
@@ -192,3 +172,12 @@ class Joint(Spans):
             "end_scores": ends.values,
             "null": outputs["null"],
         }
+
+    def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+        """A folder that AutoModelForQuestionAnswering opens as our own class, once encodery is imported."""
+        JointSpanForQuestionAnswering.around(encoder.net, self.joint, self.options.beam).save_pretrained(folder)
+        return folder
+
+    def go_on(self, encoder: Encoder, folder: Path) -> list[str]:
+        """The weights that `save` wrote; nothing may be lacking."""
+        return load_joint(self.joint, folder)

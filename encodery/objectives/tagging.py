@@ -15,8 +15,9 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, TokenHead
+from encodery.objectives._numbers import wide
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.classification import HIDDEN, wide
+from encodery.objectives.classification import HIDDEN
 
 
 class Tagging(Objective):

@@ -16,7 +16,6 @@ from encodery.tasks.classify import HIDDEN, Classification
 from encodery.tasks.ranked import Ranking
 from encodery.tasks.readers import Bad, BadRow, Row, Sheet, read_jsonl, refuse, shown
 from encodery.tasks.rows import Loaded, content_digest, file_digest, label_number, must_be_in
-from encodery.tasks.tagged import SPECIAL, Tagged
 
 SPLITS = {
     "train": "train", "dev": "dev", "test": "test", "matched_dev": "dev", "mismatched_dev": "dev_mismatched",
@@ -25,14 +24,23 @@ SPLITS = {
 ORDER = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 FORMATS = {
     "PremiseOnly": 3, "PremiseAndOneHypothesis": 4, "PremiseAndMultiHypothesis": None, "Seqence": 3, "Sequence": 3,
+    "MRC": 4, "CLUE_SPAN": 4,
 }  # fmt: skip
 TYPES = {
     "Classification": "single", "Regression": "regression", "Ranking": "ranking", "SeqenceLabeling": "tags",
-    "SequenceLabeling": "tags",
+    "SequenceLabeling": "tags", "Span": "spans", "SpanYN": "spans", "SpanClassification": "spans",
+    "SpanClassificationYN": "spans",
 }  # fmt: skip
 METRICS = {
     "ACC": "accuracy", "F1": "f1", "MCC": "mcc", "Pearson": "pearson", "Spearman": "spearman", "SeqEval": "f1",
-    "F1MAC": "macro_f1", "F1MIC": "accuracy",
+    "F1MAC": "macro_f1", "F1MIC": "accuracy", "EmF1": "f1", "EmF12": "f1",
+}  # fmt: skip
+
+
+FITTING = {
+    "single": ("PremiseOnly", "PremiseAndOneHypothesis"), "regression": ("PremiseOnly", "PremiseAndOneHypothesis"),
+    "ranking": ("PremiseAndMultiHypothesis",), "tags": ("Seqence", "Sequence"),
+    "spans": ("MRC", "CLUE_SPAN", "PremiseAndOneHypothesis"),
 }  # fmt: skip
 
 
@@ -46,6 +54,8 @@ def read_definition(path: Path, task: str) -> dict[str, Any]:
     for key, legal in (("data_format", FORMATS), ("task_type", TYPES)):
         if entry.get(key) not in legal:
             raise UserError(f"{path}: {task}.{key}: {shown(entry.get(key))} is not known here; {', '.join(legal)} are")
+    if entry["data_format"] not in FITTING[TYPES[entry["task_type"]]]:
+        raise UserError(f"{path}: {task}: data_format {entry['data_format']} does not go with {entry['task_type']}")
     if entry.get("enable_san"):
         raise UserError(f"{path}: {task}.enable_san: there is no SAN head here; set it to false")
     unknown = [name for name in entry.get("metric_meta") or [] if name not in METRICS]
@@ -87,7 +97,7 @@ class MtdnnFiles(Task):
 
     @property
     def form(self) -> str:
-        """single, regression, ranking or tags."""
+        """single, regression, ranking, tags or spans."""
         return TYPES[self.entry["task_type"]]
 
     @property
@@ -99,9 +109,14 @@ class MtdnnFiles(Task):
     @property
     def named(self) -> tuple[str, ...]:
         """The labels of the definition, else numbers below n_class."""
-        if self.form in ("regression", "ranking"):
+        if self.form in ("regression", "ranking", "spans"):
             return ()
         return tuple(map(str, self.entry.get("labels") or range(int(self.entry["n_class"]))))
+
+    def with_dropout(self, objective: dict[str, Any]) -> dict[str, Any]:
+        """With the task's own dropout before its classifier, if it has one."""
+        rate = self.entry.get("dropout_p")
+        return objective if rate is None else {**objective, "head_dropout": rate}
 
     def splits(self) -> tuple[str, ...]:
         """Those of the definition, under our names."""
@@ -214,36 +229,6 @@ def _examples(sheet: Sheet, make: Callable[[dict[str, Any]], Example]) -> list[E
     return list(found.values())
 
 
-class MtdnnTags(MtdnnFiles, Tagged):
-    """A sequence labelling task of MT-DNN."""
-
-    @property
-    def main_metric(self) -> str:
-        """As tags have it: SeqEval is the F1 of spans."""
-        return Tagged.main_metric.fget(self)  # type: ignore[attr-defined,no-any-return]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Without X, CLS and SEP, which are no answers."""
-        return tuple(label for label in self.named if label not in SPECIAL)
-
-    def _of_tsv(self, row: dict[str, Any]) -> Example:
-        uid, tags, words = row["fields"]
-        labels, texts = literal_list(tags, "labels"), tuple(map(str, literal_list(words, "words")))
-        if len(labels) != len(texts) or not texts:
-            raise Bad(f"{len(labels)} labels for {len(texts)} words", "labels")
-        return Example(
-            uid, (" ".join(texts),), tuple(str(self.label_of(one)) for one in labels), extra={"words": texts}
-        )
-
-    def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
-        """Words; rows that MT-DNN tokenised have their labels on the pieces already."""
-        if not examples or "ids" not in examples[0].extra:
-            yield from super().encode(examples, pieces, max_length)
-            return
-        raise UserError(f"{self.name}: tokenised JSON of tagged words is not read; give the canonical TSV")
-
-
 class MtdnnRank(MtdnnFiles, Ranking):
     """A ranking task of MT-DNN."""
 
@@ -291,8 +276,7 @@ class MtdnnLabels(MtdnnFiles, Classification):
 
     def objective(self) -> dict[str, Any]:
         """With the task's own dropout before its classifier."""
-        plain = super().objective()
-        return plain if self.entry.get("dropout_p") is None else {**plain, "head_dropout": self.entry["dropout_p"]}
+        return self.with_dropout(super().objective())
 
     def score(self, answers: Mapping[str, Any], examples: Sequence[Example]) -> dict[str, float]:
         """What metric_meta names, and our usual scores."""

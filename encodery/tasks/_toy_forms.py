@@ -19,6 +19,6 @@ class ToyTags(ToyRows, Tagged):
 
 
 class ToyQa(ToyRows, Spans):
-    """toy/qa: a third of the questions has no answer."""
+    """toy/qa: a quarter of the questions has no answer."""
 
     forms: ClassVar[tuple[str, ...]] = ("spans",)

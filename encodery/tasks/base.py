@@ -79,6 +79,8 @@ class Task(Options):
     """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
     labelled: ClassVar[bool] = True
     """False: plain text; `decode` and `score` get sums over all sequences instead of answers."""
+    unwritten: ClassVar[tuple[str, ...]] = ("nbest", "chances")
+    """Parts of an answer that are too long for the lines of a predictions file."""
     paths: ClassVar[tuple[str, ...]] = ()
     """Keys that name files: in a run's identity their content stands for them."""
 

@@ -13,7 +13,9 @@ USUAL = {
     "test": ("test",),
     "test_mismatched": ("test_mismatched",),
 }
-ADVICE = "Put its files into a folder and name it with --data or ENCODERY_DATA (docs/glue.md shows the layout)."
+ADVICE = (
+    "Put its files into a folder and name it with --data or ENCODERY_DATA (docs/glue.md, docs/own-data.md: layouts)."
+)
 
 
 def rows(known: Known, split: str, revision: str | None, missing: str) -> tuple[Sheet, str]:

@@ -1,4 +1,4 @@
-"""What is known of a published set: a row of the tables in glue.py and nli.py."""
+"""What is known of a published set: a row of the tables in glue.py, nli.py, tag.py and squad.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from encodery.tasks._mtdnn import TYPES, MtdnnLabels, MtdnnRank, MtdnnTags, read_definition
+from encodery.tasks._mtdnn import TYPES, MtdnnLabels, MtdnnRank, read_definition
+from encodery.tasks._mtdnn_spans import MtdnnSpans
+from encodery.tasks._mtdnn_tags import MtdnnTags
 from encodery.tasks.base import Task
 
 
@@ -12,11 +14,11 @@ class Mtdnn(MtdnnLabels):
     """A task of an MT-DNN task definition, with its canonical TSV or tokenised JSON."""
 
     parts: ClassVar[Mapping[str, str]] = {}
-    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": MtdnnTags, "ranking": MtdnnRank}
+    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": MtdnnTags, "spans": MtdnnSpans, "ranking": MtdnnRank}
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
-        """Ranking and sequence labelling are classes of their own."""
+        """Ranking, sequence labelling and questions are classes of their own."""
         path = Path(str(options.get("root") or "")).expanduser() / Path(str(options.get("definition"))).expanduser()
         if not path.is_file():
             return cls  # its own check says it better

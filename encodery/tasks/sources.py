@@ -10,7 +10,7 @@ from encodery.errors import UserError
 from encodery.tasks import hub
 from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.known import Known, Tsv
-from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
+from encodery.tasks.readers import Bad, BadRow, Sheet, need_columns, read, refuse, shown
 from encodery.tasks.rows import Columns, Loaded, content_digest, file_digest, label_number, must_be_in, to_examples
 from encodery.tasks.split import set_aside
 
@@ -83,16 +83,10 @@ def _first(places: Sequence[Path], names: Sequence[str]) -> Path | None:
     return next((place / name for place in places for name in names if (place / name).is_file()), None)
 
 
-def load(
-    known: Known, split: str, data: str | None, revision: str | None = None, skip_bad_rows: bool = False
-) -> Loaded:
-    """The split, from the first place that has it."""
-    folder = data_folder(data)
-    found = find(known, split, folder) if folder else None
-    if found:
-        return _from_file(known, split, found, skip_bad_rows)
-    where = f" ({folder} has none of its files)" if folder else ""
-    return from_hub(known, split, revision, skip_bad_rows, f"{known.name}, split {split}, is not here{where}")
+def from_folder(known: Known, split: str, folder: Path, skip_bad_rows: bool) -> Loaded | None:
+    """The split from a file of the folder, if it has one."""
+    found = find(known, split, folder)
+    return _from_file(known, split, found, skip_bad_rows) if found else None
 
 
 def from_hub(known: Known, split: str, revision: str | None, skip_bad_rows: bool, missing: str) -> Loaded:
@@ -138,17 +132,26 @@ def _columns(known: Known, split: str, sheet: Sheet, hub_side: bool = False) -> 
 
 
 def _finish(known: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_rows: bool, origin: Origin) -> Loaded:
-    notes = [origin.note] if origin.note else []
-    notes += _skip_short(known, sheet)
+    notes = _skip_short(known, sheet)
     examples = to_examples(sheet, columns, lambda value: label_of(known, split, value))
     if known.skip_unlabelled:
         examples, notes = _skip_unlabelled(examples, notes)
+    return finished(examples, sheet.bad, origin, known.counts.get(split), skip_bad_rows, notes)
+
+
+def finished(
+    examples: list[Example],
+    bad: Sequence[BadRow],
+    origin: Origin,
+    official: int | None,
+    skip_bad_rows: bool,
+    notes: Sequence[str] = (),
+) -> Loaded:
+    """A split with all that must be said of it; bad rows are refused unless they were to be skipped."""
     if not skip_bad_rows:
-        refuse(sheet.bad)
-    elif sheet.bad:
-        notes.append(f"{len(sheet.bad):,} bad rows skipped")
-    official = known.counts.get(split)
-    return Loaded(examples, _origin(origin, examples, official, notes), list(sheet.bad))
+        refuse(bad)
+    said = [*filter(None, [origin.note]), *notes, *([f"{len(bad):,} bad rows skipped"] if bad else [])]
+    return Loaded(examples, _origin(origin, examples, official, said), list(bad))
 
 
 def _origin(start: Origin, examples: Sequence[Example], official: int | None, notes: Sequence[str]) -> Origin:

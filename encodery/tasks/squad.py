@@ -3,18 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
-
-from pydantic import PrivateAttr, field_validator
+from typing import Any, ClassVar, cast
 
 from encodery.errors import UserError
 from encodery.tasks import hub
 from encodery.tasks._squad_files import examples_of, read_squad
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
-from encodery.tasks.readers import BadRow, refuse
-from encodery.tasks.rows import Loaded, content_digest, file_digest
-from encodery.tasks.sources import data_folder
+from encodery.tasks.named import Published
+from encodery.tasks.readers import BadRow
+from encodery.tasks.rows import Loaded, file_digest
+from encodery.tasks.sources import finished
 from encodery.tasks.spans import Spans
 
 FOLDERS = ("", "squad2", "squad", "squad_v2", "SQuAD")
@@ -28,6 +27,11 @@ class StandIn:
     note: str
     shared: str | None = None  # a file that train and dev part between them, by article
     first: bool = True  # the first articles (by name), or the others
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All files."""
+        return (*self.files, *filter(None, [self.shared]))
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ _SHARED = "dev_cs224n_half.parquet"  # a course's half of the official dev set, 
 _TITLES = 12  # of its 16 articles that train takes
 TABLE = {
     "v1": Version(
-        Known("squad_v1", ("question", "context"), (), {"train": 87599, "dev": 10570}, "rajpurkar/squad"),
+        Known("squad_v1", ("question", "context"), (), {"train": 87599, "dev": 10570}, "rajpurkar/squad", room="squad"),
         {"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
         {
             "train": StandIn(
@@ -54,7 +58,9 @@ TABLE = {
         },
     ),
     "v2": Version(
-        Known("squad_v2", ("question", "context"), (), {"train": 130319, "dev": 11873}, "rajpurkar/squad_v2"),
+        Known(
+            "squad_v2", ("question", "context"), (), {"train": 130319, "dev": 11873}, "rajpurkar/squad_v2", room="squad"
+        ),
         {"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
         {
             "train": StandIn(
@@ -69,7 +75,7 @@ TABLE = {
 }
 
 
-class Squad(Spans):
+class Squad(Published, Spans):
     """Questions whose answer is a stretch of a text, or is not there."""
 
     parts: ClassVar[Mapping[str, str]] = {
@@ -77,77 +83,30 @@ class Squad(Spans):
         "v2": "SQuAD 2.0: half of the dev questions have none",
     }
 
-    part: str
-    """Which version."""
-    revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
-    skip_bad_rows: bool = False
-    """Go on without questions that cannot be used, instead of refusing the file."""
-
-    _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
-
-    @field_validator("part")
-    @classmethod
-    def _must_exist(cls, part: str) -> str:
-        if part not in TABLE:
-            raise ValueError(f"there is no squad/{part}; there are {', '.join(TABLE)}")
-        return part
-
-    @property
-    def name(self) -> str:
-        """`squad/v2`."""
-        return f"squad/{self.part}"
+    table: ClassVar[Mapping[str, Known]] = {name: version.known for name, version in TABLE.items()}
+    room: ClassVar[str] = "squad"
 
     @property
     def unanswerable(self) -> bool:
         """Since version 2."""
         return self.part == "v2"
 
-    def splits(self) -> tuple[str, ...]:
-        """The test set was never published."""
-        return "train", "dev"
+    def lies_in(self, split: str, folder: Path) -> bool:
+        """Whether the folder has the official file or a stand-in."""
+        return bool(self._paths(split, folder))
 
-    def has(self, split: str) -> bool:
-        """Whether a file of the split lies in the data folder; without a folder the hub is trusted to have it."""
-        folder = data_folder(self.data)
-        return split in self.splits() and (folder is None or bool(self._paths(split, folder)))
+    def is_ours(self, split: str, folder: Path) -> bool:
+        """Whether other people's questions stand in for the official ones."""
+        return any(path.name in self._stand_in(split).names for path in self._paths(split, folder))
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """All questions, in file order."""
-        return self._load(split).examples
-
-    def origin(self, split: str) -> Origin:
-        """Where they come from."""
-        return self._load(split).origin
-
-    def bad_rows(self, split: str) -> Sequence[BadRow]:
-        """The questions that `skip_bad_rows` left out."""
-        return self._load(split).bad
-
-    def _paths(self, split: str, folder: Path) -> list[Path]:
+    def from_folder(self, split: str, folder: Path) -> Loaded | None:
         """The official file, in JSON or Parquet, else the stand-ins that are here."""
-        version = TABLE[self.part]
-        names = (version.official[split], f"{version.known.name}_{split}.parquet")
-        if official := _first(folder, names):
-            return [official]
-        stand_in = version.stand_in[split]
-        wanted = (*stand_in.files, *filter(None, [stand_in.shared]))
-        return [path for name in wanted if (path := _first(folder, (name,)))]
-
-    def _load(self, split: str) -> Loaded:
-        if split not in self.splits():
-            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}')
-        if split not in self._loaded:
-            folder = data_folder(self.data)
-            paths = self._paths(split, folder) if folder else []
-            self._loaded[split] = self._of_files(split, paths) if paths else self._of_hub(split, folder)
-        return self._loaded[split]
-
-    def _of_files(self, split: str, paths: Sequence[Path]) -> Loaded:
+        paths = self._paths(split, folder)
+        if not paths:
+            return None
         examples: list[Example] = []
         bad: list[BadRow] = []
-        stand_in = TABLE[self.part].stand_in[split]
-        replaced = paths[0].name in (*stand_in.files, stand_in.shared)
+        stand_in, replaced = self._stand_in(split), self.is_ours(split, folder)
         for path in paths:
             rows, sheet = read_squad(path)
             bad += sheet.bad
@@ -158,24 +117,40 @@ class Squad(Spans):
         note = stand_in.note if replaced else None
         return self._finish(split, examples, bad, Origin("folder", "", 0, files=files, note=note), replaced)
 
-    def _of_hub(self, split: str, folder: Path | None) -> Loaded:
-        known = TABLE[self.part].known
-        where = f" ({folder} has none of its files)" if folder else ""
-        sheet, commit = hub.rows(known, split, self.revision, f"{known.name}, split {split}, is not here{where}")
+    def from_hub(self, split: str, missing: str) -> Loaded:
+        """The hub's rows."""
+        sheet, commit = hub.rows(self.known, split, self.revision, missing)
         return self._finish(split, examples_of(sheet, hidden=False), sheet.bad, Origin("hub", "", 0, revision=commit))
+
+    def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
+        """As in the official files, a row a question."""
+        return {
+            "id": [e.id for e in examples],
+            "title": [e.group for e in examples],
+            "context": [e.texts[1] for e in examples],
+            "question": [e.texts[0] for e in examples],
+            "answer_text": [list(cast(tuple[str, ...], e.label)) for e in examples],
+            "answer_start": [list(e.extra.get("starts", ())) for e in examples],
+            "is_impossible": [e.label == () for e in examples],
+        }
+
+    def _stand_in(self, split: str) -> StandIn:
+        return TABLE[self.part].stand_in[split]
+
+    def _paths(self, split: str, folder: Path) -> list[Path]:
+        names = (TABLE[self.part].official[split], f"{self.known.name}_{split}.parquet")
+        if official := _first(folder, names):
+            return [official]
+        return [path for name in self._stand_in(split).names if (path := _first(folder, (name,)))]
 
     def _finish(
         self, split: str, examples: list[Example], bad: list[BadRow], origin: Origin, replaced: bool = False
     ) -> Loaded:
-        if not self.skip_bad_rows:
-            refuse(bad)
+        official = None if replaced else self.known.counts[split]
+        loaded = finished(examples, bad, origin, official, self.skip_bad_rows)
         if not self.unanswerable and any(e.label == () for e in examples):
             raise UserError(f"{self.name}:{split} has questions without an answer; use squad/v2")
-        notes = [*filter(None, [origin.note]), *([f"{len(bad):,} bad questions skipped"] if bad else [])]
-        official, rows = TABLE[self.part].known.counts[split], len(examples)
-        of = official if official and rows < official and not replaced else None
-        digest = content_digest(examples)
-        return Loaded(examples, replace(origin, digest=digest, rows=rows, of=of, note="; ".join(notes) or None), bad)
+        return loaded
 
 
 def _first(folder: Path, names: Sequence[str]) -> Path | None:

@@ -87,9 +87,8 @@ class Tagged(Task):
         """A tag and its probability for each word. A word without a piece of its own gets O, probability 0."""
         import numpy as np
 
-        size = {example.id: len(words_of(example)) for example in examples}
-        tags = {id: [self._unseen] * n for id, n in size.items()}
-        sure = {id: [0.0] * n for id, n in size.items()}
+        shape = {example.id: (len(words_of(example)), len(self.labels)) for example in examples}
+        chances = {id: np.zeros(size) for id, size in shape.items()}
         for row in rows:
             places = [(token, word) for token, word in enumerate(row["word"]) if word >= 0]
             if not places:
@@ -97,10 +96,14 @@ class Tagged(Task):
             logits = np.asarray([row["logits"][token] for token, _ in places], dtype=np.float64)
             if not np.isfinite(logits).all():
                 raise RunFailed(f"{self.name}: the model's output for example {row['id']} is not a finite number")
-            chances = softmax(logits[:, : len(self.labels)])
-            for (_, word), best, chance in zip(places, chances.argmax(axis=1), chances.max(axis=1), strict=True):
-                tags[row["id"]][word], sure[row["id"]][word] = self.labels[int(best)], float(chance)
-        return {id: {"prediction": tags[id], "confidence": sure[id]} for id in tags}
+            chances[row["id"]][[word for _, word in places]] = softmax(logits[:, : len(self.labels)])
+        return {id: self.said(found) for id, found in chances.items()}
+
+    def said(self, chances: Any) -> Answer:
+        """Tags from the probabilities [words, labels]; a word of which nothing is known has zeros."""
+        known, best = chances.any(axis=1), chances.argmax(axis=1)
+        tags = [self.labels[i] if there else self._unseen for i, there in zip(best, known, strict=True)]
+        return {"prediction": tags, "confidence": chances.max(axis=1, initial=0.0).tolist(), "chances": chances}
 
     @property
     def _unseen(self) -> str:

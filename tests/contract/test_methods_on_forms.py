@@ -20,7 +20,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "joint": {"name": "toy/qa", "stride": 6, "head": "joint", "objective": {"inner": 8}, **SMALL},
 }
 
-LOOSE = {"vat": 1e-5}  # its direction comes from a distance of the size of rounding
+# VAT climbs the difference of two nearly equal answers. In single precision what cancels there is rounding (measured:
+# up to 8e-6 of the gradient with the joint head, 1.2e-7 with the others); in double the cut must not matter at all.
+DOUBLE = {"vat": 1e-12}
 
 
 def tree(folder: Path, form: str, kind: str, **options: Any) -> dict[str, Any]:
@@ -35,6 +37,8 @@ def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.
     resolved = resolve(tree(folder, form, kind, **options))
     parts = build.build(resolved, build.find_inputs(resolved))
     parts.model.train()
+    if kind in DOUBLE:
+        parts.model.double()
     own: Any = resolved.method
     state, running = TrainState(9, budget=parts.cutter.budget), own.start(parts.model)
     if isinstance(running, Updating):  # as the loop does
@@ -50,7 +54,7 @@ def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.
 def test_the_gradient_does_not_depend_on_how_a_step_is_cut(tmp_path: Path, form: str, kind: str) -> None:
     whole = step(tmp_path, form, kind)
     for cut in ({"token_budget": 40}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
-        assert furthest(whole, step(tmp_path, form, kind, **cut)) < LOOSE.get(kind, 1e-6), cut
+        assert furthest(whole, step(tmp_path, form, kind, **cut)) < DOUBLE.get(kind, 1e-6), cut
 
 
 @pytest.mark.slow

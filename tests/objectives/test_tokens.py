@@ -60,17 +60,17 @@ def test_F16_the_end_depends_on_the_start_and_beam_squared_are_looked_at(layout:
     assert isinstance(head, Joint)
     with torch.no_grad():
         outputs = model.outputs(batch)
-        rows = outputs["hidden"]
-        ends = head.ends(rows, torch.tensor([[5, 6]]).expand(len(LENGTHS), -1).clamp(max=1), batch)
-        other = head.ends(rows, torch.zeros(len(LENGTHS), 2, dtype=torch.long), batch)
+        rows, allowed = outputs["hidden"], head.allowed(batch)
+        ends = head.joint.ends(rows, torch.tensor([[5, 6]]).expand(len(LENGTHS), -1).clamp(max=1), allowed)
+        other = head.joint.ends(rows, torch.zeros(len(LENGTHS), 2, dtype=torch.long), allowed)
     known = batch.targets["start"]
     with torch.no_grad():
-        at_gold = head.ends(rows, known[:, None], batch)[:, 0]
+        at_gold = head.joint.ends(rows, known[:, None], allowed)[:, 0]
     torch.testing.assert_close(outputs["end"], at_gold)  # in training the right start is given
     assert not torch.allclose(ends[0, 0].softmax(0), other[0, 0].softmax(0))
     answers = head.answers(outputs, batch)
     assert answers["ends"].shape == answers["end_scores"].shape == (len(LENGTHS), 5, 5)
-    first = head.ends(rows, answers["starts"], batch).log_softmax(2)
+    first = head.joint.ends(rows, answers["starts"], allowed).log_softmax(2)
     picked = first.gather(2, answers["ends"])
     torch.testing.assert_close(picked, answers["end_scores"])
 

@@ -9,6 +9,8 @@ from encodery.errors import UserError
 from encodery.tasks import check as data
 from encodery.tasks.glue import Glue
 from encodery.tasks.nli import Nli
+from encodery.tasks.squad import Squad
+from encodery.tasks.tag import Tag
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -32,6 +34,12 @@ def fake_hub(monkeypatch):
         return FakeSet(
             {"premise": f"p {split} {i}", "hypothesis": f"h{i}", "sentence1": f"a{i}", "sentence2": f"b{i}"}
             | {"uid": f"{split}-{i}", "idx": i, "label": -1 if hidden else i % 2, "sentence_A": "x", "sentence_B": "y"}
+            | {"tokens": ["so", f"w{i}"], "upos": [2, 7], "ner_tags": [0, 1 + i], "id": f"{split}{i}", "title": "t"}
+            | {
+                "context": "abc",
+                "question": f"q{i}",
+                "answers": {"text": ["bc"][i % 2 :], "answer_start": [1][i % 2 :]},
+            }
             for i in range(4)
         )
 
@@ -115,6 +123,42 @@ def test_get_writes_files_that_are_found_again(fake_hub, tmp_path):
             assert here.origin(split).digest == there.origin(split).digest
     assert pq.read_schema(written[0]).metadata[b"revision"] == COMMIT.encode()
     assert data.get(["glue/rte"], tmp_path) == []
+
+
+def test_get_writes_tags_and_questions_that_are_found_again(fake_hub, tmp_path):
+    written = data.get(["tag", "squad/v2"], tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in written] == [
+        *(f"extra/{name}_{split}.parquet" for name in ("ud_ewt", "wnut17") for split in ("train", "dev", "test")),
+        *(f"squad/squad_v2_{split}.parquet" for split in ("train", "dev")),
+    ]
+    assert {(repository, where) for repository, where, _, _ in fake_hub} == {
+        ("universal-dependencies/universal_dependencies", "en_ewt"),
+        ("leondz/wnut_17", None),
+        ("rajpurkar/squad_v2", None),
+    }
+    for kind, part in ((Tag, "pos"), (Tag, "ner"), (Squad, "v2")):
+        there, here = kind(part=part), kind(part=part, data=str(tmp_path))
+        assert here.examples("dev") == there.examples("dev")
+        assert here.origin("dev").digest == there.origin("dev").digest
+        assert here.origin("dev").files
+        assert there.origin("dev").revision == COMMIT
+    assert here.examples("dev")[0].label == ("bc",)
+    assert here.examples("dev")[1].label == ()
+    assert data.get(["tag/ner", "squad/v2"], tmp_path) == []
+
+
+def test_check_tells_official_questions_from_stand_ins(fake_hub, tmp_path):
+    data.get(["squad/v2", "tag/pos"], tmp_path)
+    found = {status.name: status for status in data.check(tmp_path)}
+    assert (found["squad/v2:dev"].state, found["squad/v2:dev"].rows) == ("part", 4)
+    assert "4 of 11,873 rows" in str(found["squad/v2:dev"])
+    assert "4 of 2,001 rows" in str(found["tag/pos:dev"])
+    assert found["squad/v1:dev"].state == found["tag/ner:train"].state == "missing"
+    official = tmp_path / "squad/squad_v2_dev.parquet"
+    official.rename(official.with_name("dev_cs224n_half.parquet"))  # one article: train takes it, nothing is left
+    found = {status.name: status for status in data.check(tmp_path)}
+    assert found["squad/v2:dev"].state == "part"
+    assert "NOT the official dev set" in str(found["squad/v2:dev"])
 
 
 def test_get_knows_its_names():

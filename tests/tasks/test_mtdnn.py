@@ -51,7 +51,11 @@ ner:
   n_class: 6
   task_type: SeqenceLabeling
 squad:
-  {data_format: MRC, enable_san: false, metric_meta: [EmF1], n_class: 2, task_type: SpanClassification}
+  {data_format: MRC, enable_san: false, metric_meta: [EmF1], n_class: 2, task_type: SpanClassification, dropout_p: 0.3}
+mlm:
+  {data_format: MLM, enable_san: false, metric_meta: [ACC], n_class: 2, task_type: MaskLM}
+odd:
+  {data_format: MRC, enable_san: false, metric_meta: [ACC], n_class: 2, task_type: Classification}
 san:
   {data_format: PremiseOnly, enable_san: true, metric_meta: [ACC], n_class: 2, task_type: Classification}
 """
@@ -63,6 +67,8 @@ ROWS = {
     "mnli_mismatched_dev.tsv": "0\tneutral\ta cat\ta dog\n",
     "qnnli_train.tsv": "7\t0,1,2\t0,1,0\ta cat\ta dog\tthe cat\there\n",
     "ner_train.tsv": '0\t["O", "B-PER"]\t["the", "cat"]\n1\t[\'B-PER\', \'I-PER\']\t[\'dog\', "cat\'s"]\n',
+    "squad_train.tsv": "a\t4:::7:::0:::Cat\tthe cat sleeps EOSEOS\twho sleeps\n"
+    "b\t-1:::-1:::1:::\tthe cat EOSEOS\twho runs\n",
 }
 
 
@@ -109,6 +115,19 @@ def test_every_form_of_task(folder: Path) -> None:
     assert special.objective()["labels"] == ["O", "B-PER", "I-PER", "X", "CLS", "SEP"]
 
 
+def test_questions_are_read_from_the_canonical_file(folder: Path) -> None:
+    squad = task(folder, "squad")
+    there, gone = squad.examples("train")
+    assert (there.texts, there.label, there.extra["starts"]) == (("who sleeps", "the cat sleeps"), ("cat",), (4,))
+    assert (gone.texts, gone.label) == (("who runs", "the cat"), ())
+    assert squad.objective() == {"kind": "span", "span_head": "simple", "impossible": True, "head_dropout": 0.3}
+    assert squad.main_metric == "f1"
+    first, _ = squad.encode([there, gone], Characters(), 40)
+    start, end = first.targets["start"], first.targets["end"]
+    assert there.texts[1][first.marks["begin"][start] : first.marks["end"][end]] == "cat"
+    assert task(folder, "squad", head="joint").objective()["span_head"] == "joint"
+
+
 def test_scores_follow_metric_meta(folder: Path) -> None:
     cola = task(folder, "cola")
     rows = cola.examples("train")
@@ -138,11 +157,56 @@ def test_tokenised_json_goes_to_the_model_as_it_is(folder: Path) -> None:
     assert [(list(f.ids), f.targets["right"], f.group) for f in found] == [([2, 7, 3], 0, 0), ([2, 8, 3], 1, 0)]
 
 
+def tokenised_tags(**change: Any) -> str:
+    """`the`, `cat ##s`, with label numbers as in the definition: O, B-PER, I-PER, X, CLS, SEP."""
+    row = {"uid": "5", "label": [4, 0, 1, 3, 5], "token_id": [2, 7, 8, 9, 3], "type_id": [0] * 5}
+    return json.dumps(row | change) + "\n"
+
+
+def test_tokenised_tags_go_to_the_model_as_they_are(folder: Path) -> None:
+    (folder / "ner_train.tsv").unlink()
+    (folder / "ner_train.json").write_text(tokenised_tags())
+    plain, special = task(folder, "ner"), task(folder, "ner", train_on_special_labels=True)
+    (example,) = plain.examples("train")
+    assert example.label == ("O", "B-PER")
+    (features,) = plain.encode([example], Characters(), 16)
+    assert (list(features.ids), list(features.types)) == ([2, 7, 8, 9, 3], [0] * 5)
+    assert features.token_targets["tag"] == [-100, 0, 1, -100, -100]
+    assert features.marks["word"] == [-1, 0, 1, -1, -1]
+    (features,) = special.encode([example], Characters(), 16)
+    assert features.token_targets["tag"] == [4, 0, 1, 3, 5]
+    short = list(task(folder, "ner", stride=1).encode([example], Characters(), 4))  # windows: no word is lost
+    assert [list(one.ids) for one in short] == [[2, 7, 8, 3], [2, 8, 9, 3]]
+    assert sorted(word for one in short for word in one.marks["word"] if word >= 0) == [0, 1]
+    logits = [[0.0] * 3 for _ in range(5)]
+    logits[1][0] = logits[2][1] = 9.0
+    row = {"id": "5", "logits": logits, "word": [-1, 0, 1, -1, -1]}
+    assert plain.decode([row], [example])["5"]["prediction"] == ["O", "B-PER"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"label": [4, 0, 1, 5]}, "as long as token_id"),
+        ({"label": [0, 0, 1, 3, 5]}, "begin with CLS"),
+        ({"label": [4, 3, 1, 3, 5]}, "begin with CLS and a word"),
+        ({"label": [4, 0, 1, 9, 5]}, "is no label of this task"),
+        ({"label": None}, "as long as token_id"),
+    ],
+)
+def test_bad_tokenised_tags_are_named(change: dict[str, Any], words: str, folder: Path) -> None:
+    (folder / "ner_train.tsv").unlink()
+    (folder / "ner_train.json").write_text(tokenised_tags(**change))
+    with pytest.raises(UserError, match=words):
+        task(folder, "ner").examples("train")
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("nothing", "there is no task nothing; it has rte, cola"),
-        ("squad", "squad.data_format"),
+        ("mlm", "mlm.data_format"),
+        ("odd", "data_format MRC does not go with Classification"),
         ("san", "no SAN head"),
     ],
 )
@@ -161,12 +225,34 @@ def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder
         ("ner", "0\t['O']\t['a', 'b']\n", "1 labels for 2 words"),
         ("qnnli", "0\t0,1\t0,0\ta\tb\tc\n", "does not say which"),
         ("ner", "0\t__import__('os')\t['a']\n", "is no list"),
+        ("squad", "0\t4:::7:::cat\tthe cat\twho\n", "is not start:::end:::impossible:::answer"),
+        ("squad", "0\t3:::6:::0:::cat\tthe cat\twho\n", 'the answer "cat" is not at its place 3'),
     ],
 )
 def test_bad_rows_are_named(file: str, text: str, words: str, folder: Path) -> None:
     (folder / f"{file}_train.tsv").write_text(text)
     with pytest.raises(UserError, match=words):
         task(folder, file).examples("train")
+
+
+def test_tokenised_questions_are_refused_with_advice(folder: Path) -> None:
+    (folder / "squad_train.tsv").unlink()
+    (folder / "squad_train.json").write_text('{"uid": "1", "token_id": [2, 3], "type_id": [0, 0]}\n')
+    with pytest.raises(UserError, match="give the canonical TSV"):
+        task(folder, "squad").examples("train")
+
+
+def test_tokenised_tags_and_questions_train(folder: Path) -> None:
+    (folder / "ner_train.tsv").unlink()
+    rows = [tokenised_tags(uid=str(i), token_id=[2, 7 + i % 5, 8, 9, 3]) for i in range(12)]
+    (folder / "ner_train.json").write_text("".join(rows))
+    questions = [f"{i}\t4:::7:::0:::cat\tthe cat sleeps\tvery good\n" for i in range(12)]
+    (folder / "squad_train.tsv").write_text("".join(questions))
+    for name, ending in (("ner", "json"), ("squad", "tsv")):
+        (folder / f"{name}_dev.{ending}").write_text((folder / f"{name}_train.{ending}").read_text())
+        tree = tiny.config(folder, {}, train={"max_steps": 2, "evaluate": "end"})
+        tree["tasks"] = f"mtdnn:{folder}/def.yml#{name}"
+        assert "f1" in en.train(tree, folder / f"run-{name}").scores[f"mtdnn/{name}:dev"]
 
 
 def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:

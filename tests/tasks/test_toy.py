@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
+from encodery.tasks._toy_forms import ToyQa
 from encodery.tasks._toy_rows import PARTS as ALL
 from encodery.tasks.base import Example
 from encodery.tasks.grammar.facts import contradicts, draw_fact, entails, read, write
 from encodery.tasks.grammar.hans import CASES, hans, solve_hans
-from encodery.tasks.grammar.words import Draw, words_of
+from encodery.tasks.grammar.words import PEOPLE, Draw, words_of
 from encodery.tasks.toy import Toy, documents, vocabulary
 
 PARTS = tuple(name for name, part in ALL.items() if part.form in Toy.forms)
@@ -133,11 +134,35 @@ def _bag(part: str) -> tuple[tuple[object, np.ndarray], tuple[object, np.ndarray
     return (counter.fit_transform(texts(train)), targets(train)), (counter.transform(texts(dev)), targets(dev))
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**40))
+def test_the_solver_finds_every_answer_at_its_place(seed: int) -> None:
+    task = ToyQa(part="qa", seed=seed, train_rows=60, dev_rows=10, test_rows=10)
+    for example in task.examples("train"):
+        assert task.solve(example) == example.label
+        for answer, start in zip(example.label, example.extra["starts"], strict=True):  # type: ignore[arg-type]
+            assert example.texts[1][start:].startswith(answer)
+
+
+def test_questions_need_the_question_and_the_voice() -> None:
+    rows = ToyQa(part="qa").examples("train")
+    assert 0.2 < sum(e.label == () for e in rows) / len(rows) < 0.35
+    people = [e for e in rows if e.texts[0] != "in the"]
+    asked = ["by" in e.texts[0].split() for e in people]  # who, else whom
+    named = [[word for word in words_of(e.texts[1]) if word in PEOPLE] for e in people]
+    active = sum(e.label == (n[0] if who else n[1],) for e, n, who in zip(people, named, asked, strict=True))
+    first = sum(e.label == (n[0],) for e, n in zip(people, named, strict=True))
+    assert max(active, first) < 0.6 * len(people)
+
+
 def test_vocabulary_has_every_word_once() -> None:
     known = vocabulary()
     assert len(set(known)) == len(known) == len([word for word in known if word == word.lower()])
     texts = [text for part in PARTS for e in rows_of(part) for text in e.texts]
     texts += [line for document in documents(0, 300) for line in document.splitlines()]
+    assert {word for e in ToyQa(part="qa").examples("train") for text in e.texts for word in words_of(text)} <= set(
+        known
+    )
     texts += [text for e in hans(0, 600) for text in e.texts]
     used = {word for text in texts for word in words_of(text)}
     assert used == set(known)

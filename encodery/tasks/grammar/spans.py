@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from encodery.tasks.grammar.facts import Fact, draw_fact, read, write
+from encodery.tasks.grammar.facts import draw_fact, read, write
+from encodery.tasks.grammar.single import write_sentiment
 from encodery.tasks.grammar.words import (
     ADJECTIVES,
     PEOPLE,
     PLACES,
     PLAIN,
     Draw,
+    past,
     plural,
     third,
     words_of,
@@ -19,6 +21,7 @@ POS = ("ADJ", "ADP", "AUX", "DET", "NOUN", "PART", "PUNCT", "VERB")
 ROLES = ("O", "B-agent", "I-agent", "B-patient", "I-patient", "B-place", "I-place")
 BOTH = ("help", "watch", "call", "shadow", "phone")
 """Words that are nouns as well as verbs: only what stands before them tells."""
+WHERE = "in the"
 
 
 def _noun(draw: Draw, many: bool) -> str:
@@ -70,47 +73,26 @@ def solve_roles(words: Sequence[str]) -> Tags:
 def write_question(draw: Draw) -> tuple[tuple[str, str], tuple[str, ...], tuple[int, ...]]:
     """(question, context), the answer if there is one, and where it begins.
 
-    The question is a fact with a hole: `helps the nurse` (who?), `the nurse helps` (whom?), `… in the` (where?).
+    The question is a fact that breaks off: `is helped by the` (who?), `helps the` (whom?), `in the` (where?). The text
+    says the fact in either voice, before or after a sentence of another sort, and often does not say where.
     """
-    people = draw.some(PEOPLE, 4)
-    facts = [draw_fact(draw, like=0.5, place=0.7, people=people) for _ in range(3)]
-    passive = [draw.chance(0.4) for _ in facts]
-    context = " ".join(write(fact, way) for fact, way in zip(facts, passive, strict=True))
-    asked = draw.pick(facts)
-    if draw.chance(1 / 3):  # about something that the text does not say
-        who, whom = draw.some(people, 2)
-        asked = Fact(who, draw.pick(PLAIN), whom, place=asked.place)
-    hole = draw.pick(("who", "whom", "where") if asked.place else ("who", "whom"))
-    question = _question(asked, hole)
-    answer = _find(question, context)
-    return (question, context), *answer
-
-
-def _question(fact: Fact, hole: str) -> str:
-    if hole == "who":
-        return f"{third(fact.verb)} the {fact.whom}"
-    start = f"the {fact.who} {third(fact.verb)}"
-    return start if hole == "whom" else f"{start} the {fact.whom} in the"
+    fact = draw_fact(draw, like=0.5, place=0.45)
+    lines = [write(fact, passive=draw.chance(0.5)), write_sentiment(draw)[0][0]]
+    context = " ".join(lines if draw.chance(0.5) else reversed(lines))
+    question = draw.pick((f"is {past(fact.verb)} by the", f"{third(fact.verb)} the", WHERE, WHERE))
+    return (question, context), *_find(question, context)
 
 
 def _find(question: str, context: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The answer to a question and its place, read off the texts alone; empty where there is none."""
-    words = question.split()
-    begin = 0
-    for sentence in context.split(". "):
-        text = sentence.removesuffix(".") + "."
-        fact = read(text)
-        does, want = third(fact.verb), None
-        if words == [does, "the", fact.whom]:
-            want = fact.who
-        elif words == ["the", fact.who, does]:
-            want = fact.whom
-        elif words == ["the", fact.who, does, "the", fact.whom, "in", "the"]:
-            want = fact.place or None
-        if want:
-            return (want,), (begin + text.index(want),)
-        begin += len(sentence) + 2
-    return (), ()
+    text = next(line for line in context.removesuffix(".").split(". ") if _is_fact(line))
+    fact = read(text)
+    want = fact.place if question == WHERE else fact.who if "by" in question.split() else fact.whom
+    return ((want,), (context.index(text) + text.index(want),)) if want else ((), ())
+
+
+def _is_fact(line: str) -> bool:
+    return any(word in PEOPLE for word in words_of(line))
 
 
 def solve_question(texts: Sequence[str]) -> tuple[str, ...]:
