@@ -7,7 +7,7 @@ On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ACTIONS = ["plan", "run", "status", "stop", "retry", "best", "import"]
 SHOWN = 40  # runs in a plan
+WATCH = 2.0  # seconds between two looks
+CLEAR = "\033[H\033[2J"  # what a terminal forgets its lines by
 
 
 def arguments(parser: Parser) -> None:
@@ -40,12 +42,13 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
     parser.add_argument("--task", metavar="NAME", help="best: of this task")
     parser.add_argument("--json", action="store_true", help="plan, status, best: for programs")
+    parser.add_argument("--watch", action="store_true", help="status: again every two seconds, until nothing is left")
     parser.add_argument("--quiet", action="store_true", help="run: print only the result")
     parser.examples(
         "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
         "encodery sweep run sweep.yaml --devices cpu:2           # again = go on",
         "encodery sweep run rte.yaml --method.adv_lr 0.05,0.1 --train.batch_size 16,32 --seeds 5 -o runs/freelb",
-        "encodery sweep status runs/freelb",
+        "encodery sweep status runs/freelb --watch",
         "encodery sweep retry runs/freelb                        # what failed is queued again",
         "encodery sweep best runs/freelb --export best.yaml",
         "encodery sweep import search.json -o sweep.yaml         # a file of ManyTasks",
@@ -92,14 +95,17 @@ def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.rundir import RunDir
+    from encodery.sweep import given
     from encodery.sweep.plan import Planner
+    from encodery.sweep.slots import find_slots
 
     file = _file(args, rest)
     folder = _folder(args, file)
     if file.sweep.search.kind == "tpe":
         print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
         return 0
-    specs = Planner(file, folder).specs()
+    planner = Planner(file, folder)
+    specs = planner.specs()
     if args.json:
         print(json.dumps([_plain(spec) for spec in specs], indent=1))
         return 0
@@ -107,9 +113,34 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(spec.name)
     if len(specs) > SHOWN:
         print(f"… and {len(specs) - SHOWN} more (--json lists all)")
+    for line in _left_out(planner.left_out):
+        print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
-    print(f"{len(specs)} runs, {done} of them done in {folder}")
+    resources = given.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
+    print(f"{len(specs)} runs, {done} of them done in {folder}" + _time_left(folder, specs, len(find_slots(resources))))
     return 0
+
+
+def _left_out(by_method: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Axes that belong to another method."""
+    for kind, keys in by_method.items():
+        if keys:
+            yield f"{kind} has no {', '.join(keys)}: left out there"
+
+
+def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:
+    """By what the runs took that are done; before the first one is, nobody knows."""
+    from encodery.report.cells import duration
+    from encodery.sweep.state import status
+
+    names = {spec.id for spec in specs}
+    ended = [one for one in status(folder) if one.id in names and one.state == "done"] if folder.is_dir() else []
+    took = [one.ended - one.started for one in ended if one.ended and one.started]
+    left = len(specs) - len(ended)
+    if not took or not left:
+        return ""
+    seconds = sum(took) / len(took) * -(-left // slots)
+    return f"; about {duration(seconds)} left with {slots} at once"
 
 
 def _plain(spec: "RunSpec") -> dict[str, Any]:
@@ -184,23 +215,34 @@ def _ended(outcomes: Any, folder: Path) -> int:
 
 
 def _status(args: argparse.Namespace, rest: list[str]) -> int:
-    """One line for each run of the plan; runs of older plans are left out."""
+    import time
+
+    folder = Path(_one(args, "the sweep's folder"))
+    left = _show_status(folder, args.json)
+    while args.watch and left:
+        time.sleep(WATCH)
+        print(CLEAR if sys.stdout.isatty() else "", end="")
+        left = _show_status(folder, args.json)
+    return 0
+
+
+def _show_status(folder: Path, as_json: bool) -> bool:
+    """One line for each run of the plan, not of older plans; whether any run is still to come to its end."""
     from dataclasses import asdict
 
     from encodery.sweep.plan import read_plan
     from encodery.sweep.state import status
 
-    folder = Path(_one(args, "the sweep's folder"))
     specs, known = read_plan(folder), {one.id: one for one in status(folder)}
-    if args.json:
+    states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
+    if as_json:
         rows = [_plain(spec) | (asdict(known[spec.id]) if spec.id in known else {"state": "queued"}) for spec in specs]
         print(json.dumps(rows, indent=1, default=str))
-        return 0
-    states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
-    for spec, state in zip(specs, states, strict=True):
-        print(f"{state:8} {spec.name}{_details(known.get(spec.id))}")
-    print(_counted(states))
-    return 0
+    else:
+        for spec, state in zip(specs, states, strict=True):
+            print(f"{state:8} {spec.name}{_details(known.get(spec.id))}")
+        print(_counted(states) + _time_left(folder, specs, max(states.count("running"), 1)), flush=True)
+    return any(state in ("queued", "running") for state in states)
 
 
 def _details(one: Any) -> str:

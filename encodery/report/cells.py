@@ -75,7 +75,15 @@ def sheet(table: "Table") -> Sheet:
         if any(texts):
             header.append(name)
             body = [[*line, Cell(text)] for line, text in zip(body, texts, strict=True)]
-    return Sheet(header, body, table.remarks)
+    return Sheet(header, body, [*table.remarks, *_time_in_all(table.rows)])
+
+
+def _time_in_all(rows: Sequence[Row]) -> list[str]:
+    """What all runs cost together, each counted once; every run had one device."""
+    runs = {id(run): run.seconds for row in rows for run in row.runs.values() if run.seconds is not None}
+    if len(runs) < 2:
+        return []
+    return [f"{len(runs)} runs trained for {duration(sum(runs.values()))} in all, each on one device"]
 
 
 def _notes(row: Row) -> str:
@@ -119,8 +127,20 @@ def pivot(table: "Table", columns: str) -> Sheet:
         [*map(Cell, at), *(_cell(found[head]) if head in found else Cell("") for head in ordered)]
         for at, found in lines.items()
     ]
-    notes = [f"{_about(row)}: {_notes(row)}" for row in table.rows if row.notes]
-    return Sheet([*keys, *named, *ordered], body, [*notes, *table.remarks])
+    return Sheet([*keys, *named, *ordered], body, [*_said(table.rows), *table.remarks])
+
+
+def _said(rows: Sequence[Row]) -> list[str]:
+    """The notes of all rows under a pivoted table; what many rows say is said once."""
+    by_note: dict[str, list[Row]] = {}
+    for row in rows:
+        for note in row.notes:
+            by_note.setdefault(note, []).append(row)
+    few = 2  # rows that are named one by one
+    return [
+        f"{'; '.join(map(_about, found)) if len(found) <= few else f'{len(found)} of {len(rows)} rows'}: {note}"
+        for note, found in by_note.items()
+    ]
 
 
 def _head(row: Row, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:

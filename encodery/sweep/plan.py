@@ -36,6 +36,7 @@ class Planner:
     file: SweepFile
     folder: Path
     resolver: Resolver = field(default_factory=Resolver)
+    left_out: dict[str, list[str]] = field(default_factory=dict)  # method → settings of others that it does not have
     _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
     _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
 
@@ -119,6 +120,9 @@ class Planner:
 
     def _check_dropped(self, found: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
         """An axis of one method is left out for the others, but one of no method is a mistake."""
+        for _, point in found:
+            known = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
+            known += [key for key in point.dropped if key not in known]
         never = set.intersection(*(set(point.dropped) for _, point in found)) if found else set()
         for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
             if one.key in never:

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from encodery import cli
-from encodery.sweep.plan import read_plan, write_plan
+from encodery.sweep import read
+from encodery.sweep.plan import Planner, read_plan, write_plan
 from encodery.sweep.spec import Outcome
+from encodery.sweep.state import RunStatus
+from encodery.sweep.state import write as write_status
 from tests.sweep.rooms import BASE
 from tests.sweep.test_best import done
 
@@ -62,6 +65,39 @@ def test_plan_shows_the_runs_and_makes_nothing(room: Path, capsys: pytest.Captur
     assert sorted(path.name for path in room.iterdir()) == ["run.yaml"]
     assert cli.main([*words, "--json"]) == 0
     assert [run["axes"]["optim.lr"] for run in json.loads(capsys.readouterr().out)] == [1e-4, 2e-4] * 2
+
+
+def test_plan_names_the_settings_that_a_method_does_not_have(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "plan", "run.yaml", "--method.kind", "plain,freelb", "--method.adv_lr", "0.1,0.2"]
+    assert cli.main(words) == 0
+    assert "plain has no method.adv_lr: left out there" in capsys.readouterr().out.splitlines()
+
+
+def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "plan", "run.yaml", "--seeds", "7", "--devices", "cpu:2", "-o", "out"]
+    assert cli.main([*words, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)[:2]
+    for one, seconds in ((first, 50.0), (second, 70.0)):
+        done(room / "out", one["name"], 0.5)
+        ended = RunStatus(one["id"], one["name"], "done", started=100.0, ended=100.0 + seconds)
+        write_status(room / "out", ended)
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == "7 runs, 2 of them done in out; about 3.0 min left with 2 at once"  # 5 runs in 3 turns of 60 s
+
+
+def test_status_watches_until_nothing_is_left(room: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = Planner(read.read("run.yaml"), room / "out").specs()
+    (room / "out").mkdir()
+    write_plan(room / "out", specs, {})
+
+    def end(_: float) -> None:
+        done(room / "out", specs[0].name, 0.5)
+        write_status(room / "out", RunStatus(specs[0].id, specs[0].name, "done"))
+
+    monkeypatch.setattr("time.sleep", end)
+    assert cli.main(["sweep", "status", "out", "--watch"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if line[0] == "1"] == ["queued", "done"]
 
 
 def test_run_hands_over_the_plan_the_resources_and_the_limits(room: Path, executed: list[dict[str, Any]]) -> None:

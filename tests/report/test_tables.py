@@ -144,6 +144,25 @@ def test_alarms_are_told_once_for_a_configuration(tmp_path: Path) -> None:
     assert "ALARM in 2 of 3 seeds: training loss 0.691 is near ln 2" in said
 
 
+def test_what_many_rows_say_is_said_once_under_a_pivot(tmp_path: Path) -> None:
+    for number, (lr, size) in enumerate([(1e-5, 16), (1e-5, 32), (2e-5, 16), (2e-5, 32)]):
+        alarms = ["training loss 0.691 is near ln 2"] if number else []
+        run(tmp_path / str(number), 0.5, alarms=alarms, optim__lr=lr, train__batch_size=size)
+    said = tables.markdown(tables.table([tmp_path]), "train.batch_size")
+    assert said.count("ALARM") == 1
+    assert "3 of 4 rows: ALARM in 1 of 1 seeds: training loss 0.691 is near ln 2" in said
+
+
+def test_time_in_all_counts_every_run_once(tmp_path: Path) -> None:
+    """Though each has a row for dev and one for dev_mismatched."""
+    for seed in (1, 2):
+        found = RunDir(run(tmp_path / str(seed), 0.5, seed=seed, more={"toy/nli:dev_mismatched": {"accuracy": 0.4}}))
+        found.metrics_file.path.write_text('{"step": 20, "seconds": 30.0}\n')
+    said = tables.markdown(tables.table([tmp_path]))
+    assert said.count("10.0 min") == 2
+    assert "2 runs trained for 20.0 min in all, each on one device" in said
+
+
 def test_no_runs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no runs below"):
         tables.table([tmp_path])
