@@ -27,8 +27,8 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted"},
     {
-        "build", "pretrain", "look", "on", "head", "classifier", "session", "evaluate", "attack", "raw", "export",
-        "prepare", "importers",
+        "build", "pretrain", "look", "on", "on_text", "head", "classifier", "session", "evaluate", "attack", "raw",
+        "export", "prepare", "importers",
     },
     {"run", "many", "api"},
     {"sweep"},

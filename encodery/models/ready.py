@@ -1,6 +1,7 @@
 """A model made ready to train: device, precision, gradient checkpointing, compilation."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,6 +32,6 @@ def make_ready(model: Model, options: TrainOptions, device: torch.device, precis
             net.compile(dynamic=True)
 
 
-def networks(model: nn.Module) -> Iterable[nn.Module]:
+def networks(model: nn.Module) -> Iterable[Any]:
     """The transformers networks of all encoders in a model: the main one, and the generator of an objective, once."""
     return {id(part.net): part.net for part in model.modules() if isinstance(part, Encoder)}.values()
