@@ -1,8 +1,8 @@
 """B5: an ELECTRA-small pretraining step, against logits on all positions as electra_pytorch makes them.
 
 The peer is transformers' own pair with shared embeddings: the generator's head on every position, the asked rows
-taken from its logits afterwards, Gumbel noise for the samples, padded rows. Ours has the settings of a run that asks for
-nothing. Peak memory is measured in a process per side. Before any timing both sides must give equal losses on equal
+taken from its logits afterwards, Gumbel noise for the samples, padded rows. Ours has the settings of a run that asks
+for nothing. Peak memory is measured in a process per side. Before any timing both sides must give equal losses on equal
 masks and samples.
 """
 
