@@ -177,7 +177,7 @@ def test_any_checkpoint_is_read_back(tmp_path_factory, shapes, per_block):
 
 
 def test_a_checkpoint_that_tensorflow_wrote() -> None:
-    """small.ckpt is from tf.compat.v1.train.Saver of TensorFlow 2.21: shared beginnings, a step, other types, no rows."""
+    """From the saver of TensorFlow 2.21: shared beginnings of names, a step, other types, a tensor without rows."""
     found = tf_bundle.read(Path(__file__).parent / "by_tensorflow" / "small.ckpt")
     for layer in range(12):
         for place, name in enumerate(("query", "value")):
