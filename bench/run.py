@@ -10,7 +10,7 @@ from pathlib import Path
 SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
-    "corpus": ["--rounds", "3", "--characters", "2000000"],
+    "corpus": ["--rounds", "3"],
     "pretrain": ["--rounds", "5", "--rows", "8"],
     "steps": ["--rounds", "5", "--steps", "3"],
     "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
@@ -19,7 +19,7 @@ SHORT = {
 LONG = {
     "startup": ["--rounds", "9"],
     "memory": ["--steps", "20"],
-    "corpus": ["--rounds", "5"],
+    "corpus": ["--rounds", "5", "--characters", "40000000"],
     "pretrain": ["--rounds", "5", "--rows", "128"],
     "steps": ["--rounds", "9", "--steps", "16"],
     "methods": ["--rounds", "15", "--steps", "2"],

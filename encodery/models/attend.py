@@ -30,7 +30,9 @@ class _Attend(torch.autograd.Function):
         torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=scale, out=scores)
         if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
             lowest = torch.finfo(scores.dtype).min
-            scores.unflatten(0, shape[:2]).add_(torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest))
+            scores.view(*shape[:2], *scores.shape[1:]).add_(
+                torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
+            )
         weights = torch.softmax(scores, -1, out=scores)
         drawn, cut, factor = draw(weights, rate)
         weights.copysign_(drawn.sub_(cut - 0.5))  # never 0: below the cut by a half or more, or above it
