@@ -25,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--characters", type=int, default=6_000_000, help="of text")
+    parser.add_argument("--threads", type=int, default=1, help="not used: each side has one core")
     parser.add_argument("--child", nargs=2, metavar=("FILE", "SIDE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

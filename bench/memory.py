@@ -2,11 +2,13 @@
 
 The sets are files with the first rows of the real one. What may grow with them are the rows as text and a few bytes
 per row; the memory-mapped token table counts as resident only while its pages are used, so anonymous memory is reported
-beside the resident peak.
+beside the resident peak. Pretraining reads a corpus of random words, once, 4 and 16 times as long, prepared before the
+measurement begins.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -19,6 +21,8 @@ import common
 
 SIZES = (1000, 10_000, 67_349)
 BUDGETS = (2048, 8192)
+DOCUMENTS = (500, 2000, 8000)  # of ten lines
+TEXT = "corpus"  # begins the name of a file of documents
 
 
 def child(file: str, budget: int, args: argparse.Namespace) -> None:
@@ -29,8 +33,7 @@ def child(file: str, budget: int, args: argparse.Namespace) -> None:
     from encodery.loop import TrainState, train
 
     torch.set_num_threads(args.threads)
-    tree = common.run_config(common.find_model(args.model), args.tasks[0], token_budget=budget, batch_size=args.batch)
-    resolved = config.load({**tree, "tasks": [{"kind": "table", "train": file, "dev": file}]})
+    resolved = config.load(tree_of(file, budget, args))
     built = build.build(resolved, build.find_inputs(resolved))
     ready, state = peak(), TrainState(args.steps, budget=budget)
     method = resolved.method.start(built.model)  # type: ignore[attr-defined]
@@ -39,6 +42,16 @@ def child(file: str, budget: int, args: argparse.Namespace) -> None:
     for _ in train(built.model, method, built.batches, optimizer, schedule, state):
         pass
     print(json.dumps({"built MB": ready, "peak MB": peak(), "anonymous MB": anonymous()}))
+
+
+def tree_of(file: str, budget: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The config of a run on a file of rows, or of a pretraining on a file of documents."""
+    tree = common.run_config(common.find_model(args.model), args.tasks[0], token_budget=budget, batch_size=args.batch)
+    if not Path(file).name.startswith(TEXT):
+        return {**tree, "tasks": [{"kind": "table", "train": file, "dev": file}]}
+    vocab = str(Path(file).with_name("vocab.txt"))
+    model = {"new": {"kind": "electra", "size": "mini"}, "tokenizer": vocab}
+    return {**tree, "model": model, "tasks": [{"name": "corpus", "files": file, "objective": {"kind": "electra"}}]}
 
 
 def peak() -> int:
@@ -67,6 +80,24 @@ def write_rows(args: argparse.Namespace, folder: Path) -> dict[int, Path]:
     return {size: folder / f"{size}.jsonl" for size in sizes}
 
 
+def write_documents(args: argparse.Namespace, folder: Path) -> list[Path]:
+    """Files of documents, and their blocks in the cache: what is measured is training."""
+    from encodery import config
+    from encodery.prepare import prepare_run
+
+    common.synthetic(folder, DOCUMENTS[-1] * 10, 20, 0.5)
+    lines = (folder / "train.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    documents = ["\n".join(texts[i : i + 10]) for i in range(0, len(texts), 10)]
+    paths = []
+    for size in DOCUMENTS:
+        path = folder / f"{TEXT}-{size}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents[:size]))
+        list(prepare_run(config.load(tree_of(str(path), BUDGETS[0], args)), None, 1, lambda *_: None))
+        paths.append(path)
+    return paths
+
+
 def measure(args: argparse.Namespace, file: Path, budget: int) -> dict[str, Any]:
     """One run in a fresh process."""
     words = ["--child", str(file), str(budget), "--steps", str(args.steps), "--batch", str(args.batch)]
@@ -76,7 +107,8 @@ def measure(args: argparse.Namespace, file: Path, budget: int) -> dict[str, Any]
     if done.returncode:
         raise SystemExit(done.stderr)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"set": args.tasks[0], "rows": int(file.stem), "token budget": budget, **figures}
+    what = "pretraining" if file.name.startswith(TEXT) else args.tasks[0]
+    return {"set": what, "rows": int(file.stem.rpartition("-")[2]), "token budget": budget, **figures}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -88,9 +120,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         child(args.child[0], int(args.child[1]), args)
         return
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["ENCODERY_CACHE"] = str(Path(folder, "cache"))
         files = write_rows(args, Path(folder))
         smallest = files[min(files)]
         pairs = [(file, BUDGETS[0]) for file in files.values()] + [(smallest, budget) for budget in BUDGETS[1:]]
+        texts = write_documents(args, Path(folder))
+        pairs += [(file, BUDGETS[0]) for file in texts] + [(texts[0], budget) for budget in BUDGETS[1:]]
         rows = [measure(args, *pair) for pair in pairs]
     title = "B14: peak memory of training; goal: the rows do not matter, the token budget does"
     common.show(title if common.find_model(args.model) else f"{title} (SYNTHETIC data and encoder)", rows)

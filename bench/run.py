@@ -10,6 +10,8 @@ from pathlib import Path
 SHORT = {
     "startup": ["--rounds", "5"],
     "memory": [],
+    "corpus": ["--rounds", "3"],
+    "pretrain": ["--rounds", "5", "--rows", "8"],
     "steps": ["--rounds", "5", "--steps", "3"],
     "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
     "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
@@ -17,6 +19,8 @@ SHORT = {
 LONG = {
     "startup": ["--rounds", "9"],
     "memory": ["--steps", "20"],
+    "corpus": ["--rounds", "5", "--characters", "40000000"],
+    "pretrain": ["--rounds", "5", "--rows", "128"],
     "steps": ["--rounds", "9", "--steps", "16"],
     "methods": ["--rounds", "15", "--steps", "2"],
     "sweep": ["--rounds", "2"],

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import heap, predict, pretrain
+from encodery import predict, pretrain
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter
-from encodery.data.blocks import corpus_table
+from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.subset import training_rows
 from encodery.data.tokens import TokenTable, token_table
@@ -22,6 +22,7 @@ from encodery.errors import UserError
 from encodery.models import hub, lora, prove
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.ready import make_ready
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
@@ -109,8 +110,8 @@ def content_of(task: Task) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def build(resolved: Resolved, inputs: Inputs) -> Built:
-    """All parts of a training run."""
+def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built:
+    """All parts of a training run; `tick` hears of a corpus that is prepared on the way."""
     config = resolved.config
     if len(resolved.tasks) != 1:
         raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
@@ -124,16 +125,17 @@ def build(resolved: Resolved, inputs: Inputs) -> Built:
     length = min(wanted, longest_of(encoder))
     if length < wanted:
         notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
-    train, choice, rows = training_data(task, entry, config, pieces, length)
+    train, choice, rows = training_data(task, entry, config, pieces, length, tick)
     check_evaluation(task, entry, config, train, choice)
     model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
     if not task.labelled and inputs.model:
         start = (inputs.init_from or inputs.model).path
         notes += pretrain.go_on(model, task, start, inputs.generator.path if inputs.generator else None)
-    cutter = Cutter(encoder.layout, encoder.form, config.train.token_budget, config.train.micro_batch, device)
+    budget = pretrain.token_budget(config, task, device)
+    cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
     card = card_of(task, entry, objective, config, length, pieces)
-    prepare(model, config, device)
+    make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, length)
     return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes, shares)
 
@@ -166,14 +168,14 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
 
 
 def corpus_data(
-    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int, tick: Tick | None
 ) -> tuple[Split, Split | None, np.ndarray | AllRows]:
     """The blocks of a corpus; what needs labels or single examples is refused."""
     if config.train.holdout or entry.double_unordered:
         raise UserError(
             f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
         )
-    train = named_split(task, "train", pieces, length)
+    train = named_split(task, "train", pieces, length, tick)
     dev = first_dev(task) if config.train.evaluate != "never" else None
     choice = named_split(task, dev, pieces, length) if dev else None
     rows = pretrain.training_blocks(task, entry, train.table, config.seed.data)
@@ -181,11 +183,11 @@ def corpus_data(
 
 
 def training_data(
-    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int, tick: Tick | None = None
 ) -> tuple[Split, Split | None, np.ndarray | AllRows]:
     """The training table, what the checkpoint is chosen on, and the table rows to train on."""
     if not task.labelled:
-        return corpus_data(task, entry, config, pieces, length)
+        return corpus_data(task, entry, config, pieces, length, tick)
     examples, choice = task.examples("train"), None
     if not examples:
         raise UserError(f"{task.name}: the training set is empty")
@@ -230,10 +232,10 @@ def first_dev(task: Task) -> str | None:
     return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
 
 
-def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int) -> Split:
+def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int, tick: Tick | None = None) -> Split:
     """A split with its tokens; of plain text only the tokens."""
     if not task.labelled:
-        return Split(name, (), corpus_table(task, name, pieces, length))  # type: ignore[arg-type]
+        return Split(name, (), corpus_table(task, name, pieces, length, tick))  # type: ignore[arg-type]
     rows = task.examples(name)
     return Split(name, rows, token_table(task, name, pieces, length, rows))
 
@@ -275,22 +277,6 @@ def make_objective(
             f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
         )
     return cls.model_validate_json(json.dumps(options))
-
-
-def prepare(model: Model, config: Config, device: torch.device) -> None:
-    """Device, precision, gradient checkpointing, compilation."""
-    if device.type == "cpu":
-        heap.keep()
-    model.to(device)
-    model.autocast_to = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(pick_precision(config, device))
-    if config.train.gradient_checkpointing and not model.encoder.net.supports_gradient_checkpointing:
-        raise UserError(
-            f"train.gradient_checkpointing: {model.encoder.kind} has none; lower train.token_budget instead"
-        )
-    if config.train.gradient_checkpointing:
-        model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if config.train.compile:
-        model.encoder.net.compile(dynamic=True)
 
 
 def make_optimizer(model: Model, config: Config) -> Optimizer:

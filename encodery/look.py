@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from encodery import corrupted
-from encodery.build import Split, build, find_inputs, training_data
+from encodery.build import Split, build, find_inputs, pick_device, training_data
 from encodery.config import Resolved
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter, InputForm, describe
@@ -19,6 +19,7 @@ from encodery.loop import steps_in_all
 from encodery.models.encoder import choose_layout, encoder_config, input_form
 from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
+from encodery.pretrain import token_budget
 from encodery.schema import Entry
 from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.tagged import Tagged
@@ -191,7 +192,8 @@ def batch_lines(seen: View) -> Iterator[str]:
     """How the first step lies in memory."""
     config = seen.resolved.config
     train, _, rows = training_data(seen.task, seen.entry, config, seen.pieces, seen.max_length)
-    cutter = Cutter(seen.layout, seen.form, config.train.token_budget, config.train.micro_batch)
+    budget = token_budget(config, seen.task, pick_device(config.device))
+    cutter = Cutter(seen.layout, seen.form, budget, config.train.micro_batch)
     seeds = config.seed
     batches = Batches(seen.task.name, train.table, rows, config.train.batch_size, seeds.data, seeds.init, cutter)
     micro = batches.at(0)

@@ -12,6 +12,9 @@ from encodery.rundir import RunDir
 from encodery.tasks import split_name
 from encodery.tasks.base import Task
 
+# What decides how lines become blocks: another text is read with these options of the run's own.
+AS_THE_RUN = ("format", "text", "blocks", "keep_overflow", "order_preserving", "seed", "skip_bad_rows", "shard_size")
+
 
 class Asked(NamedTuple):
     """A split of a task."""
@@ -29,10 +32,12 @@ def asked(text: str, data: str | None = None, runs: Sequence[RunDir] = (), *, al
     """The splits meant by a word: one if it names one, else all dev splits that are here, else all test splits.
 
     A name that is the task of one of the `runs` means that very task, with the options and files of the run; other
-    tasks are looked for in the run's data folder.
+    tasks are looked for in the run's data folder. A text file or a prepared corpus is read as the run's own text is.
     """
     name, split = split_name(text)
     own = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code)
+    if own is None and (text_task := _of_text(name, runs)):
+        return [Asked(text_task, split or ("dev" if text_task.has("dev") else "train"))]
     if own is None:
         _refuse_other_split(name, data, runs)
     task = own or named(name, data or _folder_of(runs))
@@ -80,6 +85,21 @@ def _of_path(name: str, data: str | None, allow_code: bool) -> Task | None:
     if path.suffix in (".yaml", ".yml") or (path / "config.yaml").is_file() or name.startswith("recipe:"):
         return _only(config.load(name, _data(data), allow_code=allow_code), name)
     return None
+
+
+def _of_text(name: str, runs: Sequence[RunDir]) -> Task | None:
+    """Plain text: a folder that `prepare` made, or a file; its lines and blocks are made as the run's are."""
+    from encodery.tasks.corpus import Corpus
+
+    path = Path(name).expanduser()
+    if (path / "recipe.json").is_file() and (path / "shards").is_dir():
+        return Corpus(prepared=str(path.absolute())).called(name)
+    if not path.is_file() or path.suffix in (".yaml", ".yml", ".py"):
+        return None
+    own = next((task for run in runs for task, _ in config.load(run.path).tasks if isinstance(task, Corpus)), None)
+    kept = {key: value for key, value in own.plain().items() if key in AS_THE_RUN} if own else {}
+    cleaned = {"min_line": own.shortest_line, "drop_brackets": own.without_brackets} if own else {}
+    return Corpus.model_validate({**kept, **cleaned, "files": str(path.absolute())}).called(name)
 
 
 def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bool) -> Task | None:

@@ -1,6 +1,7 @@
 """Model + task → answers by example id, and their scores."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,14 +52,16 @@ def answer(
 
 @torch.no_grad()
 def sums(
-    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
-) -> dict[str, Any]:
-    """What the question's answers add up to over a table: memory does not grow with it."""
+    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None,
+    noise: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """What the question's answers add up to over a table: memory does not grow with it. `noise` decides the masks."""
     was_training = model.training
     model.eval()
     total: dict[str, torch.Tensor] = {}
     try:
         for batch in in_order(table, cutter, task):
+            batch = replace(batch, noise=noise)
             for name, values in model.question(task).answers(model.outputs(batch), batch).items():
                 part = values.sum(0).cpu()
                 total[name] = total[name] + part if name in total else part

@@ -1,12 +1,12 @@
 """Preparing ahead of training: the tokens of a run's corpus or task, in a folder or in the cache."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from encodery.config import Resolved
-from encodery.data.blocks import corpus_table
+from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.prepare import prepare
 from encodery.data.tokens import token_table
@@ -15,8 +15,6 @@ from encodery.files import read_json
 from encodery.models import hub
 from encodery.models.tokenizer import load_tokenizer
 from encodery.tasks.corpus import Corpus
-
-Tick = Callable[[float | None, int], None]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from encodery import on, probe
 from encodery.data.batches import AllRows
@@ -17,6 +18,15 @@ from encodery.schema import Config, Entry
 from encodery.tasks.base import Task
 
 KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
+
+BUDGET = 16384  # tokens of a micro-batch where nobody asked for a number
+BUDGET_OF_TEXT = 4096  # in pretraining on a CPU: steps are large there, and smaller pieces are as quick
+
+
+def token_budget(config: Config, task: Task, device: torch.device) -> int:
+    """Most tokens of a micro-batch: as asked, else by what is trained where. The gradient is the same."""
+    usual = BUDGET if task.labelled or device.type != "cpu" else BUDGET_OF_TEXT
+    return usual if config.train.token_budget is None else config.train.token_budget
 
 
 def kept_shares(config: Config, task: Task) -> Sequence[float]:

@@ -108,18 +108,22 @@ class Portion:
         self.task: Any = None
 
     def __enter__(self) -> "Portion":
-        if not self.quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-            columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
-            self.bar = Progress(*columns, TextColumn("{task.fields[now]}"), console=Console(stderr=True))
-            self.bar.start()
-            self.task = self.bar.add_task(self.name, total=1.0, now="")
         return self
+
+    def open(self) -> None:
+        """The bar, when there is something to show: often the work was done before."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+        self.bar = Progress(*columns, TextColumn("{task.fields[now]}"), console=Console(stderr=True))
+        self.bar.start()
+        self.task = self.bar.add_task(self.name, total=1.0, now="")
 
     def __call__(self, share: float | None, characters: int) -> None:
         """So much is done; None: nobody knows how much there is."""
+        if self.bar is None and not self.quiet and sys.stderr.isatty():
+            self.open()
         self.share = max(self.share, share or 0.0)
         self.characters += characters
         if not characters:

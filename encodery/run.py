@@ -14,7 +14,7 @@ from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
 from encodery.loop import StepReport
-from encodery.progress import Progress, spell_scores
+from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
 from encodery.rundir import RunDir, default_path
 from encodery.session import Session
@@ -76,7 +76,8 @@ def prepared(
             yield run
             return
         try:  # before anything is written: a mistake leaves no run behind
-            built = build.build(resolved, inputs)
+            with Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
+                built = build.build(resolved, inputs, tick)
         except BaseException:
             run.forget()
             raise

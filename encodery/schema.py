@@ -114,8 +114,8 @@ class TrainOptions(Options):
     """Examples in an optimiser step, whatever the device holds at once."""
     max_length: int = Field(default=128, ge=4)
     """Longest sequence in tokens; longer texts are cut."""
-    token_budget: int = Field(default=16384, ge=16)
-    """Most tokens of a micro-batch, padding included; steps are cut into micro-batches below it."""
+    token_budget: int | None = Field(default=None, ge=16)
+    """Most tokens of a micro-batch, padding included; default 16384, and 4096 for pretraining on a CPU."""
     micro_batch: int | None = Field(default=None, ge=1)
     """Most sequences in a micro-batch; default: only the token budget counts."""
     layout: Literal["auto", "packed", "rows", "padded"] = "auto"

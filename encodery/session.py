@@ -46,7 +46,7 @@ class Session:
         total = steps_in_all(built.batches, options.epochs, options.max_steps)
         self.schedule = optim.schedule(self.config.optim, total)
         fp16 = build.pick_precision(self.config, built.cutter.device) == "fp16"
-        self.state = TrainState(total, budget=options.token_budget, scaler=LossScale() if fp16 else None)
+        self.state = TrainState(total, budget=built.cutter.budget, scaler=LossScale() if fp16 else None)
         per_epoch = built.batches.steps_per_epoch
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
@@ -67,7 +67,7 @@ class Session:
         if self.method_group in found.groups:
             self.method.load(found.tensors(self.method_group))
         self.state = TrainState.read(found.state["train"])
-        self.state.budget = min(self.state.budget, self.config.train.token_budget)  # lowered after memory ran out
+        self.state.budget = min(self.state.budget, self.built.cutter.budget)  # lowered after memory ran out
         self.run.rewind_metrics(self.state.step)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
 

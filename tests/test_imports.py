@@ -27,7 +27,8 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted"},
     {
-        "build", "pretrain", "look", "on", "head", "ensemble", "classifier", "session", "evaluate", "attack", "raw",
+        "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
+        "raw",
         "export", "prepare", "importers",
     },
     {"run", "many", "api"},

@@ -17,6 +17,8 @@ from torch import nn
 from encodery import flops, optim
 from encodery.errors import RunFailed, UserError
 from encodery.models import hub
+from encodery.progress import Progress
+from encodery.run import train_run
 from encodery.rundir import RunDir
 from encodery.schema import OptimOptions
 from encodery.tasks.pretraining import ELECTRA, MLM, add_up, area, scores
@@ -111,6 +113,29 @@ def test_held_out_text_is_scored_and_cost_is_recorded(pretrained: RunDir) -> Non
     assert len([line for line in pretrained.metrics() if "eval.auc" in line]) == 2
     assert not pretrained.predictions.exists()
     assert "encodery train --model" in pretrained.card.read_text()
+
+
+def test_a_corpus_prepared_on_the_way_shows_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ENCODERY_CACHE", str(tmp_path / "cache"))
+    tree = settings({"kind": "mlm"}, train={"max_steps": 1, "evaluate": "end", "keep_at": []})
+    train_run(resolve(tree), tmp_path / "run", progress=Progress(every=0.0))
+    assert "toy/corpus  100%" in capsys.readouterr().err
+    train_run(resolve(tree), tmp_path / "again", progress=Progress(every=0.0))
+    assert "toy/corpus  100%" not in capsys.readouterr().err  # it is in the cache
+
+
+def test_steps_of_pretraining_are_cut_finer_on_a_cpu_unless_asked() -> None:
+    from encodery.pretrain import token_budget
+    from encodery.tasks.toy import Toy
+
+    corpus = resolve(settings({"kind": "mlm"}))
+    wanted = resolve(settings({"kind": "mlm"}, train={"token_budget": 16384}))
+    cpu, gpu, text = torch.device("cpu"), torch.device("cuda"), corpus.tasks[0][0]
+    assert [token_budget(corpus.config, text, device) for device in (cpu, gpu)] == [4096, 16384]
+    assert token_budget(wanted.config, text, cpu) == 16384
+    assert token_budget(corpus.config, Toy(part="nli"), cpu) == 16384
 
 
 def test_models_kept_on_the_way_can_be_named(pretrained: RunDir) -> None:

@@ -58,23 +58,24 @@ def test_what_cannot_be_probed_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tiny_electra_on_toy_text_knows_more_than_random_weights(tmp_path: Path) -> None:
-    """Two layers of width 64, less than half a minute of one core; 1,500 dev rows, so 0.013 is one deviation."""
+    """Two layers of width 64, about a quarter of a minute of one core; 1,500 dev rows, so 0.013 is one deviation."""
     fields = {**SMALL, "hidden_size": 64, "intermediate_size": 128, "embedding_size": 32}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     tree = settings({"kind": "electra", "generator_size": 0.5, "masking": {"probability": 0.2}})
     tree["model"]["new"]["config"] = fields | still
     tree["tasks"][0] |= {"documents": 4000, "held_out": 0.0}
-    tree["optim"] = {"lr": 5e-3, "warmup": 0.1}
-    tree["train"] = {"max_steps": 300, "batch_size": 64, "max_length": 32, "keep_at": []}
+    tree["optim"] = {"lr": 2e-3, "warmup": 0.1}
+    tree["train"] = {"max_steps": 600, "batch_size": 32, "max_length": 32, "keep_at": []}
     resolved = resolve(tree)
     built = build(resolved, find_inputs(resolved))
     tasks = [Toy(part=part, train_rows=1000, dev_rows=1500, test_rows=10) for part in ("acceptability", "nli")]
     probes = [probe.prepare(task, built.pieces, 48, 1000) for task in tasks]
     before = probe.run(probes, built.model.encoder, built.cutter)
-    optimizer, state = make_optimizer(built.model, resolved.config), TrainState(300)
-    for _ in train(built.model, Plain(), built.batches, optimizer, optim.schedule(resolved.config.optim, 300), state):
+    optimizer, state = make_optimizer(built.model, resolved.config), TrainState(600)
+    schedule = optim.schedule(resolved.config.optim, 600)
+    for _ in train(built.model, Plain(), built.batches, optimizer, schedule, state):
         pass
     after = probe.run(probes, built.model.encoder, built.cutter)
     lifts = {name: after[name] - before[name] for name in before}
-    assert lifts["probe.toy/acceptability.accuracy"] > 0.035, lifts
-    assert sum(lifts.values()) > 0.04, lifts
+    assert lifts["probe.toy/acceptability.accuracy"] > 0.08, lifts  # measured with three seeds: 0.13 and more
+    assert lifts["probe.toy/nli.accuracy"] > 0.05, lifts  # 0.09 and more

@@ -2,6 +2,9 @@
 
 Models are runs, model folders or hub names. Answers of one run are kept in it; other answers are kept with -o.
 
+A pretrained model is scored on plain text: the held-out part of its corpus (--on corpus, as the run calls it), a text
+file, or a folder that `encodery prepare` made. Masks and samples are drawn from --seed.
+
 With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
 every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
 """
@@ -13,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.cli import attacks
+from encodery.cli import attacks, on_text
 from encodery.cli.parsing import Parser
 
 if TYPE_CHECKING:
@@ -25,10 +28,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("models", nargs="+", metavar="RUN|MODEL", help="run directory, model folder or hub name")
     parser.add_argument(
         "--on", nargs="+", action="extend", required=True, metavar="TASK[:SPLIT]",
-        help="such as glue/rte:dev, or the config or run whose task is meant; default split: dev, else test",
+        help="such as glue/rte:dev; a config or run whose task is meant; of pretrained models a text file or "
+        "prepared folder. Default split: dev, else test",
     )  # fmt: skip
     parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
+    parser.add_argument("--seed", type=int, default=0, help="of masks on plain text; 0: as while training")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -47,6 +52,7 @@ def arguments(parser: Parser) -> None:
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
         "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
         "encodery evaluate runs/reviews --on table/reviews:test",
+        "encodery evaluate runs/electra@25% --on corpus:dev news.txt --json",
         "encodery evaluate runs/rte-plain runs/rte-freelb --on glue/rte:dev --attack pgd --radius 0,0.1,0.3,1",
         "encodery evaluate textattack/bert-base-uncased-RTE --on glue/rte --labels entailment,not_entailment",
     )
@@ -59,13 +65,17 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return attacks.run(args)
     from encodery.classifier import open_classifier
     from encodery.evaluate import evaluate, require_shared_rows
+    from encodery.models.hub import kept_on_the_way
     from encodery.on import asked
     from encodery.progress import Counting
     from encodery.rundir import RunDir
 
     runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
     keep = _keeper(args, runs)
-    questions = [one for text in args.on for one in asked(text, args.data, runs, allow_code=args.allow_code)]
+    whose = runs or kept_on_the_way(args.models)
+    questions = [one for text in args.on for one in asked(text, args.data, whose, allow_code=args.allow_code)]
+    if any(not one.task.labelled for one in questions):
+        return on_text.run(args, whose, questions, keep)
     for one in questions if len(args.models) > 1 else ():
         require_shared_rows(runs, one)
     names = args.labels.split(",") if args.labels else None

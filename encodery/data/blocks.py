@@ -15,6 +15,7 @@ from encodery.errors import UserError
 from encodery.tasks.base import Task
 from encodery.tasks.corpus import Corpus
 
+Tick = Callable[[float | None, int], None]  # share of the text that is prepared (None: nobody knows), characters
 OPEN = 256  # shards that are mapped at the same time: each costs a file handle
 
 open_shard = lru_cache(maxsize=OPEN)(shards.mapped)
@@ -231,7 +232,7 @@ def corpus_table(
     split: str,
     pieces: TokenizerPieces,
     max_length: int,
-    tick: Callable[[float | None, int], None] | None = None,
+    tick: Tick | None = None,
     workers: int | None = None,
 ) -> BlockTable:
     """The blocks of a split: of a prepared folder, of the cache, or prepared now into the cache.

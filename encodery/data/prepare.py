@@ -12,13 +12,14 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from encodery import files
 from encodery.data import finish, shards
+from encodery.data.blocks import Tick
 from encodery.data.crew import cores, make_all
 from encodery.data.decontaminate import Seen, benchmark_sentences
 from encodery.data.pieces import TokenizerPieces
@@ -31,7 +32,6 @@ from encodery.tasks.corpus import Corpus
 from encodery.tasks.readers import BadRow
 
 VERSION = 1  # raise it when equal inputs give other blocks
-Tick = Callable[[float | None, int], None]
 
 
 def cached(

@@ -13,6 +13,7 @@ from transformers import BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, E
 
 from encodery import files
 from encodery.errors import RunFailed, UserError
+from encodery.models.encoder import quiet
 
 HEAD_SIZE = 64  # of every published ELECTRA
 KINDS = {"discriminator": ElectraForPreTraining, "generator": ElectraForMaskedLM}
@@ -35,7 +36,7 @@ def write(out: Path, models: Mapping[str, Mapping[str, Tensor]], heads: Heads, v
         raise UserError(f"{vocab}: there is no such file")
     out.parent.mkdir(parents=True, exist_ok=True)
     said = []
-    with files.atomic_folder(out) as beside:
+    with quiet(), files.atomic_folder(out) as beside:
         for name, tensors in models.items():
             model = build(name, tensors, getattr(heads, name))
             model.save_pretrained(beside / name)

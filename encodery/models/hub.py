@@ -5,13 +5,14 @@ import hashlib
 import os
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from encodery.errors import UserError
-from encodery.rundir import find_runs
+from encodery.rundir import RunDir, find_runs
 
 # Weights come as safetensors only: pickled checkpoints are never opened.
 FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
@@ -64,6 +65,12 @@ def share_of(name: str) -> tuple[str, str]:
     """`runs/x@25%` → runs/x and 25; without a share the second is empty."""
     match = re.fullmatch(r"(.+)@(\d+(?:\.\d+)?)%", name)
     return (match[1], f"{float(match[2]):g}") if match else (name, "")
+
+
+def kept_on_the_way(names: Sequence[str]) -> list[RunDir]:
+    """The runs of `runs/x@25%` among these names."""
+    places = [place for place, share in map(share_of, names) if share]
+    return [RunDir.open(place) for place in places if Path(place, "run.json").is_file()]
 
 
 def _kept(run: Path, name: str, share: str) -> Path:

@@ -13,6 +13,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from encodery.data.layouts import Group
+from encodery.models.attend import attend_with_dropout
 from encodery.models.dropout import dropout as dropout_of
 
 NAME = "packed"
@@ -50,19 +51,24 @@ def packed_attention(
     scale = size**-0.5 if scaling is None else scaling
     flat = [x[0].transpose(0, 1).reshape(tokens * heads, size) for x in (query, key, value)]
     counts = [group.tokens * heads for group in groups]
-    parts = zip(*(torch.split(x, counts) for x in flat), strict=True)  # one gradient for all, unlike slices
+    parts = zip(
+        *(torch.split(x, counts) if len(counts) > 1 else [x] for x in flat), strict=True
+    )  # not slices: one grad
     outputs = []
     for group, part in zip(groups, parts, strict=True):
         q, k, v = (group.cells(x, heads) for x in part)
         mask = group.near(sliding_window) if sliding_window else group.mask
         outputs.append(group.real(attend(q, k, v, mask, dropout, scale)))
-    return torch.cat(outputs).view(1, tokens, heads, size), None
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return joined.view(1, tokens, heads, size), None
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, scale: float) -> Tensor:
     """Scaled-dot-product attention [n, heads, L, size]; torch has no fast kernel with dropout for CPUs."""
     if not rate or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
+    if q.dtype in (torch.float32, torch.float64):
+        return attend_with_dropout(q, k, v, mask, rate, scale)
     scores = torch.matmul(q * scale, k.transpose(2, 3))
     if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
         lowest = torch.finfo(scores.dtype).min

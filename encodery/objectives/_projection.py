@@ -1,8 +1,8 @@
 """From vectors to the vocabulary and back, a few rows at a time: loss, best guess and sample, never all logits at once.
 
 The gradient is worked out while a chunk's logits are at hand, so nothing of the size rows × vocabulary is kept and
-nothing is computed twice: with e = exp(logits - max) and s = Σ e the gradient of the loss is e·W / s - W[truth] for a
-vector and eᵀ·(v / s) - Σ v[truth] for the matrix.
+nothing is computed twice: with e = exp(logits - max), s = Σ e, and s taken off e at the truth, the gradient of the loss
+is e·W / s for a vector and eᵀ·(v / s) for the matrix.
 """
 
 from collections.abc import Iterator
@@ -67,21 +67,23 @@ class _Read(torch.autograd.Function):
         grads = _Grads(vectors, weight, bias) if learn else None
         cast = lowered(vectors.device)
         matrix = weight.to(cast) if cast else weight
-        for part in chunks(rows, len(weight)):
+        parts = list(chunks(rows, len(weight)))
+        room = matrix.new_empty(max((len(vectors[part]) for part in parts), default=0), len(weight))
+        for part in parts:
             v = vectors[part].to(matrix.dtype)
-            logits = torch.addmm(bias.to(v.dtype), v, matrix.t()).to(dtype)
-            own = logits.gather(1, truth[part, None])[:, 0]
+            logits = torch.addmm(bias.to(v.dtype), v, matrix.t(), out=room[: len(v)]).to(dtype)
+            own = logits.gather(1, truth[part, None])
             if sampler and not plain(sampler):
                 sample[part] = draw(adjusted(logits, truth[part], sampler), sampler.uniform[part], sampler.forbidden)
-            top, best[part] = logits.max(1)
+            top, best[part] = highest(logits)
             e = logits.sub_(top[:, None]).exp_()
             total = e.sum(1)
-            nll[part] = total.log() + top - own
+            nll[part] = total.log() + top - own[:, 0]
             if sampler and plain(sampler):
                 sample[part] = draw(e, sampler.uniform[part], sampler.forbidden)
             if grads:
-                scale = 1 / total if weights is None else weights[part] / total
-                grads.add(part, e, v, matrix, truth[part], scale, None if weights is None else weights[part])
+                e.scatter_add_(1, truth[part, None], -total[:, None])
+                grads.add(part, e, v, matrix, 1 / total if weights is None else weights[part] / total)
         if grads:
             ctx.save_for_backward(grads.vectors, grads.weight, grads.bias)
             ctx.dtypes = vectors.dtype, weight.dtype, bias.dtype
@@ -104,18 +106,26 @@ class _Grads:
             torch.zeros_like(x, dtype=wide(x.dtype)) for x in (vectors, weight, bias)
         )
 
-    def add(
-        self, part: slice, e: Tensor, v: Tensor, matrix: Tensor, truth: Tensor, scale: Tensor, weights: Tensor | None
-    ) -> None:
-        """One chunk; `scale` is weight / total of each row."""
-        own = matrix[truth] if weights is None else matrix[truth] * weights[:, None]
-        low = e.to(v.dtype)
-        self.vectors[part] = torch.mm(low, matrix).to(e.dtype) * scale[:, None] - own
-        v = v.to(e.dtype)
-        self.weight += torch.mm(low.t(), (v * scale[:, None]).to(low.dtype))
-        self.weight.index_add_(0, truth, v if weights is None else v * weights[:, None], alpha=-1)
-        self.bias += torch.mv(e.t(), scale)
-        self.bias.index_add_(0, truth, torch.ones_like(scale) if weights is None else weights.to(scale), alpha=-1)
+    def add(self, part: slice, e: Tensor, v: Tensor, matrix: Tensor, scale: Tensor) -> None:
+        """One chunk: e without its sum at the truth, `scale` the weight of a row over that sum."""
+        low, scaled = e.to(v.dtype), (v * scale[:, None]).to(v.dtype)
+        self.vectors[part] = torch.mm(low, matrix).to(e.dtype) * scale[:, None]
+        if self.weight.dtype == low.dtype:
+            self.weight.addmm_(low.t(), scaled)  # in place: a product of its own would be as large as the matrix
+        else:
+            self.weight += torch.mm(low.t(), scaled)
+        self.bias.addmv_(e.t(), scale)
+
+
+def highest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest of each row and the first place where it stands: by blocks, since torch's `max` is slow on CPUs."""
+    size = logits.shape[1]
+    even = size // BLOCK * BLOCK
+    tops = [torch.unflatten(logits[:, :even], 1, (-1, BLOCK)).amax(2)] if even else []
+    tops += [logits[:, even:].amax(1, keepdim=True)] if even < size else []
+    top, block = torch.cat(tops, 1).max(1, keepdim=True)
+    place = (block * BLOCK + torch.arange(BLOCK, device=logits.device)).clamp(max=size - 1)
+    return top[:, 0], (block * BLOCK)[:, 0] + logits.gather(1, place).argmax(1)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -15,6 +15,7 @@ from encodery.sweep.spec import RunSpec, State
 from encodery.sweep.state import RunStatus
 
 LITTLE_ROOM = 50e6  # bytes; below it a failure may well be the disk's
+LEAST_DEFAULT = 4096  # the smallest token budget that a run has without being asked
 STOPPED, WRONG = 3, 2  # exit codes of `encodery train`
 _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory|MemoryError|std::bad_alloc"
@@ -92,7 +93,7 @@ def smaller(spec: RunSpec, changed: Mapping[str, Any]) -> dict[str, Any]:
     if spec.config is None:
         return dict(changed)
     train = spec.config.get("train", {})
-    budget = changed.get("train.token_budget", train.get("token_budget", 16384))
+    budget = changed.get("train.token_budget", train.get("token_budget")) or LEAST_DEFAULT
     rows = changed.get("train.micro_batch", train.get("micro_batch"))
     found = {**changed, "train.token_budget": max(budget // 2, 16)}
     return found | ({"train.micro_batch": max(rows // 2, 1)} if rows else {})

@@ -21,7 +21,7 @@ from encodery.tasks.pretraining import add_up, scores
 from encodery.tasks.readers import BadRow, refuse
 from encodery.tasks.rows import file_digest
 
-TOY_VERSION = 1  # of the toy documents: raise it when the grammar writes others
+TOY_VERSION = 2  # of the toy documents: raise it when the grammar writes others
 TOY_DOCUMENTS = 2000
 MOST_BAD = 10_000  # bad lines that are counted before a corpus is refused: it may be a file of another kind altogether
 
@@ -103,6 +103,7 @@ class Corpus(Task):
 
     _counts: dict[str, int] = PrivateAttr(default_factory=dict)
     _commit: list[str] = PrivateAttr(default_factory=list)
+    _called: str = PrivateAttr(default="")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -121,7 +122,12 @@ class Corpus(Task):
     @property
     def name(self) -> str:
         """`corpus`, `corpus/wikipedia`, `toy/corpus`."""
-        return {"files": "corpus", "toy": "toy/corpus"}.get(self.part, f"corpus/{self.part}")
+        return self._called or {"files": "corpus", "toy": "toy/corpus"}.get(self.part, f"corpus/{self.part}")
+
+    def called(self, name: str) -> Self:
+        """The same text under the name that a person used for it."""
+        self._called = name
+        return self
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -293,6 +299,11 @@ class Corpus(Task):
     def prepared_folder(self) -> Path:
         """Where the prepared blocks lie."""
         return Path(self.root or "").expanduser() / Path(self.prepared or "").expanduser()
+
+    @property
+    def prepared_length(self) -> int | None:
+        """Tokens of the longest block that a prepared folder was made for; None for text."""
+        return int(self._meta()["max_length"]) if self.prepared else None
 
     def _meta(self) -> dict[str, Any]:
         path = self.prepared_folder / "meta.json"

@@ -1,5 +1,7 @@
 """Foreign ELECTRA checkpoints become transformers folders with every key accounted for and the same logits."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -172,6 +174,22 @@ def test_any_checkpoint_is_read_back(tmp_path_factory, shapes, per_block):
     assert all(
         np.array_equal(found[name], value) and found[name].shape == value.shape for name, value in tensors.items()
     )
+
+
+def test_a_checkpoint_that_tensorflow_wrote() -> None:
+    """From the saver of TensorFlow 2.21: shared beginnings of names, a step, other types, a tensor without rows."""
+    found = tf_bundle.read(Path(__file__).parent / "by_tensorflow" / "small.ckpt")
+    for layer in range(12):
+        for place, name in enumerate(("query", "value")):
+            wanted = (np.arange(6, dtype=np.float32) + 100 * layer + 10 * place).reshape(2, 3)
+            np.testing.assert_array_equal(
+                found.pop(f"electra/encoder/layer_{layer}/attention/self/{name}/kernel"), wanted
+            )
+    assert found.pop("electra/half").tolist() == [0.5, -2.0]
+    assert found.pop("electra/double").tolist() == [[0.1]]
+    assert found.pop("empty").shape == (0, 4)
+    assert int(found.pop("global_step")) == 1234567
+    assert not found
 
 
 def test_checksums_are_those_of_the_standard():

@@ -1,9 +1,9 @@
-"""Documents of the toy grammar, for pretraining: a few people in one place, or a review, or a note on topics."""
+"""Documents of the toy grammar, for pretraining: a few people in one place, a crowd, a review, or a note on topics."""
 
 from dataclasses import replace
 
 from encodery.tasks.grammar.facts import draw_fact, write
-from encodery.tasks.grammar.single import write_sentiment, write_topic
+from encodery.tasks.grammar.single import write_acceptability, write_sentiment, write_topic
 from encodery.tasks.grammar.words import ADJECTIVES, ALONE, OPPOSITE, PEOPLE, PLACES, Draw, past, sentence, third
 
 
@@ -15,11 +15,21 @@ def documents(seed: int, n: int) -> list[str]:
 def _document(draw: Draw) -> list[str]:
     """4 to 10 sentences of one sort."""
     sentences = 4 + draw.below(7)
-    sort = draw.pick(("people", "people", "review", "topics"))
+    sort = draw.pick(("people", "people", "crowd", "crowd", "review", "topics"))
     if sort == "people":
         return _scene(draw, sentences)
+    if sort == "crowd":
+        return [_right(draw) for _ in range(sentences)]
     make = write_sentiment if sort == "review" else write_topic
     return [make(draw)[0][0] for _ in range(sentences)]
+
+
+def _right(draw: Draw) -> str:
+    """One or many do something to one or many: a sentence whose verb agrees and whose words are in order."""
+    while True:
+        (text,), label = write_acceptability(draw)
+        if label == "acceptable":
+            return text
 
 
 def _scene(draw: Draw, sentences: int) -> list[str]:

@@ -1,0 +1,62 @@
+"""Attention with dropout equals the written-out formula, and so do its gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encodery.models.attend import attend_with_dropout
+from encodery.models.dropout import draw
+
+
+@given(
+    n=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 9), rate=st.sampled_from([0.1, 0.5, 0.9]),
+    kind=st.sampled_from(["none", "padding", "window"]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_values_and_gradients_are_those_of_the_formula(
+    n: int, heads: int, length: int, rate: float, kind: str, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v, g = (torch.randn(n, length, heads, 4, generator=generator, dtype=torch.float64) for _ in range(4))
+    q, k, v = (x.transpose(1, 2).requires_grad_() for x in (q, k, v))
+    place = torch.arange(length)
+    mask = {
+        "none": None,
+        "padding": (place < torch.randint(1, length + 1, (n, 1), generator=generator))[:, None, None],
+        "window": ((place[:, None] - place).abs() < 3)[None, None],
+    }[kind]
+    torch.manual_seed(seed)
+    found = attend_with_dropout(q, k, v, mask, rate, 0.7)
+    scores = q @ k.transpose(2, 3) * 0.7
+    weights = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
+    torch.manual_seed(seed)
+    drawn, cut, factor = draw(weights.flatten(0, 1), rate)
+    wanted = (weights * (drawn >= cut).view_as(weights) * factor) @ v
+    torch.testing.assert_close(found, wanted)
+    grads = [torch.autograd.grad(out, (q, k, v), g.transpose(1, 2)) for out in (found, wanted)]
+    for one, two in zip(*grads, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_one_number_a_pair_is_kept() -> None:
+    q = torch.randn(2, 3, 50, 8, requires_grad=True)
+    kept: dict[int, int] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        kept[x.data_ptr()] = x.numel()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        attend_with_dropout(q, q, q, None, 0.1, 1.0)
+    assert sum(kept.values()) <= 2 * 3 * (50 * 50 + 4 * 50 * 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropped_weights_do_not_come_back_as_negative_zeros(dtype: torch.dtype) -> None:
+    """A weight that underflows is kept or dropped like any other: nothing is negative, nothing is NaN."""
+    q = torch.tensor([[[[200.0], [-200.0]]]], dtype=dtype, requires_grad=True)
+    torch.manual_seed(0)
+    out = attend_with_dropout(q, q, torch.ones_like(q), None, 0.5, 1.0)
+    out.sum().backward()
+    assert ((out == 0) | (out == 2)).all()
+    assert torch.isfinite(q.grad).all()  # type: ignore[arg-type]
