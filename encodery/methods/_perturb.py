@@ -6,6 +6,7 @@ step, so gradients are tiny by nature: their norms are clamped at 1e-30.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -177,7 +178,8 @@ class Perturbation(Method):
         seed_dropout(batch, 0 if self.consistent_dropout else draw)
         if shift is None:
             return model(batch)  # type: ignore[no-any-return]
-        with model.encoder.shifted(batch.layout.from_tokens(shift), self.site, detach, words):
+        masks = words.draws.shared() if words and self.consistent_dropout else nullcontext()
+        with masks, model.encoder.shifted(batch.layout.from_tokens(shift), self.site, detach, words):
             return model(batch)  # type: ignore[no-any-return]
 
     def watched(self, batch: Batch) -> bool:

@@ -35,7 +35,7 @@ class _Attend(torch.autograd.Function):
             )
         weights = torch.softmax(scores, -1, out=scores)
         drawn, cut, factor = draw(weights, rate)
-        weights.copysign_(drawn.sub_(cut - 0.5))  # never 0: below the cut by a half or more, or above it
+        weights.copysign_(drawn - (cut - 0.5))  # never 0: below the cut by a half or more, or above it
         out = torch.baddbmm(torch.empty_like(q), torch.relu(weights), v, beta=0, alpha=factor)
         ctx.save_for_backward(q, k, v, weights, out)
         ctx.scale, ctx.factor, ctx.shape = scale, factor, shape

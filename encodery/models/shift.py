@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from encodery.errors import UserError
+from encodery.models.dropout import Draws
 
 Site = Literal["word", "embedding_output", "normalised"]
 TINY = 1e-7  # added to a token's variance before its root
@@ -16,10 +17,12 @@ TINY = 1e-7  # added to a token's variance before its root
 class Words:
     """Word embeddings that several passes share, so that the gradient of the table is written once for all of them.
 
-    That gradient is dense, as large as the vocabulary: with short texts a good part of a backward pass.
+    That gradient is dense, as large as the vocabulary: with short texts a good part of a backward pass. Passes that
+    have the same dropout masks share what was drawn for them, too.
     """
 
     def __init__(self) -> None:
+        self.draws = Draws()
         self.known: list[tuple[Tensor, Tensor, Tensor]] = []  # ids, rows of the table, the leaf that passes use
 
     def leaf(self, ids: Tensor, rows: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """FreeLB and PGD: the statements A1 to A26 that concern them, over architectures and layouts."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from encodery.errors import UserError
 from encodery.methods.base import losses_of, notes_of
 from encodery.methods.freelb import FreeLB
 from encodery.methods.pgd import PGD
+from encodery.models.dropout import Draws
 from tests.helpers import furthest, small_encoder
 from tests.methods.attacks import KINDS, PLACES, Bench, bench, lengthened
 
@@ -40,6 +42,16 @@ def test_A2_A11_three_passes_at_one_point_give_the_mean_gradient(kind: str, layo
     options: dict[str, Any] = {"steps": 3, "adv_lr": 0.0, "init_mag": 0.0}
     assert furthest(made.step(FreeLB(**options))[0], plain) < 1e-6
     assert furthest(made.step(FreeLB(**options, consistent_dropout=False))[0], plain) > 1e-4
+
+
+@places
+def test_A11_passes_that_share_their_draws_are_those_that_draw_anew(
+    kind: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bench(kind, layout, dropout=0.1)
+    shared = made.step(FreeLB())[0]
+    monkeypatch.setattr(Draws, "shared", lambda _: nullcontext())
+    assert same(shared, made.step(FreeLB())[0])
 
 
 @layouts

@@ -1,10 +1,13 @@
 """Our dropout does what torch's does."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from encodery.models.dropout import Dropout, cheaper, dropout
+from encodery.models.dropout import Draws, Dropout, cheaper, dropout
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.9])
@@ -48,3 +51,31 @@ def test_it_stands_wherever_torchs_stood_and_rests_in_evaluation() -> None:
     assert not torch.equal(net[1](x), x)
     assert torch.equal(net[2](x), x)
     assert torch.equal(net.eval()[1](x), x)
+
+
+def passes(sharing: bool) -> list[torch.Tensor]:
+    """Three passes with one seed through our dropout and torch's in turn, and what is drawn after each."""
+    draws, found = Draws(), []
+    for _ in range(3):
+        torch.default_generator.manual_seed(5)
+        with draws.shared() if sharing else nullcontext():
+            found += [dropout(torch.ones(7, 3), 0.4), F.dropout(torch.ones(9), 0.5), dropout(torch.ones(2, 2, 5), 0.1)]
+        found.append(torch.rand(3))
+    return found
+
+
+def test_shared_draws_change_nothing_but_the_work() -> None:
+    """Others draw from the same generator: it must stand where it would stand."""
+    shared = passes(sharing=True)
+    assert all(torch.equal(a, b) for a, b in zip(shared, passes(sharing=False), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(shared, shared[4:] + shared[:4], strict=True))
+
+
+def test_shared_draws_are_refused_by_another_shape_and_forgotten_outside() -> None:
+    draws = Draws()
+    with draws.shared():
+        first = dropout(torch.ones(50), 0.5)
+    assert not torch.equal(first, dropout(torch.ones(50), 0.5))
+    with pytest.raises(RuntimeError, match="earlier pass"), draws.shared():
+        dropout(torch.ones(51), 0.5)
+    assert not torch.equal(first, dropout(torch.ones(50), 0.5))
