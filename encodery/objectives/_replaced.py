@@ -91,9 +91,10 @@ def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None
                 "set objective.generator_size to what it was made with"
             )
     body, before = known.electra.state_dict(), generator.words.detach().clone()
-    own_words = generator.encoder.net.embeddings is not encoder.net.embeddings
-    kept = {k: v for k, v in generator.encoder.net.state_dict().items() if k.startswith("embeddings.")}
-    generator.encoder.net.load_state_dict(body if own_words else body | kept)
+    shared = {tensor.data_ptr() for tensor in encoder.net.state_dict().values()}
+    kept = {k: v for k, v in generator.encoder.net.state_dict().items() if v.data_ptr() in shared}
+    own_words = generator.words.data_ptr() not in shared
+    generator.encoder.net.load_state_dict(body | kept)
     head = {k: v for k, v in known.state_dict().items() if not k.startswith("electra.")}
     generator.head.load_state_dict(head | ({} if own_words else {"generator_lm_head.weight": before}))
     if generator.disentangled:

@@ -1,0 +1,86 @@
+"""AMOS's generator: one network as wide as the encoder, read out after several layers through one head.
+
+Each readout is a masked language model of its own depth: with stop-gradients the layers between two readouts learn
+from the upper one alone. The word embeddings are the encoder's; positions, types and their norm are its own.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers import ElectraModel
+
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder
+from encodery.models.init import start
+from encodery.objectives._generator import electra_config
+from encodery.objectives._masking import Masked
+from encodery.objectives._vocabulary_head import VocabularyHead
+
+if TYPE_CHECKING:
+    from encodery.objectives.amos import Amos
+
+PUBLISHED, DEPTH = (4, 6, 8), 12  # readouts of an encoder with so many layers
+
+
+class Stages(nn.Module):
+    """A masked language model that is asked at several depths; it enters by its own door."""
+
+    disentangled = False
+
+    def __init__(self, options: "Amos", encoder: Encoder):
+        super().__init__()
+        self.readouts = readouts_of(options, encoder.layers)
+        self.stop = options.stop_gradients
+        net = ElectraModel(stage_config(encoder.net.config, self.readouts[-1], options.generator_dropout))
+        self.encoder = Encoder(net, encoder.layout)
+        start(net, encoder.init)
+        self.encoder.init = encoder.init
+        net.set_input_embeddings(encoder.net.get_input_embeddings())
+        self.head = VocabularyHead(self.encoder)
+
+    def forward(self, batch: Batch, masked: Masked) -> Tensor:
+        """Hidden states of the asked positions after each readout's layer: [K, R, h]."""
+        found: list[Tensor] = []
+
+        def tap(_module: Any, _inputs: Any, output: Tensor) -> Tensor:
+            found.append(masked.gather(output))
+            return output.detach() if self.stop else output
+
+        layers = self.encoder.net.encoder.layer
+        handles = [layers[depth - 1].register_forward_hook(tap) for depth in self.readouts]
+        try:
+            self.encoder(batch, ids=masked.ids)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return torch.stack(found[: len(self.readouts)])
+
+    @property
+    def words(self) -> Tensor:
+        """The word embeddings [V, e], which are the encoder's."""
+        words: Tensor = self.encoder.net.get_input_embeddings().weight
+        return words
+
+
+def readouts_of(options: "Amos", layers: int) -> list[int]:
+    """As asked; else 4, 6, 8 of an encoder with 12 layers or more, and as deep in proportion below that."""
+    if options.readouts is None:
+        return scaled(layers)
+    if sorted(set(options.readouts)) != options.readouts or not options.readouts or options.readouts[0] < 1:
+        raise UserError(f"objective.readouts: {options.readouts} are not layers from 1 in rising order")
+    return options.readouts
+
+
+def scaled(layers: int) -> list[int]:
+    """4, 6, 8 of 12 layers, in proportion: 1, 2, 3 of 4; two readouts at least."""
+    share = min(layers, DEPTH) / DEPTH
+    found = sorted({max(1, round(depth * share)) for depth in PUBLISHED})
+    return found if len(found) > 1 else [1, 2]
+
+
+def stage_config(config: Any, layers: int, dropout: bool) -> Any:
+    """As wide as the encoder, with its own number of layers, and without dropout unless asked."""
+    quiet = {} if dropout else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return electra_config(config, num_hidden_layers=layers, **quiet)
