@@ -8,10 +8,14 @@ model(("a premise", "a hypothesis"))
 
 from typing import TYPE_CHECKING, Any
 
+from encodery import late
+
 if TYPE_CHECKING:
     from encodery.api import Classifier, Prediction, Run, load, steps, table, train
 
     __version__: str
+
+late.register()  # AutoModel and its kin open our folders
 
 __all__ = ["Classifier", "Prediction", "Run", "__version__", "load", "steps", "table", "train"]
 

@@ -21,7 +21,7 @@ FLOORS = [
     },
     {"tasks"},
     {"data"},
-    {"models"},
+    {"models", "late"},
     {"objectives"},
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},

@@ -18,10 +18,12 @@ from encodery.models.dropout import dropout as dropout_of
 NAME = "packed"
 
 # Proven equal to the padded model by tests/models/test_packed.py.
-PROVEN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert"})
+PROVEN = frozenset(
+    {"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "amos"}
+)
 
-# Keywords that architectures pass along and that change nothing here. Any other one is refused: a position bias, say,
-# would be dropped in silence.
+# Keywords that architectures pass along and that change nothing here. Any other one is refused: it would be dropped in
+# silence.
 HARMLESS = frozenset(
     {
         "position_ids", "output_attentions", "output_hidden_states", "return_dict", "use_cache", "is_causal",
@@ -40,9 +42,13 @@ def packed_attention(
     dropout: float = 0.0,
     groups: list[Group] | None = None,
     sliding_window: int | None = None,
+    position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled-dot-product attention inside each sequence of a row [1, heads, T, size]."""
+    """Scaled-dot-product attention inside each sequence of a row [1, heads, T, size].
+
+    `position_bias` [heads, L, L] is added to the scores of every sequence, from its first token on.
+    """
     unknown = [k for k, v in others.items() if v is not None and k not in HARMLESS]
     if unknown or attention_mask is not None or groups is None:
         raise RuntimeError(f"packed attention in {type(module).__name__}: cannot take {unknown or 'an attention mask'}")
@@ -55,8 +61,17 @@ def packed_attention(
     for group, part in zip(groups, parts, strict=True):
         q, k, v = (group.cells(x, heads) for x in part)
         mask = group.near(sliding_window) if sliding_window else group.mask
+        if position_bias is not None:
+            mask = biased(position_bias[:, : group.longest, : group.longest].to(q.dtype), mask)
         outputs.append(group.real(attend(q, k, v, mask, dropout, scale)))
     return torch.cat(outputs).view(1, tokens, heads, size), None
+
+
+def biased(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """A bias of the scores in which the keys that are not real are as low as can be."""
+    if mask is None:
+        return bias[None]
+    return bias[None].masked_fill(~mask, torch.finfo(bias.dtype).min)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, scale: float) -> Tensor:
@@ -64,7 +79,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, sc
     if not rate or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
     scores = torch.matmul(q * scale, k.transpose(2, 3))
-    if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
+    if mask is not None and mask.is_floating_point():
+        scores = scores + mask
+    elif mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
         lowest = torch.finfo(scores.dtype).min
         scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
     return torch.matmul(dropout_of(scores.softmax(-1), rate), v)

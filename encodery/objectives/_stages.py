@@ -12,6 +12,8 @@ from transformers import ElectraModel
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
+from encodery.models.amos import AmosModel
+from encodery.models.amos_config import AmosConfig
 from encodery.models.encoder import Encoder
 from encodery.models.init import start
 from encodery.objectives._generator import electra_config
@@ -33,7 +35,7 @@ class Stages(nn.Module):
         super().__init__()
         self.readouts = readouts_of(options, encoder.layers)
         self.stop = options.stop_gradients
-        net = ElectraModel(stage_config(encoder.net.config, self.readouts[-1], options.generator_dropout))
+        net = stage_net(encoder, self.readouts[-1], options.generator_dropout)
         self.encoder = Encoder(net, encoder.layout)
         start(net, encoder.init)
         self.encoder.init = encoder.init
@@ -80,7 +82,11 @@ def scaled(layers: int) -> list[int]:
     return found if len(found) > 1 else [1, 2]
 
 
-def stage_config(config: Any, layers: int, dropout: bool) -> Any:
+def stage_net(encoder: Encoder, layers: int, dropout: bool) -> Any:
     """As wide as the encoder, with its own number of layers, and without dropout unless asked."""
-    quiet = {} if dropout else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return electra_config(config, num_hidden_layers=layers, **quiet)
+    config = encoder.net.config
+    changed = {} if dropout else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    changed |= {"num_hidden_layers": layers}
+    if encoder.kind != "amos":
+        return ElectraModel(electra_config(config, **changed))
+    return AmosModel(AmosConfig(**{**config.to_diff_dict(), **changed}))

@@ -28,8 +28,9 @@ from encodery.objectives._projection import wide
 from encodery.objectives._replaced import load_detector, save_detector
 from encodery.objectives._stages import Stages
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.electra import TRUNKS, Detector, written
+from encodery.objectives.electra import Detector, written
 
+TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
 
 
@@ -61,8 +62,8 @@ class Amos(Objective):
         """Generator, mixture and heads for this encoder."""
         if encoder.kind not in TRUNKS:
             raise UserError(
-                f"objective: amos works on {' and '.join(TRUNKS)} encoders, not on {encoder.kind}, whose embeddings a "
-                "generator cannot share; use mlm, or model.new.kind: electra"
+                f"objective: amos works on {', '.join(TRUNKS)} encoders, not on {encoder.kind}, whose embeddings a "
+                "generator cannot share; use mlm, or model.new.kind: amos"
             )
         return Mixture(self, encoder, tokenizer)
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, ElectraForMaskedLM, ElectraForPreTraining
 
 from encodery import flops
 from encodery.data import draws
@@ -247,6 +247,17 @@ def test_noise_is_the_houses_own_and_samples_follow_the_mixture() -> None:
     assert chisquare(sample.bincount(minlength=7), 20_000 * z.softmax(0)).pvalue > 1e-3
 
 
+def test_layouts_make_no_difference_with_relative_positions() -> None:
+    found = []
+    for layout in ("packed", "rows"):
+        model = amos(kind="amos", layout=layout)
+        torch.stack(list(model(batch_of(model, text_table(LENGTHS)))[1].values())).sum().backward()
+        found.append(gradients(model))
+    assert found[0]["encoder.net.relative_attention_bias.weight"].any()
+    assert found[0]["questions.t.generator.encoder.net.relative_attention_bias.weight"].any()
+    assert furthest(*found) < 1e-10
+
+
 def test_P23_corruption_and_gradient_of_amos_do_not_depend_on_cutting() -> None:
     model = amos()
     table = text_table(LENGTHS * 2)
@@ -314,7 +325,7 @@ def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
         assert not torch.equal(*logits)
 
 
-@pytest.mark.parametrize("kind", ["electra", "bert"])
+@pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
 def test_P32_only_the_words_are_shared(kind: str) -> None:
     model = asked("amos", DEEP, kind=kind)
     main, side = model.encoder.net, model.question("t").generator.encoder.net
@@ -368,13 +379,21 @@ def test_a_mixture_that_learns_nothing_costs_nothing() -> None:
 # Folders
 
 
-def test_the_exportable_variant_is_a_stock_electra_and_goes_on(tmp_path: Path) -> None:
-    model = asked("amos", DEEP)
+STOCK = {
+    "electra": (ElectraForPreTraining, ElectraForMaskedLM),  # the exportable variant
+    "amos": (AutoModelForPreTraining, AutoModelForMaskedLM),
+}
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_both_folders_open_in_transformers_and_pretraining_goes_on(kind: str, tmp_path: Path) -> None:
+    model = asked("amos", DEEP, kind=kind)
     with torch.no_grad():
         model.question("t").mixture.normal_()
     model.save(tmp_path / "m", word_tokenizer(), {"format": 1})
-    for kind, part in ((ElectraForPreTraining, "discriminator"), (ElectraForMaskedLM, "generator")):
-        _, report = kind.from_pretrained(tmp_path / "m" / part, output_loading_info=True)
+    for auto, part in zip(STOCK[kind], ("discriminator", "generator"), strict=True):
+        net, report = auto.from_pretrained(tmp_path / "m" / part, output_loading_info=True)
+        assert net.config.model_type == kind
         assert not report["missing_keys"]
         assert not report["unexpected_keys"]
     batch = batch_of(model, text_table(LENGTHS))
