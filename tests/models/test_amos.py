@@ -88,10 +88,7 @@ def test_gradient_checkpointing_changes_nothing() -> None:
         (AutoModelForPreTraining, {"labels": torch.tensor([[0, 1, 0, 0, 0], [0, 1, 0, -100, -100]])}),
         (AutoModelForSequenceClassification, {"labels": torch.tensor([0, 1])}),
         (AutoModelForTokenClassification, {"labels": torch.where(MASK > 0, 1, -100)}),
-        (
-            AutoModelForQuestionAnswering,
-            {"start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([2, 1])},
-        ),
+        (AutoModelForQuestionAnswering, {f"{end}_positions": torch.tensor([1, 2]) for end in ("start", "end")}),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
