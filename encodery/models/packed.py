@@ -78,10 +78,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, sc
     """Scaled-dot-product attention [n, heads, L, size]; torch has no fast kernel with dropout for CPUs."""
     if not rate or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
+    if mask is not None and mask.is_floating_point():  # a bias with a gradient
+        return torch.matmul(dropout_of((torch.matmul(q * scale, k.transpose(2, 3)) + mask).softmax(-1), rate), v)
     scores = torch.matmul(q * scale, k.transpose(2, 3))
-    if mask is not None and mask.is_floating_point():
-        scores = scores + mask
-    elif mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
+    if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
         lowest = torch.finfo(scores.dtype).min
         scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
     return torch.matmul(dropout_of(scores.softmax(-1), rate), v)

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.objectives._masking import Masked
-from encodery.objectives._projection import _Grads, chunks, lowered, wide
+from encodery.objectives._projection import chunks, lowered, wide
 
 SHIFTS = ((30, (1 << 34) - 1), (27, (1 << 37) - 1), (31, (1 << 33) - 1))  # and what is left of 64 bits
 PLACES = 16  # bits of a place in its sequence
@@ -110,6 +110,25 @@ def mix(logits: Sequence[Tensor], shares: Tensor) -> Tensor:
     return z
 
 
+class _Grads:
+    """Gradients of one readout's loss, added up chunk by chunk."""
+
+    def __init__(self, vectors: Tensor, weight: Tensor, bias: Tensor):
+        self.vectors, self.weight, self.bias = (
+            torch.zeros_like(x, dtype=wide(x.dtype)) for x in (vectors, weight, bias)
+        )
+
+    def add(self, part: slice, e: Tensor, v: Tensor, matrix: Tensor, scale: Tensor) -> None:
+        """One chunk: e without its sum at the truth, `scale` the weight of a row over that sum."""
+        low, scaled = e.to(v.dtype), (v * scale[:, None]).to(v.dtype)
+        self.vectors[part] = torch.mm(low, matrix).to(e.dtype) * scale[:, None]
+        if self.weight.dtype == low.dtype:
+            self.weight.addmm_(low.t(), scaled)  # in place: a product of its own would be as large as the matrix
+        else:
+            self.weight += torch.mm(low.t(), scaled)
+        self.bias.addmv_(e.t(), scale)
+
+
 class _ReadAll(torch.autograd.Function):
     """See the top of the page."""
 
@@ -186,7 +205,8 @@ def _learn(
     total = e.sum(1)
     out.nll[k, part] = total.log() + top - own
     if grads:
-        grads.add(part, e, v, matrix, truth, 1 / total if weights is None else weights / total, weights)
+        e.scatter_add_(1, truth[:, None], -total[:, None])
+        grads.add(part, e, v, matrix, 1 / total if weights is None else weights / total)
 
 
 def _weighted(parts: Sequence[Tensor], factors: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ Each readout is a masked language model of its own depth: with stop-gradients th
 from the upper one alone. The word embeddings are the encoder's; positions, types and their norm are its own.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import ElectraModel
+from transformers.models.electra.modeling_electra import ElectraLayer
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
@@ -23,7 +25,19 @@ from encodery.objectives._vocabulary_head import VocabularyHead
 if TYPE_CHECKING:
     from encodery.objectives.amos import Amos
 
+Tap = Callable[[Tensor], Tensor]
 PUBLISHED, DEPTH = (4, 6, 8), 12  # readouts of an encoder with so many layers
+
+
+class Tapped(ElectraLayer):  # type: ignore[misc]
+    """A layer whose output is looked at; not by a hook, which would stand inside what checkpointing computes again."""
+
+    tap: Tap | None = None
+
+    def __call__(self, *args: Any, **more: Any) -> Tensor:
+        """As the layer, and past the tap."""
+        output: Tensor = super().__call__(*args, **more)
+        return output if self.tap is None else self.tap(output)
 
 
 class Stages(nn.Module):
@@ -36,6 +50,8 @@ class Stages(nn.Module):
         self.readouts = readouts_of(options, encoder.layers)
         self.stop = options.stop_gradients
         net = stage_net(encoder, self.readouts[-1], options.generator_dropout)
+        for depth in self.readouts:
+            net.encoder.layer[depth - 1].__class__ = Tapped
         self.encoder = Encoder(net, encoder.layout)
         start(net, encoder.init)
         self.encoder.init = encoder.init
@@ -46,18 +62,21 @@ class Stages(nn.Module):
         """Hidden states of the asked positions after each readout's layer: [K, R, h]."""
         found: list[Tensor] = []
 
-        def tap(_module: Any, _inputs: Any, output: Tensor) -> Tensor:
+        def tap(output: Tensor) -> Tensor:
             found.append(masked.gather(output))
             return output.detach() if self.stop else output
 
-        layers = self.encoder.net.encoder.layer
-        handles = [layers[depth - 1].register_forward_hook(tap) for depth in self.readouts]
         try:
+            self.set_tap(tap)
             self.encoder(batch, ids=masked.ids)
         finally:
-            for handle in handles:
-                handle.remove()
-        return torch.stack(found[: len(self.readouts)])
+            self.set_tap(None)
+        return torch.stack(found)
+
+    def set_tap(self, tap: Tap | None) -> None:
+        """What looks at the output of each readout's layer."""
+        for depth in self.readouts:
+            self.encoder.net.encoder.layer[depth - 1].tap = tap
 
     @property
     def words(self) -> Tensor:

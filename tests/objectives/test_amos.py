@@ -325,6 +325,19 @@ def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
         assert not torch.equal(*logits)
 
 
+@pytest.mark.parametrize("kind", ["electra", "amos"])
+def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
+    found = []
+    for on in (False, True):
+        model = amos(kind=kind).train()
+        for net in (model.encoder.net, model.question("t").generator.encoder.net):
+            if on:
+                net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        torch.stack(list(model(batch_of(model, text_table(LENGTHS)))[1].values())).sum().backward()
+        found.append(gradients(model))
+    assert furthest(*found) < 1e-12
+
+
 @pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
 def test_P32_only_the_words_are_shared(kind: str) -> None:
     model = asked("amos", DEEP, kind=kind)
