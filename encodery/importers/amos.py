@@ -23,6 +23,7 @@ from encodery.importers.amos_tokenizer import Built, build
 from encodery.importers.electra import Heads
 from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining, AmosModel
 from encodery.models.amos_config import AmosConfig
+from encodery.models.encoder import quiet
 from encodery.objectives.amos import MIXTURE
 
 FAIRSEQ, HUGGINGFACE = "encoder.sentence_encoder.", "amos."
@@ -254,8 +255,9 @@ def filled(kind: Any, config: Any, state: Mapping[str, Tensor], copies: list[int
 
 def save(model: Any, folder: Path, tokenizer: Built) -> None:
     """Write, read again, and compare."""
-    model.save_pretrained(folder)
-    again, report = type(model).from_pretrained(folder, output_loading_info=True)
+    with quiet():
+        model.save_pretrained(folder)
+        again, report = type(model).from_pretrained(folder, output_loading_info=True)
     ids = torch.arange(SAMPLE)[None] % model.config.vocab_size
     with torch.no_grad():
         same = torch.equal(model(ids)[0], again.eval()(ids)[0])

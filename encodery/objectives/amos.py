@@ -123,7 +123,7 @@ class Mixture(Detector):
             drawn = noise_of(batch, masked, "mixture").exponential(slice(None), kinds).to(dtype)
             return drawn / drawn.sum(1, keepdim=True)
         features = features.detach() if self.options.mixture_detach_features else features
-        return torch.einsum("krh,h->rk", features.to(dtype), self.mixture.to(dtype)).softmax(1)
+        return (features.to(dtype) * self.mixture).sum(2).T.softmax(1)  # no product that autocast would narrow
 
     def read(self, features: Tensor, shares: Tensor, batch: Batch, masked: Masked) -> Mixed:
         """Losses of all readouts, and a sample of their mixture."""

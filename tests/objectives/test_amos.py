@@ -247,6 +247,20 @@ def test_noise_is_the_houses_own_and_samples_follow_the_mixture() -> None:
     assert chisquare(sample.bincount(minlength=7), 20_000 * z.softmax(0)).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("layout", ["packed", "rows"])
+def test_P12_draws_and_losses_are_wide_under_autocast_and_the_mixture_learns(layout: str) -> None:
+    model = asked("amos", DEEP, kind="amos", layout=layout)
+    batch = batch_of(model, text_table(LENGTHS))
+    wide = model.outputs(batch)
+    model.autocast_to = torch.bfloat16
+    outputs, terms = model(batch)
+    assert {outputs[name].dtype for name in ("generator", "nll", "shares", "readout_nll")} == {torch.float32}
+    torch.testing.assert_close(outputs["generator"], wide["generator"], rtol=0.02, atol=0.02)
+    torch.stack(list(terms.values())).sum().backward()
+    assert torch.isfinite(model.question("t").mixture.grad).all()
+    assert model.question("t").mixture.grad.any()
+
+
 def test_layouts_make_no_difference_with_relative_positions() -> None:
     found = []
     for layout in ("packed", "rows"):
