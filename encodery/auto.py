@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-# A module of transformers -> ours, which registers its classes there when it is imported.
+# A module of transformers -> ours, which register their classes there when they are imported.
 OURS = {
-    "transformers.models.auto.configuration_auto": "encodery.objectives._joint_config",
-    "transformers.models.auto.modeling_auto": "encodery.objectives._joint",
+    "transformers.models.auto.configuration_auto": ("encodery.models.amos_config", "encodery.objectives._joint_config"),
+    "transformers.models.auto.modeling_auto": ("encodery.models.amos", "encodery.objectives._joint"),
 }
 
 
@@ -33,16 +33,22 @@ class After(MetaPathFinder):
 
             def then(module: ModuleType) -> None:
                 inner(module)
-                import_module(OURS[name])
+                import_ours(name)
 
             loader.exec_module = then
         return spec
 
 
+def import_ours(theirs: str) -> None:
+    """All modules of ours that wait for this one."""
+    for name in OURS[theirs]:
+        import_module(name)
+
+
 def watch() -> None:
     """Import ours now where theirs is there already, and else when its time comes."""
-    for theirs, ours in OURS.items():
+    for theirs in OURS:
         if theirs in sys.modules:
-            import_module(ours)
+            import_ours(theirs)
         else:
             sys.meta_path.insert(0, After(theirs))

@@ -37,9 +37,9 @@ class Net:
         """The head of a masked language model at so many positions."""
         return asked * 2 * self.embedding * (self.width + self.vocabulary)
 
-    def detect(self, tokens: float) -> float:
-        """ELECTRA's head at so many tokens."""
-        return tokens * 2 * self.width * (self.width + 1)
+    def detect(self, tokens: float, linear: bool = False) -> float:
+        """ELECTRA's head at so many tokens; AMOS's is linear."""
+        return tokens * 2 * self.width * (1 if linear else self.width + 1)
 
 
 def net_of(config: Any) -> Net:
@@ -65,6 +65,16 @@ def electra(net: Net, generator: Net | None, lengths: np.ndarray, asked: float, 
     return TRAINING * (main + beside)
 
 
+def amos(
+    net: Net, generator: Net, readouts: int, lengths: np.ndarray, asked: float, learned: bool = True,
+    dense: bool = False, linear: bool = False,
+) -> float:  # fmt: skip
+    """A training step of AMOS: a head for each readout, and the product of samples and words if the mixture learns."""
+    main = net.forward(lengths, dense) + net.detect(float(lengths.sum()), linear)
+    product = asked * 2 * net.embedding * net.vocabulary if learned else 0.0
+    return TRAINING * (main + generator.forward(lengths, dense) + readouts * generator.guess(asked) + product)
+
+
 def step(question: Any, config: Any, lengths: np.ndarray) -> float:
     """A plain training step of a pretraining question on sequences of these lengths; 0 for any other question."""
     masking = getattr(getattr(question, "options", None), "masking", None)
@@ -73,5 +83,16 @@ def step(question: Any, config: Any, lengths: np.ndarray) -> float:
     asked = float(np.maximum(np.rint(masking.probability * lengths), 1).sum())
     if not hasattr(question, "generator"):
         return mlm(net_of(config), lengths, asked)
-    generator = question.generator
-    return electra(net_of(config), net_of(generator.encoder.net.config) if generator else None, lengths, asked)
+    generator = net_of(question.generator.encoder.net.config) if question.generator else None
+    if generator and hasattr(question, "readouts"):
+        learned = question.mixture is not None and question.options.reversal != 0
+        return amos(
+            net_of(config),
+            generator,
+            len(question.readouts),
+            lengths,
+            asked,
+            learned,
+            linear=config.model_type == "amos",
+        )
+    return electra(net_of(config), generator, lengths, asked)

@@ -17,9 +17,9 @@ class NewModel(Options):
     """An encoder with fresh weights."""
 
     kind: Literal[
-        "bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "deberta-v2", "modernbert", "mpnet"
+        "bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "deberta-v2", "modernbert", "mpnet", "amos"
     ] = "bert"
-    """Architecture."""
+    """Architecture; amos: AMOS's encoder, with a bias by distance shared by the layers."""
     size: Literal["tiny", "mini", "small", "base", "large"] = "tiny"
     """tiny 2 layers of width 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
     init: Literal["hf", "google"] = "hf"

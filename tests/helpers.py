@@ -44,7 +44,7 @@ OTHER_FIELDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 KINDS = [
     "bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "deberta-v2",
-    "mpnet",
+    "mpnet", "amos",
 ]  # fmt: skip
 DROPOUTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",

@@ -61,7 +61,7 @@ def same(a: RunDir, b: RunDir) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [{"kind": "electra"}, {"kind": "mlm"}], ids=str)
+@pytest.mark.parametrize("objective", [{"kind": "electra"}, {"kind": "mlm"}, {"kind": "amos"}], ids=str)
 def test_P24_resume_is_bit_identical(objective: dict[str, Any], tmp_path: Path) -> None:
     tree = settings(objective, train={"save": "3 steps", "keep_at": []})
     whole = run(tree, tmp_path / "whole")

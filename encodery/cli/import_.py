@@ -2,6 +2,8 @@
 
 google-electra: TensorFlow checkpoints of google-research/electra (TensorFlow is not needed).
 electra_pytorch: .pth files of richarddwang/electra_pytorch.
+amos: Microsoft's AMOS base++, fairseq's .pt file or the transformers folder, with sp.model and dict.txt. It is the only
+AMOS model that was ever released: the large++ in their table is not public.
 """
 
 import argparse
@@ -9,20 +11,25 @@ from pathlib import Path
 
 from encodery.cli.parsing import Parser
 
-PROGRAMS = ("google-electra", "electra_pytorch")
+PROGRAMS = ("google-electra", "electra_pytorch", "amos")
 
 
 def arguments(parser: Parser) -> None:
     """From where, to where."""
     parser.add_argument("program", choices=PROGRAMS, help="which program wrote it")
-    parser.add_argument("checkpoint", metavar="CKPT", help="model.ckpt, its folder, or a .pth file")
+    parser.add_argument("checkpoint", metavar="CKPT", help="model.ckpt, its folder, a .pth or .pt file")
     parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
-    parser.add_argument("--vocab", metavar="FILE", help="vocab.txt; default for google-electra: the one beside it")
+    parser.add_argument(
+        "--vocab",
+        metavar="PATH",
+        help="vocab.txt; amos: folder of sp.model and dict.txt; default: beside it",
+    )
     parser.add_argument("--heads", type=int, metavar="N", help="heads of the discriminator; default: width / 64")
     parser.add_argument("--generator-heads", type=int, metavar="N", help="heads of the generator; default: width / 64")
     parser.examples(
         "encodery import google-electra electra_small/electra_small electra-small",
         "encodery import electra_pytorch electra_small_100.0%.pth my-electra --vocab vocab.txt",
+        "encodery import amos amos-base++/model.pt amos-base",
         "encodery train --model electra-small/discriminator --tasks glue/rte",
     )
 

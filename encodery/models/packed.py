@@ -19,10 +19,12 @@ from encodery.models.dropout import dropout as dropout_of
 NAME = "packed"
 
 # Proven equal to the padded model by tests/models/test_packed.py.
-PROVEN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert"})
+PROVEN = frozenset(
+    {"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "amos"}
+)
 
-# Keywords that architectures pass along and that change nothing here. Any other one is refused: a position bias, say,
-# would be dropped in silence.
+# Keywords that architectures pass along and that change nothing here. Any other one is refused: it would be dropped in
+# silence.
 HARMLESS = frozenset(
     {
         "position_ids", "output_attentions", "output_hidden_states", "return_dict", "use_cache", "is_causal",
@@ -41,9 +43,13 @@ def packed_attention(
     dropout: float = 0.0,
     groups: list[Group] | None = None,
     sliding_window: int | None = None,
+    position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled-dot-product attention inside each sequence of a row [1, heads, T, size]."""
+    """Scaled-dot-product attention inside each sequence of a row [1, heads, T, size].
+
+    `position_bias` [heads, L, L] is added to the scores of every sequence, from its first token on.
+    """
     unknown = [k for k, v in others.items() if v is not None and k not in HARMLESS]
     if unknown or attention_mask is not None or groups is None:
         raise RuntimeError(f"packed attention in {type(module).__name__}: cannot take {unknown or 'an attention mask'}")
@@ -58,15 +64,26 @@ def packed_attention(
     for group, part in zip(groups, parts, strict=True):
         q, k, v = (group.cells(x, heads) for x in part)
         mask = group.near(sliding_window) if sliding_window else group.mask
+        if position_bias is not None:
+            mask = biased(position_bias[:, : group.longest, : group.longest].to(q.dtype), mask)
         outputs.append(group.real(attend(q, k, v, mask, dropout, scale)))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined.view(1, tokens, heads, size), None
+
+
+def biased(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """A bias of the scores in which the keys that are not real are as low as can be."""
+    if mask is None:
+        return bias[None]
+    return bias[None].masked_fill(~mask, torch.finfo(bias.dtype).min)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, scale: float) -> Tensor:
     """Scaled-dot-product attention [n, heads, L, size]; torch has no fast kernel with dropout for CPUs."""
     if not rate or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
+    if mask is not None and mask.is_floating_point():  # a bias with a gradient
+        return torch.matmul(dropout_of((torch.matmul(q * scale, k.transpose(2, 3)) + mask).softmax(-1), rate), v)
     if q.dtype in (torch.float32, torch.float64):
         return attend_with_dropout(q, k, v, mask, rate, scale)
     scores = torch.matmul(q * scale, k.transpose(2, 3))

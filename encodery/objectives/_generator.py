@@ -9,6 +9,7 @@ from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
+from encodery.models.amos import AmosForPreTraining
 from encodery.models.encoder import Encoder
 from encodery.models.init import start
 from encodery.objectives._heads import drop_pooler
@@ -114,10 +115,13 @@ def electra_config(config: Any, **changed: Any) -> ElectraConfig:
 
 
 def detector_head(encoder: Encoder) -> nn.Module:
-    """ELECTRA's own: w₂·gelu(W₁·h + b₁) + b₂ for every token."""
+    """ELECTRA's own: w₂·gelu(W₁·h + b₁) + b₂ for every token; AMOS's is one linear layer."""
     drop_pooler(encoder, keep=False)
     with torch.device("meta"):
-        stock = ElectraForPreTraining(electra_config(encoder.net.config))
+        if encoder.kind == "amos":
+            stock = AmosForPreTraining(encoder.net.config)
+        else:
+            stock = ElectraForPreTraining(electra_config(encoder.net.config))
     head: nn.Module = stock.discriminator_predictions.to_empty(device="cpu")
     for part in head.modules():
         stock._init_weights(part)

@@ -49,6 +49,7 @@ STOCK: dict[str, Callable[[StockModel, Tensor], Tensor]] = {
     "camembert": _whole,
     "electra": _whole,
     "mpnet": _whole,
+    "amos": _whole,
     "distilbert": _distilbert,
     "deberta-v2": _deberta,
     "modernbert": _modernbert,

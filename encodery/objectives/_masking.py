@@ -54,6 +54,13 @@ class BertMasking(Masking):
     """Share that show any ordinary token; the rest show the true one."""
 
 
+class FullMasking(Masking):
+    """AMOS's: every asked position shows the mask token."""
+
+    mask: float = Field(default=1.0, ge=0, le=1)
+    """Share of the asked positions that show the mask token."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """What masking must know of a tokenizer."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from encodery.errors import UserError
+from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining
 from encodery.models.encoder import Encoder
 from encodery.objectives._generator import Generator, electra_config
 
@@ -18,18 +19,21 @@ if TYPE_CHECKING:
     from encodery.objectives.electra import Detector
 
 HEAD = "discriminator_predictions."
+ELECTRA = ("electra.", (ElectraForPreTraining, ElectraForMaskedLM))  # of BERT encoders too
+FAMILIES = {"amos": ("amos.", (AmosForPreTraining, AmosForMaskedLM))}
 
 
 def save_detector(question: "Detector", folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
     """Stock ElectraForPreTraining and ElectraForMaskedLM; a BERT encoder has the same weights under the same names."""
+    prefix, (detector, guesser) = FAMILIES.get(encoder.kind, ELECTRA)
     with whole_words(question, encoder):
-        state = prefixed("electra.", encoder.net.state_dict()) | prefixed(HEAD, question.detect.state_dict())
-        stock(ElectraForPreTraining, encoder.net.config, state).save_pretrained(folder / "discriminator")
+        state = prefixed(prefix, encoder.net.state_dict()) | prefixed(HEAD, question.detect.state_dict())
+        stock(detector, encoder.net.config, state).save_pretrained(folder / "discriminator")
     tokenizer.save_pretrained(folder / "discriminator")
     if question.generator is not None:
         net, head = question.generator.encoder.net, question.generator.head
-        state = prefixed("electra.", net.state_dict()) | head.state_dict()
-        stock(ElectraForMaskedLM, net.config, state).save_pretrained(folder / "generator")
+        state = prefixed(prefix, net.state_dict()) | head.state_dict()
+        stock(guesser, net.config, state).save_pretrained(folder / "generator")
         tokenizer.save_pretrained(folder / "generator")
     return folder / "discriminator"
 
@@ -55,7 +59,7 @@ def prefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def stock(kind: Any, config: Any, state: Mapping[str, Tensor]) -> Any:
     """A transformers model around tensors that are at hand; a name too much or too few is an error."""
     with torch.device("meta"):
-        model = kind(electra_config(config))
+        model = kind(config if config.model_type == "amos" else electra_config(config))
     model.load_state_dict(state, assign=True)
     model.tie_weights()
     return model
@@ -82,7 +86,8 @@ def load_detector(question: "Detector", encoder: Encoder, folder: Path, generato
 
 def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None:
     """Weights of a saved generator. Tied embeddings stay the encoder's; disentangled ones keep the encoder's sum."""
-    known = ElectraForMaskedLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+    prefix, (_, guesser) = FAMILIES.get(encoder.kind, ELECTRA)
+    known = guesser.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
     own, given = generator.encoder.net.config, known.config
     for name in ("hidden_size", "num_hidden_layers", "embedding_size", "intermediate_size"):
         if getattr(own, name) != getattr(given, name):
@@ -90,11 +95,12 @@ def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None
                 f"{folder}: the generator has {name} {getattr(given, name)}, this run's {getattr(own, name)}; "
                 "set objective.generator_size to what it was made with"
             )
-    body, before = known.electra.state_dict(), generator.words.detach().clone()
-    own_words = generator.encoder.net.embeddings is not encoder.net.embeddings
-    kept = {k: v for k, v in generator.encoder.net.state_dict().items() if k.startswith("embeddings.")}
-    generator.encoder.net.load_state_dict(body if own_words else body | kept)
-    head = {k: v for k, v in known.state_dict().items() if not k.startswith("electra.")}
+    body, before = known.base_model.state_dict(), generator.words.detach().clone()
+    shared = {tensor.data_ptr() for tensor in encoder.net.state_dict().values()}
+    kept = {k: v for k, v in generator.encoder.net.state_dict().items() if v.data_ptr() in shared}
+    own_words = generator.words.data_ptr() not in shared
+    generator.encoder.net.load_state_dict(body | kept)
+    head = {k: v for k, v in known.state_dict().items() if not k.startswith(prefix)}
     generator.head.load_state_dict(head | ({} if own_words else {"generator_lm_head.weight": before}))
     if generator.disentangled:
         with torch.no_grad():

@@ -50,6 +50,7 @@ STOCK: dict[str, Callable[[Stock, Tensor], Tensor]] = {
     "camembert": _roberta,
     "mpnet": _roberta,
     "electra": _electra,
+    "amos": _electra,
     "modernbert": _modernbert,
     "distilbert": _distilbert,
     "albert": _albert,

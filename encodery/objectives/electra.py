@@ -143,8 +143,8 @@ class Detector(Question):
         each = (x.sigmoid() - y.sigmoid()) * (x - y)
         return per_sequence(each, batch) / batch.layout.lengths
 
-    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Sums over each sequence, from which the scores of a held-out set are made."""
+    def detected(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """What the encoder found, as sums over each sequence."""
         logits, replaced = outputs["logits"], outputs["replaced"]
         said, loss = logits > 0, self.per_token(outputs).double()
         tokens = {
@@ -157,8 +157,12 @@ class Detector(Question):
             "found": said & replaced,
         }
         found = {name: per_sequence(values.double(), batch) for name, values in tokens.items()}
-        found["histogram"] = histogram(logits, replaced, batch)
-        empty, nll = loss.new_zeros(len(batch)), outputs["nll"].double()
+        return found | {"histogram": histogram(logits, replaced, batch)}
+
+    def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Sums over each sequence, from which the scores of a held-out set are made."""
+        found, nll = self.detected(outputs, batch), outputs["nll"].double()
+        empty = nll.new_zeros(len(batch))
         asked = {"asked": torch.ones_like(nll), "sampled_right": outputs["lucky"]}
         if self.generator is not None:
             weighted = nll * self.options.generator_weight

@@ -4,7 +4,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-LOWER_IS_BETTER = frozenset({"loss", "perplexity", "generator_loss", "discriminator_loss"})
+READOUT = "mlm_loss_"  # and the layer: of one of AMOS's readouts
+LOWER_IS_BETTER = frozenset(
+    {"loss", "perplexity", "generator_loss", "discriminator_loss", *(f"{READOUT}{depth}" for depth in range(1, 100))}
+)
 MLM = ("loss", "perplexity", "accuracy")
 ELECTRA = (
     "loss", "discriminator_loss", "discriminator_accuracy", "auc", "precision", "recall", "replaced",
@@ -33,6 +36,16 @@ def scores(sums: Mapping[str, Any]) -> dict[str, float]:
         found["generator_loss"] = share(sums["generator_loss"], asked)
         found["generator_accuracy"] = share(sums["generator_right"], asked)
         found["loss"] += share(sums["weighted_generator_loss"], asked)
+    return found | readouts(sums)
+
+
+def readouts(sums: Mapping[str, Any]) -> dict[str, float]:
+    """What each of AMOS's readouts is worth: loss, accuracy, share that it would replace, weight in the mixture."""
+    depths = [name.removeprefix(READOUT) for name in sums if name.startswith(READOUT)]
+    found = {"mixture_entropy": share(sums["mixture_entropy"], sums["asked"])} if depths else {}
+    for depth in depths:
+        for name in ("mlm_loss", "mlm_accuracy", "replaced", "share"):
+            found[f"{name}_{depth}"] = share(sums[f"{name}_{depth}"], sums["asked"])
     return found
 
 

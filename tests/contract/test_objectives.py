@@ -41,6 +41,12 @@ NEEDED: dict[str, list[dict[str, Any]]] = {
         {"embedding_sharing": "gdes", "temperature": 2.0},
         {"uniform_generator": True},
     ],
+    "amos": [
+        {},
+        {"mixture": "fixed"},
+        {"readouts": [1, 2, 4], "mlm_weights": [1.0, 0.5, 2.0], "stop_gradients": False, "reversal": 0.5},
+        {"readouts": [1], "mixture": "random", "masking": {"mask": 0.5, "random": 0.2}},
+    ],
 }
 CASES = [(kind, options) for kind in names("objectives") for options in NEEDED.get(kind, [{}])]
 

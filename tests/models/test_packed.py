@@ -102,9 +102,9 @@ def attention_inputs(**more: Any) -> dict[str, Any]:
 
 def test_unknown_keywords_are_refused_and_harmless_ones_taken() -> None:
     module = torch.nn.Identity()
-    packed.packed_attention(module, **attention_inputs(use_cache=False, position_bias=None))
-    with pytest.raises(RuntimeError, match="position_bias"):
-        packed.packed_attention(module, **attention_inputs(position_bias=torch.zeros(1)))
+    packed.packed_attention(module, **attention_inputs(use_cache=False, a_bias=None))
+    with pytest.raises(RuntimeError, match="a_bias"):
+        packed.packed_attention(module, **attention_inputs(a_bias=torch.zeros(1)))
     with pytest.raises(RuntimeError, match="attention mask"):
         packed.packed_attention(module, **attention_inputs(attention_mask=torch.zeros(1, 1, 4, 4)))
     with pytest.raises(RuntimeError, match="attention mask"):

@@ -109,7 +109,7 @@ def test_amos_recipes_are_the_published_ones(recipe, task):
     assert (train.max_length, train.select, train.loss_reduction) == (512, "best", "mean")
     scale = got.tasks[0]["target_scale"] if task == "stsb" else STYLE[recipe][3]
     assert (model.head, optim.decay, train.evaluate, scale) == STYLE[recipe]
-    assert "importer" in recipes.describe(f"glue/{task}/{recipe}").deviations
+    assert "encodery import amos" in recipes.describe(f"glue/{task}/{recipe}").deviations
 
 
 def test_what_comes_from_memory_says_so():
