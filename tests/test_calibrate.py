@@ -90,9 +90,9 @@ def test_D19_dev_rows_on_the_way_of_hans_give_the_answers_of_the_run(run):
     plain = open_classifier(run.path).outputs(rows)
     assert torch.equal(torch.tensor([r["logits"] for r in through]), torch.tensor([r["logits"] for r in plain]))
     # Both texts get their own segment, as in training.
-    features = list(Hans().encode(rows[:1], model.pieces, 32))[0]
+    features = next(Hans().encode(rows[:1], model.pieces, 32))
     assert set(features.types) == {0, 1}
-    assert list(own.encode(rows[:1], model.pieces, 32))[0].types == features.types
+    assert next(own.encode(rows[:1], model.pieces, 32)).types == features.types
 
 
 def test_D20_answers_that_do_not_come_out_again_are_an_alarm(run, tmp_path):

@@ -30,7 +30,7 @@ def rows(each: int = 2) -> list[dict[str, str]]:
     for h, heuristic in enumerate(HEURISTICS):
         for label in (NO, YES):
             for case in range(5):
-                for i in range(each):
+                for _ in range(each):
                     text = f'The "doctor {len(found)}, saw the lawyer .'
                     where = {"heuristic": heuristic, "subcase": f"{heuristic[0]}{label[0]}_{case}/x"}
                     values = [label, "( p )", "( p )", "(P)", "(P)", text, "The doctor ."]
