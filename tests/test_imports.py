@@ -28,7 +28,7 @@ FLOORS = [
     {"predict", "probe", "corrupted"},
     {
         "build", "pretrain", "look", "on", "head", "classifier", "session", "evaluate", "attack", "raw", "export",
-        "prepare", "importers", "calibrate",
+        "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api"},
     {"sweep"},

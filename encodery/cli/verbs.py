@@ -39,6 +39,7 @@ VERBS = (
     Verb("submit", "use", "the eleven GLUE test files, checked", "encodery.cli.submit"),
     Verb("inspect", "look", "what the model will see", "encodery.cli.inspect", True),
     Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
+    Verb("embed", "choose", "one vector for each example of a split", "encodery.cli.embed"),
     Verb(
         "sweep",
         "many",
