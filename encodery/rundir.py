@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "kept", "code", "attacks", "DONE", "status.json",
+    "model", "kept", "code", "attacks", "dynamics", "DONE", "status.json",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")

@@ -25,13 +25,13 @@ FLOORS = [
     {"objectives"},
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict", "probe", "corrupted"},
+    {"predict", "probe", "corrupted", "chosen", "dynamics"},
     {
         "build", "pretrain", "look", "on", "head", "classifier", "session", "evaluate", "attack", "raw", "export",
         "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api"},
-    {"sweep"},
+    {"sweep", "select", "selection"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.

@@ -40,6 +40,7 @@ VERBS = (
     Verb("inspect", "look", "what the model will see", "encodery.cli.inspect", True),
     Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
     Verb("embed", "choose", "one vector for each example of a split", "encodery.cli.embed"),
+    Verb("select", "choose", "put training rows in an order: the best first", "encodery.cli.select", True),
     Verb(
         "sweep",
         "many",

@@ -1,0 +1,42 @@
+"""Choose training data: orders the examples of a split by a selector, and writes selection.jsonl with its meta file.
+
+The config has the keys pool (a task), selector ({kind: …} or its name), split, embed or embeddings, runs, fraction or
+count, seed. A training config then says `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from encodery.cli.parsing import Parser
+
+
+def arguments(parser: Parser) -> None:
+    """From what, to where."""
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
+    parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: selections/<task>-<selector>-<seed>")
+    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.examples(
+        "encodery select --pool glue/mnli --selector random -o selections/random",
+        "encodery select --pool glue/mnli --selector.kind clusters --embed.model runs/mnli -o selections/stream",
+        "encodery select --pool glue/mnli --selector.kind el2n --runs runs/mnli-1,runs/mnli-2 -o selections/el2n",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Choose, write, say where it lies."""
+    from encodery.paths import as_name
+    from encodery.selection import choose, load
+
+    def say(line: str) -> None:
+        if not args.quiet:
+            print(line, file=sys.stderr)
+
+    asking = load(args.config, rest)
+    kind = asking.options.selector["kind"]
+    stem = Path(args.config).stem if args.config else f"{asking.task.name}-{kind}-{asking.options.seed}"
+    folder = Path(args.out) if args.out else Path("selections") / as_name(stem)
+    chosen = choose(asking, say)
+    path = chosen.write(folder)
+    print(f"{path}: {len(chosen.ids):,} of {chosen.meta['pool']:,} rows by {kind}")
+    return 0
