@@ -44,6 +44,36 @@ def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, ti
     return stream.getvalue()
 
 
+def learning_curves(
+    lines: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[float, Sequence[float]]]]], title: str
+) -> bytes:
+    """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of ± one
+    standard deviation, one line per method, as SVG."""
+    plt = _pyplot()
+    across = len({match for _, match in lines})
+    down = -(-len(lines) // across)
+    figure, axes = plt.subplots(down, across, figsize=(4.5 * across, 3.2 * down), layout="constrained", squeeze=False)
+    for axis, ((metric, match), methods) in zip(axes.flat, lines.items(), strict=False):
+        for number, (method, points) in enumerate(methods.items()):
+            x = [100 * fraction for fraction, _ in points]
+            middle = [sum(values) / len(values) for _, values in points]
+            spread = [_deviation(values) for _, values in points]
+            axis.plot(x, middle, color=f"C{number % 10}", label=method, marker="o", markersize=3)
+            low, high = ([m + sign * s for m, s in zip(middle, spread, strict=True)] for sign in (-1, 1))
+            axis.fill_between(x, low, high, color=f"C{number % 10}", alpha=0.15, linewidth=0)
+        _dress([(axis, f"{metric}, {match}-matched")], "% of the training set")
+    figure.suptitle(title, fontsize="medium")
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return float((sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1)) ** 0.5)
+
+
 def _pyplot() -> Any:
     """matplotlib without a window; equal figures are equal bytes."""
     import matplotlib
