@@ -92,7 +92,7 @@ def test_failed_runs_and_wrong_files_are_said(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="30 is not above 0 and at most 1"):
         curve.load(write(tmp_path, fractions=[30.0]), [], tmp_path)
     with pytest.raises(UserError, match="leave them away"):
-        curve.load(path, ["--tasks.fraction=0.5"], tmp_path)
+        curve.load(write(tmp_path), ["--tasks.fraction=0.5"], tmp_path)
     with pytest.raises(UserError, match="first:last:step"):
         curve.spelled("0.1-1.0")
     assert curve.spelled("0.1:1.0:0.1") == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]

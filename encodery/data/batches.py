@@ -233,7 +233,16 @@ class Batches:
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
-        table, rows = texts_of(self.table, self.rows_at(step))
+        return self.of_rows(self.rows_at(step), step)
+
+    def uniform_rows(self, step: int, count: int) -> np.ndarray:
+        """So many rows of the set, each at most once, drawn for this step alone; all of them if there are fewer."""
+        order = draws.Order(self.seed, step, len(self.rows), "presample")
+        return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
+
+    def of_rows(self, rows: np.ndarray, step: int) -> list[Batch]:
+        """Micro-batches of table rows for a step."""
+        table, rows = texts_of(self.table, rows)
         micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step))
         noise = draws.key(self.noise, "noise", step)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
