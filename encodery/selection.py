@@ -149,9 +149,9 @@ def vectors_of(asking: Asking, say: Say) -> tuple[Sequence[str], Any]:
     return found.ids, found.vectors
 
 
-def choose(asking: Asking, say: Say = lambda _: None) -> Subset:
+def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) -> Subset:
     """Order the pool; the first rows, as many as are asked for."""
-    pool, chosen = pool_of(asking, say), asking.options
+    pool, chosen = pool or pool_of(asking, say), asking.options
     wanted = chosen.count if chosen.count is not None else share(len(pool), chosen.fraction)
     if not 1 <= wanted <= len(pool):
         raise UserError(f"{wanted:,} of {len(pool):,} rows cannot be chosen")

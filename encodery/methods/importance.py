@@ -1,6 +1,7 @@
 """Importance sampling (Katharopoulos and Fleuret 2018, arXiv 1803.00942): rows with large gradients more often.
 
-score    s_i = ‖softmax(z_i) − onehot(y_i)‖₂, an upper bound of the gradient's norm up to a constant
+score    s_i = ‖∂loss / ∂z_i‖₂ at the logits, which bounds the gradient's norm up to a constant; for one label it is
+         ‖softmax(z_i) − onehot(y_i)‖₂
 draw     b of B = presample · b uniform rows, with replacement, p_i = s_i / Σ s
 weight   w_i = 1 / (B · p_i): the expected gradient is the uniform one
 switch   τ = 1 / √(1 − Σ (g − 1/n)² / Σ g²), g = s / Σ s, smoothed; on where τ > (B + 3b) / (3b), else plain training
@@ -41,8 +42,9 @@ class Importance(Method):
     def start(self, model: Model) -> Running:
         """What holds the smoothed τ."""
         for question in model.questions.values():
-            if getattr(getattr(question, "options", None), "form", None) != "single":
-                raise UserError("method.kind: importance needs a task with one label for each text")
+            options = getattr(question, "options", None)
+            if getattr(options, "form", None) is None or getattr(options, "pool", None):
+                raise UserError("method.kind: importance needs a task with one answer for each text, in one window")
         return Sampling(self)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
@@ -79,7 +81,7 @@ class Sampling(Presampling):
         scores = []
         for batch in micro:
             outputs, terms = backward(model, batch, totals)
-            scores.append(score(outputs, batch))
+            scores.append(score(model, outputs, batch))
             add(whole, terms)
         self.learn(torch.cat(scores))
         return whole
@@ -113,7 +115,7 @@ class Sampling(Presampling):
         model.train(self.options.dropout)
         try:
             for batch in self.source.of_rows(rows, step):
-                found[[place[row] for row in batch.ids.tolist()]] = score(model.outputs(batch), batch)
+                found[[place[row] for row in batch.ids.tolist()]] = score(model, model.outputs(batch), batch)
         finally:
             model.train()
             model.watch = watch
@@ -132,13 +134,13 @@ class Sampling(Presampling):
         self.tau = float(tensors["tau"][0])
 
 
-def score(outputs: Outputs, batch: Batch) -> Tensor:
-    """‖softmax(z) − onehot(y)‖₂ of each sequence, 0 where the label is hidden."""
-    error = outputs["logits"].detach().double().softmax(1)
-    label = batch.targets["label"]
-    known = label >= 0
-    error[torch.arange(len(error)), label.clamp(min=0)] -= 1.0
-    return (error.norm(dim=1) * known).cpu()
+def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:
+    """The norm of the loss's gradient at the logits of each sequence, 0 where the label is hidden."""
+    with torch.enable_grad():
+        logits = outputs["logits"].detach().requires_grad_()
+        losses = model.question(batch.task).losses({"logits": logits}, replace(batch, weights=None))
+        slope = torch.autograd.grad(torch.stack(list(losses.values())).sum(), logits)[0]
+    return slope.double().norm(dim=1).cpu()
 
 
 def reduction(scores: Tensor) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class Pool:
         self.ids = [example.id for example in self.examples]
         self.label_names, self.seed, self.models = tuple(labels), seed, tuple(models)
         self._vectors, self._dynamics = vectors, dynamics
+        self.kept: dict[object, Any] = {}  # what a selector computed and somebody else may look at
 
     def __len__(self) -> int:
         return len(self.ids)

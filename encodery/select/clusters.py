@@ -52,8 +52,11 @@ class ByCluster(Selector):
 
     def clusters(self, pool: Pool) -> Clusters:
         """Of the pool's vectors."""
-        options = self.algorithm, self.k, pool.seed, self.eps, self.min_samples, self.batch_size
-        return found_by(self.points(pool), *options)
+        if self not in pool.kept:
+            options = self.algorithm, self.k, pool.seed, self.eps, self.min_samples, self.batch_size
+            pool.kept[self] = found_by(self.points(pool), *options)
+        found: Clusters = pool.kept[self]
+        return found
 
     def middles(self, clusters: Clusters, members: list[Numbers], pool: Pool) -> Numbers:
         """The example nearest to each centre; of an empty cluster the nearest that is not taken yet."""

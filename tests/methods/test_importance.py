@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from encodery.errors import UserError
 from encodery.methods.base import Totals, losses_of, notes_of
-from encodery.methods.importance import Importance, Sampling, draw, reduction
+from encodery.methods.importance import Importance, Sampling, draw, reduction, score
 from tests.helpers import (
     cutter_for,
     furthest,
@@ -123,6 +123,14 @@ def test_it_begins_plain_turns_on_and_resumes_to_the_bit(tmp_path):
     assert all(torch.equal(a, weights_of(again)[name]) for name, a in weights_of(whole).items())
 
 
-def test_it_needs_one_label(tmp_path):
-    with pytest.raises(UserError, match="one label for each text"):
-        Importance().start(small_model(small_encoder(), form="regression"))
+def test_it_needs_one_answer_for_each_text():
+    with pytest.raises(UserError, match="one answer for each text"):
+        Importance().start(small_model(small_encoder(), pool="mean"))
+
+
+def test_scores_are_the_gradient_at_the_logits(parts):
+    model, batches, _ = parts
+    (batch,) = batches.of_rows(np.arange(6), 0)
+    outputs = model.outputs(batch)
+    error = outputs["logits"].softmax(1) - torch.nn.functional.one_hot(batch.targets["label"], 3)
+    assert torch.allclose(score(model, outputs, batch), error.norm(dim=1).detach())
