@@ -28,7 +28,7 @@ from encodery.paths import as_name
 from encodery.progress import Progress
 from encodery.report.curves import Curves, Point, write
 from encodery.rundir import RunDir
-from encodery.schema import Config, percent
+from encodery.schema import Config, Dynamics, percent
 from encodery.selection import choose, from_plain, selector_of
 from encodery.sweep.execute import execute
 from encodery.sweep.file import Limits, Resources
@@ -63,10 +63,12 @@ class Curve(Options):
     """Further data on which every run is evaluated, such as [hans, glue/mnli:dev_mismatched]."""
     embed: Vectors = Vectors()
     """Vectors for clusters, kcenter and facility."""
-    dynamics: Literal["train", "eval"] = "train"
-    """How the runs on everything record what el2n, cartography and their kin need."""
+    dynamics: Dynamics = "train"
+    """How the runs on everything record what el2n, cartography and their kin need, as train.dynamics says it."""
     scores: dict[str, Any] | None = None
     """Settings of runs of their own for the dynamics ({train.epochs: 1}), instead of the runs on everything."""
+    score_seeds: int | None = Field(default=None, ge=1)
+    """How many such runs; default: as many as there are seeds."""
     metric: str | None = None
     """Score that the curves show; default: the task's main one."""
     resources: Resources = Resources()
@@ -183,7 +185,8 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
     scored = full
     if plan.curve.scores is not None and needs & {"dynamics", "models"}:
         fixed = {"train.dynamics": plan.curve.dynamics, **plan.curve.scores}
-        scored = sweep(plan, "scores", {"fixed": fixed, "seeds": plan.curve.seed_list}, progress, executor)
+        seeds = plan.curve.seed_list[: plan.curve.score_seeds]
+        scored = sweep(plan, "scores", {"fixed": fixed, "seeds": seeds}, progress, executor)
     chosen = {
         (name, seed): select(plan, name, seed, full, scored, progress)
         for name in plan.curve.selectors

@@ -1,7 +1,7 @@
 """Training dynamics: what the model said of each training row in each epoch, as logits.
 
-dynamics/ of a run holds logits.npy [epochs, rows, labels] (NaN: not seen), ids.json, labels.json (of each row) and
-meta.json. `train`: what the step itself saw, with dropout on; `eval`: all rows after each epoch, dropout off.
+dynamics/ of a run holds logits.npy [looks, rows, labels] (NaN: not seen), ids.json and meta.json. `train`: what the
+steps of an epoch saw, with dropout on; `eval`: all rows after each epoch, dropout off; `200 steps`: every 200 steps.
 
 The file is written in place: a step that is taken again after a kill writes the same numbers again.
 """
@@ -74,8 +74,9 @@ class Recorder:
         self.at = np.full(len(batches.table), -1, np.int64)
         self.at[self.rows] = np.arange(len(self.rows))
         self.stamp = np.full(len(self.rows), -1, np.int64)
-        epochs = math.ceil(total / batches.steps_per_epoch)
-        self.logits = self._open(run / FOLDER, task, (epochs, len(self.rows), len(task.labels)))
+        self.every = int(record.split()[0]) if record[0].isdigit() else batches.steps_per_epoch
+        looks = math.ceil(total / self.every)
+        self.logits = self._open(run / FOLDER, task, (looks, len(self.rows), len(task.labels)))
         if record == "train":
             model.watch = self.seen
 
@@ -88,7 +89,13 @@ class Recorder:
                 np.save(stream, np.full(shape, np.nan, np.float32), allow_pickle=False)
         ids = [table.example_ids[int(table.example[row])] for row in self.rows]
         files.write_atomic(folder / "ids.json", json.dumps(ids))
-        about = {"record": self.record, "labels": list(task.labels), "epochs": shape[0], "rows": shape[1]}
+        about = {
+            "record": self.record,
+            "labels": list(task.labels),
+            "looks": shape[0],
+            "every": self.every,
+            "rows": shape[1],
+        }
         files.write_json(folder / "meta.json", about)
         found: np.ndarray = np.load(path, mmap_mode="r+", allow_pickle=False)
         return found
@@ -98,19 +105,19 @@ class Recorder:
         rows = self.at[batch.ids.numpy()]
         new = self.stamp[rows] != batch.step
         self.stamp[rows] = batch.step
-        self._put(batch.step // self.batches.steps_per_epoch, rows[new], outputs["logits"][torch.from_numpy(new)])
+        self._put(batch.step // self.every, rows[new], outputs["logits"][torch.from_numpy(new)])
 
     def _put(self, epoch: int, rows: np.ndarray, logits: Tensor) -> None:
         self.logits[epoch, rows] = logits.detach().float().cpu().numpy()
 
     def due(self, step: int) -> bool:
         """Whether all rows are looked at after this step."""
-        return self.record == "eval" and (step % self.batches.steps_per_epoch == 0 or step == self.total)
+        return self.record != "train" and (step % self.every == 0 or step == self.total)
 
     @torch.no_grad()
     def look(self, step: int, cutter: Cutter, tick: Callable[[int], None]) -> None:
         """Logits of all rows without dropout; rows that are there already stay (after a stop)."""
-        epoch = (step - 1) // self.batches.steps_per_epoch
+        epoch = (step - 1) // self.every
         left = self.rows[np.isnan(self.logits[epoch]).any(1)]
         left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
         self.model.eval()
@@ -124,11 +131,7 @@ class Recorder:
 
     def owed(self, step: int) -> bool:
         """Whether a stop came before all rows were looked at."""
-        return (
-            step > 0
-            and self.due(step)
-            and bool(np.isnan(self.logits[(step - 1) // self.batches.steps_per_epoch]).any())
-        )
+        return step > 0 and self.due(step) and bool(np.isnan(self.logits[(step - 1) // self.every]).any())
 
     def flush(self) -> None:
         """To the disk, before a checkpoint says that these steps are done."""

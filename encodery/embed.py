@@ -228,7 +228,8 @@ def _giver(source: Source, options: EmbedOptions, plan: dict[str, Any]) -> Giver
     if options.int8:
         from encodery.models.int8 import quantised
 
-        return quantised(source.encoder, options.site, plan["layer"])
+        small = quantised(source.encoder, plan["layer"])
+        return lambda batch: at_site(source.encoder, batch, small(batch), options.site)
     return lambda batch: vectors_of(source.encoder, batch, options.site, plan["layer"])
 
 
@@ -261,6 +262,11 @@ def vectors_of(encoder: Encoder, batch: Batch, site: str, layer: int) -> Tensor:
         hidden = encoder(batch)
     else:
         hidden = encoder.net(**batch.inputs, output_hidden_states=True).hidden_states[layer]
+    return at_site(encoder, batch, hidden, site)
+
+
+def at_site(encoder: Encoder, batch: Batch, hidden: Tensor, site: str) -> Tensor:
+    """From hidden states to one vector for each sequence."""
     if site == "mean":
         return batch.per_sequence(hidden, "mean")
     return batch.first(hidden) if site == "cls" else pooled(encoder, batch.first(hidden))

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from encodery.options import Options
 
 Percent = Annotated[float, Field(gt=0, le=100)]
+Dynamics = Annotated[str, Field(pattern=r"^(train|eval|[1-9][0-9]* steps?)$")]
 
 
 def percent(given: Any) -> Any:
@@ -158,9 +159,9 @@ class TrainOptions(Options):
     """Stop after so many evaluations without improvement."""
     keep_at: list[Percent] | None = None
     """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
-    dynamics: bool | Literal["train", "eval"] = False
+    dynamics: bool | Dynamics = False
     """Record what the model says of each training row in each epoch, for choosing data: true or train as the steps see
-    it, dropout on; eval in a pass of its own after each epoch."""
+    it, dropout on; eval in a pass of its own after each epoch; `200 steps` in such a pass every 200 steps."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run is done (default: only model/ stays)."""
 

@@ -54,7 +54,7 @@ class Session:
         self.keep_at = keep_steps(built.keep_at, total)
         self.dynamics = None
         if options.dynamics:
-            record = "eval" if options.dynamics == "eval" else "train"
+            record = "train" if options.dynamics is True else options.dynamics
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
 
     # Resume

@@ -143,3 +143,19 @@ def test_the_verb(run, rows, tmp_path, capsys):
     assert main(words) == 0
     assert f"{len(rows.task.examples('train'))} × " in capsys.readouterr().out
     assert main([*words[:3], f"{rows.task.name}:test", *words[4:]]) == 2
+
+
+def test_int8_is_close_or_says_what_is_missing(run, rows, tmp_path):
+    source = open_source(str(run), "cpu", layout="rows")
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match=r"pip install 'encodery\[onnx\]'"):
+            embed(source, rows, EmbedOptions(int8=True), tmp_path / "q")
+        return
+    exact = embed(source, rows, EmbedOptions(site="mean"), tmp_path / "e").vectors
+    found = embed(source, rows, EmbedOptions(site="mean", int8=True), tmp_path / "q").vectors
+    cosine = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosine.min() > 0.99
+    assert not np.array_equal(exact, found)

@@ -124,6 +124,13 @@ def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, m
     assert np.allclose(again.logits, found.logits, atol=1e-5)
 
 
+def test_dynamics_every_so_many_steps(home, tmp_path):
+    found = Dynamics.open(run(settings(home, train={"dynamics": "2 steps", "max_steps": 3}), tmp_path / "run").path)
+    assert found.logits.shape == (2, ROWS, 2)  # after two steps and at the end, though no epoch is whole
+    assert np.isfinite(found.logits).all()
+    assert not np.allclose(found.logits[0], found.logits[1])
+
+
 def test_dynamics_need_one_label(tmp_path):
     from tests import tiny
 
