@@ -24,7 +24,7 @@ from transformers import AutoModelForSequenceClassification
 from encodery import build, config, optim
 from encodery.data.batches import Cutter
 from encodery.loop import StepReport, TrainState, count, train
-from encodery.methods import freelb
+from encodery.methods import _perturb, freelb
 from encodery.methods.base import Totals
 from encodery.models.shift import Words
 
@@ -45,11 +45,11 @@ class Naive(freelb.FreeLB):
 
     def one(self, *given: Any) -> Any:
         """One micro-batch."""
-        shared, freelb.Words = freelb.Words, Apart  # type: ignore[misc]
+        shared, _perturb.Words = _perturb.Words, Apart  # type: ignore[misc]
         try:
             return super().one(*given)
         finally:
-            freelb.Words = shared  # type: ignore[misc]
+            _perturb.Words = shared  # type: ignore[misc]
 
 
 def written_out(stock: Any, inputs: dict[str, Tensor], labels: Tensor, delta: Tensor, method: freelb.FreeLB) -> float:
