@@ -37,4 +37,4 @@ def weights(task: Task, entry: Entry, table: TokenTable) -> np.ndarray | None:
         raise UserError(f"tasks.subset: it has weights, which {task.name} cannot use; only classification can")
     by_id = dict(zip(Subset.read(str(entry.subset)).ids, found, strict=True))
     each = np.array([by_id.get(id.removesuffix(SWAPPED), 1.0) for id in table.example_ids], np.float32)
-    return each[np.asarray(table.example)]
+    return np.asarray(each[np.asarray(table.example)])

@@ -56,8 +56,8 @@ class Dynamics:
         if lost is not None:
             raise UserError(f"{self.path}: example {lost} was not trained on; use runs on the whole pool")
         found = np.asarray(self.logits, np.float64)[:, np.array([at[id] for id in ids], np.int64)]
-        unseen = np.isnan(found).any(2)
-        whole = ~unseen.any(1)
+        unseen: np.ndarray = np.asarray(np.isnan(found)).any(axis=2)
+        whole = ~unseen.any(axis=1)
         if not whole.any():
             example = ids[int(np.flatnonzero(unseen[0])[0])]
             raise UserError(f"{self.path}: no epoch is whole (example {example} was not seen); train a whole epoch")

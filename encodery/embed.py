@@ -241,7 +241,7 @@ def shard(table: TokenTable, begin: int, count: int, give: Giver, batch_size: in
     order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
     device = next(encoder.parameters()).device
     cutter = Cutter(encoder.layout, encoder.form, BUDGET, most=batch_size, device=device)
-    found = np.zeros((count, 0), np.float32)
+    found: np.ndarray = np.zeros((count, 0), np.float32)
     for i in range(0, len(order), batch_size):
         for batch in cutter.cut(table, order[i : i + batch_size], "embed", 0):
             vectors = give(batch).float().cpu().numpy()

@@ -120,6 +120,8 @@ def reference() -> str:
         blocks += [f"### method: {name}\n", _about(kind), _table(kind)]
     for name, kind in _room("objectives").items():
         blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
+    for name, kind in _room("select").items():
+        blocks += [f"### selector: {name}\n", _about(kind), _table(kind)]
     return "\n".join(block for block in blocks if block).rstrip() + "\n"
 
 

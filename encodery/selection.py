@@ -159,12 +159,12 @@ def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) 
     for note in ranked.notes:
         say(f"note: {note}")
     order = ranked.order[:wanted]
-    return Subset(
-        [pool.ids[i] for i in order],
-        about(asking, pool, ranked),
-        *(None if values is None else values[order].tolist() for values in (ranked.scores, ranked.weights)),
-        clusters=None if ranked.clusters is None else ranked.clusters[order].tolist(),
+    meta = about(asking, pool, ranked) | ({"short": True} if len(order) < wanted else {})
+    scores, weights, clusters = (
+        None if values is None else values[order].tolist()
+        for values in (ranked.scores, ranked.weights, ranked.clusters)
     )
+    return Subset([pool.ids[i] for i in order], meta, scores, weights, clusters)
 
 
 def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:

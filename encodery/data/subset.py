@@ -94,7 +94,8 @@ class Subset:
         wanted = count if count is not None else share(pool, fraction)
         if wanted < 1:
             raise UserError(f"tasks.fraction: {fraction:g} of {pool:,} rows is less than one row")
-        if wanted > len(self.ids) and not (count is None and fraction == 1.0):
+        short = self.meta.get("short") or (count is None and fraction == 1.0)  # it would not choose more
+        if wanted > len(self.ids) and not short:
             raise UserError(
                 f"tasks.subset: {wanted:,} rows are asked for, but {len(self.ids):,} of {pool:,} were chosen; "
                 "choose more, or ask for fewer"

@@ -58,7 +58,7 @@ def about(number: int, clusters: Clusters, pool: Pool) -> dict[str, Any]:
     members = np.flatnonzero(clusters.labels == number)
     near = members[np.argsort(clusters.distances[members], kind="stable")]
     labels = Counter(str(pool.examples[i].label) for i in members)
-    groups = Counter(str(g) for i in members if (g := genre(pool, i)) is not None)
+    groups = Counter(str(g) for i in members if (g := genre(pool, int(i))) is not None)
     return {
         "cluster": number, "size": len(members), "purity": max(labels.values(), default=0) / max(len(members), 1),
         "labels": dict(labels.most_common()), "groups": dict(groups.most_common(20)),
@@ -70,7 +70,8 @@ def about(number: int, clusters: Clusters, pool: Pool) -> dict[str, Any]:
 def genre(pool: Pool, place: int) -> str | None:
     """Where a row comes from, if its task says so."""
     example = pool.examples[place]
-    return example.extra.get("genre") or example.group
+    named = example.extra.get("genre")
+    return example.group if named is None else str(named)
 
 
 def shown(pool: Pool, place: int, clusters: Clusters) -> dict[str, Any]:

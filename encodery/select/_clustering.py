@@ -56,11 +56,11 @@ def _dbscan(points: Numbers, eps: float, min_samples: int) -> Clusters:
     lost = int((labels < 0).sum())
     labels = np.where(labels < 0, kinds, labels)
     centres = np.stack([points[labels == c].mean(0) for c in range(kinds + bool(lost))])
-    notes = (f"{lost:,} of {len(points):,} rows belong to no cluster; they are cluster {kinds}",) if lost else ()
+    notes = [f"{lost:,} of {len(points):,} rows belong to no cluster; they are cluster {kinds}"] if lost else []
     if kinds < 2:
-        notes += (f"DBSCAN found {kinds} clusters: another eps (now {eps:g}) may fit these vectors better",)
+        notes.append(f"DBSCAN found {kinds} clusters: another eps (now {eps:g}) may fit these vectors better")
     sizes = np.bincount(labels, minlength=len(centres))
-    return Clusters(labels, centres, distances_to(points, centres, labels), notes + remarks(sizes))
+    return Clusters(labels, centres, distances_to(points, centres, labels), (*notes, *remarks(sizes)))
 
 
 def distances_to(points: Numbers, centres: Numbers, labels: Numbers, block: int = 65536) -> Numbers:

@@ -61,8 +61,8 @@ class Pool:
         """The number of each example's label."""
         number: dict[object, int] = {name: i for i, name in enumerate(self.label_names)}
         missing = next((e.id for e in self.examples if e.label not in number), None)
-        if missing is not None or not number:
-            raise UserError(f"select: this needs one label for every row; example {missing} has none of them")
+        if missing is not None:
+            raise UserError(f"select: this needs one label for every row; example {missing} has none")
         return np.array([number[e.label] for e in self.examples])
 
     @cached_property
@@ -75,7 +75,7 @@ class Pool:
         lost = next((id for id in self.ids if id not in at), None)
         if lost is not None:
             raise UserError(f"embeddings: there is no vector for example {lost}; embed the same split")
-        return found[np.array([at[id] for id in self.ids])]
+        return np.asarray(found[np.array([at[id] for id in self.ids])])
 
     @cached_property
     def logits(self) -> list[Numbers]:

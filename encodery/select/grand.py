@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from encodery.classifier import CHUNK, Classifier, open_classifier
-from encodery.data.batches import in_order
+from encodery.data.batches import Batch, in_order
 from encodery.errors import UserError
 from encodery.methods.base import losses_of
 from encodery.select.base import Numbers, Pool, Ranked, Selector
@@ -68,17 +68,17 @@ def norms_of(model: Classifier, examples: list[Example], weights: str) -> Number
 
 
 @torch.no_grad()
-def last_layer(model: Classifier, batch: object) -> Numbers:
+def last_layer(model: Classifier, batch: Batch) -> Numbers:
     """In closed form, from what the last layer is given and what it gives out."""
     seen: list[torch.Tensor] = []
     last = last_linear(model)
     handle = last.register_forward_hook(lambda _m, given, _o: seen.append(given[0].double()))
     try:
-        logits = model.model.outputs(batch)["logits"].double()  # type: ignore[arg-type]
+        logits = model.model.outputs(batch)["logits"].double()
     finally:
         handle.remove()
     error = logits.softmax(1)
-    error[torch.arange(len(error)), batch.targets["label"]] -= 1.0  # type: ignore[attr-defined]
+    error[torch.arange(len(error)), batch.targets["label"]] -= 1.0
     size = seen[-1].reshape(len(error), -1).square().sum(1) + (last.bias is not None)
     return np.asarray((error.norm(dim=1) * size.sqrt()).cpu())
 

@@ -185,6 +185,16 @@ def test_what_does_not_fit_is_refused(home, entry, message):
         build.build(resolved, build.find_inputs(resolved))
 
 
+def test_a_selector_that_chooses_less_gives_what_it_has(home):
+    examples = task_of(home).examples("train")
+    ids = [e.id for e in examples][:10]
+    meta = {"pool": ROWS, "fingerprint": fingerprint(examples)}
+    assert len(Subset(ids, {**meta, "short": True}).first(0.5, None).ids) == 10
+    assert len(Subset(ids, meta).first(1.0, None).ids) == 10
+    with pytest.raises(UserError, match="48 rows are asked for, but 10 of 96"):
+        Subset(ids, meta).first(0.5, None)
+
+
 def test_a_selection_of_other_rows_or_with_changed_lines_is_refused(home, tmp_path):
     chosen = selection(home, "other", selector={"kind": "random"})
     meta = json.loads((chosen / "selection.meta.json").read_text())
