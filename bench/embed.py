@@ -85,12 +85,12 @@ def our_side(model: Path, texts: list[str], batch: int, int8: bool) -> Any:
 def the_peer(model: Path, batch: int) -> tuple[Any, str]:
     """sentence-transformers with mean pooling, or its loop written out."""
     try:
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.models import Pooling, Transformer
+        from sentence_transformers import SentenceTransformer, models
     except ImportError:
         return plain_loop(model, batch), "its loop written out (sentence-transformers is not installed)"
-    inner = Transformer(str(model), max_seq_length=128, model_args={"dtype": "float32"})
-    whole = SentenceTransformer(modules=[inner, Pooling(inner.get_word_embedding_dimension())], device="cpu")
+    inner = models.Transformer(str(model), max_seq_length=128, model_kwargs={"dtype": "float32"})
+    pooling = models.Pooling(inner.auto_model.config.hidden_size)
+    whole = SentenceTransformer(modules=[inner, pooling], device="cpu")
     return lambda texts: whole.encode(texts, batch_size=batch, show_progress_bar=False), "sentence-transformers"
 
 

@@ -56,7 +56,7 @@ class Dynamics:
         if lost is not None:
             raise UserError(f"{self.path}: example {lost} was not trained on; use runs on the whole pool")
         found = np.asarray(self.logits, np.float64)[:, np.array([at[id] for id in ids], np.int64)]
-        unseen: np.ndarray = np.asarray(np.isnan(found)).any(axis=2)
+        unseen = np.asarray(np.isnan(found).max(axis=2))
         whole = ~unseen.any(axis=1)
         if not whole.any():
             example = ids[int(np.flatnonzero(unseen[0])[0])]

@@ -140,7 +140,8 @@ def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:
         logits = outputs["logits"].detach().requires_grad_()
         losses = model.question(batch.task).losses({"logits": logits}, replace(batch, weights=None))
         slope = torch.autograd.grad(torch.stack(list(losses.values())).sum(), logits)[0]
-    return torch.linalg.vector_norm(slope.double(), dim=1).cpu()
+    found: Tensor = torch.linalg.vector_norm(slope.double(), dim=1).cpu()
+    return found
 
 
 def reduction(scores: Tensor) -> float:
