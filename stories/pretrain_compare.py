@@ -21,7 +21,11 @@ import numpy as np
 DATA = Path(os.environ["ENCODERY_DATA"])
 PROBED = {"glue/cola": "mcc", "glue/sst2": "accuracy", "glue/mrpc": "accuracy"}
 SHARES = (6.25, 12.5, 25.0, 50.0, 100.0)
-PRETRAIN = ["threads=1", "device=cpu", "train.log=50", "train.save=2 min", "train.evaluate=end"]
+PRETRAIN = ["threads=1", "device=cpu", "train.log=100", "train.save=2 min", "train.evaluate=end"]
+# So narrow an encoder stays long at the frequencies of words: weights of 0.05, no dropout, a high rate and Adam's bias
+# correction get all objectives away from there sooner.
+PRETRAIN += ["model.new.init=hf", "model.new.config.initializer_range=0.05", "model.dropout=0"]
+PRETRAIN += ["model.attention_dropout=0", "optim.lr=2e-3", "optim.bias_correction=true", "optim.betas=[0.9, 0.98]"]
 FINETUNE = ["threads=1", "device=cpu", "optim.lr=5e-4", "optim.warmup=0.1", "optim.weight_decay=0.01"]
 FINETUNE += ["optim.clip=1.0", "train.batch_size=32", "train.max_length=64", "train.evaluate=end"]
 TASKS: dict[str, list[str]] = {
@@ -33,6 +37,9 @@ TASKS: dict[str, list[str]] = {
 NAMES: dict[str, list[str]] = {
     "mlm": ["recipe:pretrain/mlm-tiny"],
     "electra": ["recipe:pretrain/electra-tiny"],
+    "amos": ["recipe:pretrain/amos-tiny"],
+    "amos-no-reversal": ["recipe:pretrain/amos-tiny", "tasks.objective.reversal=1"],
+    "amos-fixed-mixture": ["recipe:pretrain/amos-tiny", "tasks.objective.mixture=fixed"],
 }
 
 
@@ -123,7 +130,8 @@ def finetune(model: str, name: str, seed: int, out: Path, tokenizer: Path) -> di
     for task, more in TASKS.items():
         words = [*FINETUNE, *more, f"tasks.name={task}", f"seed={seed}"]
         if model == "random":
-            words += ["model.new.kind=electra", "model.new.size=tiny", "model.new.init=google"]
+            words += ["model.new.kind=electra", "model.new.size=tiny", "model.new.init=hf"]
+            words += ["model.new.config.initializer_range=0.05"]
             words += [f"model.tokenizer={tokenizer}"]
         else:
             words += [f"model.name={model}"]
@@ -214,8 +222,8 @@ def main() -> None:
     parser.add_argument("--objectives", default="mlm,electra")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=2000, help="of MLM; the others get what costs as much")
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=5000, help="of MLM; the others get what costs as much")
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--words", type=int, default=8192, help="pieces of the vocabulary")
     args = parser.parse_args()
