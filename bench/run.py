@@ -15,6 +15,7 @@ SHORT = {
     "steps": ["--rounds", "5", "--steps", "3"],
     "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
     "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
+    "embed": ["--rounds", "3", "--texts", "600"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -24,6 +25,8 @@ LONG = {
     "steps": ["--rounds", "9", "--steps", "16"],
     "methods": ["--rounds", "15", "--steps", "2"],
     "sweep": ["--rounds", "2"],
+    "embed": ["--rounds", "5"],
+    "choosing": [],
 }
 
 

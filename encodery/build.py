@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import predict, pretrain
+from encodery import chosen, predict, pretrain
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
-from encodery.data.subset import training_rows
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
 from encodery.models import hub, lora, prove
@@ -95,8 +94,9 @@ def find_inputs(resolved: Resolved) -> Inputs:
         "model.name": model, "model.init_from": start, "model.tokenizer": tokenizer, "model.generator": generator,
     }  # fmt: skip
     digests = {key: folder.digest() for key, folder in found.items() if folder}
-    for i, (task, _) in enumerate(resolved.tasks):
+    for i, (task, entry) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = content_of(task)
+        digests |= {f"tasks.{i}.subset": chosen.digest_of(entry.subset)} if entry.subset else {}
     return Inputs(model, start, tokenizer, digests, generator)
 
 
@@ -133,7 +133,8 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
         notes += pretrain.go_on(model, task, start, inputs.generator.path if inputs.generator else None)
     budget = pretrain.token_budget(config, task, device)
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
-    batches = Batches(task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter)
+    options = task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter
+    batches = Batches(*options, chosen.weights(task, entry, train.table) if entry.subset else None)
     card = card_of(task, entry, objective, config, length, pieces)
     make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, length)
@@ -192,8 +193,8 @@ def training_data(
     if not examples:
         raise UserError(f"{task.name}: the training set is empty")
     if config.train.holdout:
-        examples, chosen = set_aside(examples, config.train.holdout, config.seed.data)
-        choice = Split("holdout", chosen, token_table(task, "holdout", pieces, length, chosen))
+        examples, aside = set_aside(examples, config.train.holdout, config.seed.data)
+        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
     elif config.train.evaluate != "never" and (dev := first_dev(task)):
         choice = named_split(task, dev, pieces, length)
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
@@ -201,8 +202,7 @@ def training_data(
             raise UserError(f"tasks.double_unordered: {task.name} asks for no label of a pair")
         examples = double_unordered(examples)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
-    drawn = training_rows(np.arange(len(examples)), entry.fraction, entry.count, config.seed.data)
-    return train, choice, train.table.rows_of(drawn)
+    return train, choice, train.table.rows_of(chosen.rows(task, entry, examples, config.seed.data))
 
 
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:

@@ -138,6 +138,8 @@ class _Check:
         """The task and what every entry may carry; errors leave a hole that `run` never returns."""
         own = {key: value for key, value in entry.items() if key not in Entry.model_fields}
         shared = {key: value for key, value in entry.items() if key in Entry.model_fields}
+        if isinstance(shared.get("subset"), str):  # the stored config may be read from elsewhere
+            shared["subset"] = str((self._folder((*at, "subset")) / shared["subset"]).resolve())
         built: Any = self._build(Entry, shared, at)
         by = "kind" if "kind" in own else "name"
         name = own.pop(by, None)

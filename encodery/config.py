@@ -83,6 +83,11 @@ def load(
     return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code)
 
 
+def of_layer(layer: Layer, folder: Path, name: str) -> Resolved:
+    """A config whose layers somebody else has read; relative paths start from the folder."""
+    return _resolve(layer, (), folder, as_name(name), Code())
+
+
 def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:
     """A config from YAML text, such as `dump` writes."""
     return _resolve(layers.from_text(text, "text", Path.cwd()), overrides, Path.cwd(), "", Code())

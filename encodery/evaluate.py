@@ -23,17 +23,24 @@ class Evaluation:
     answers: Mapping[str, Answer]
     scores: Mapping[str, float] | None  # None: the labels are hidden
     heads: tuple[str, ...]
+    alarms: tuple[str, ...] = ()  # what no healthy model gives
 
     @property
     def main(self) -> str:
         """The headline among the scores."""
         return self.asked.task.main_metric
 
+    def pages(self) -> dict[str, str]:
+        """Further files that people read."""
+        task, split = self.asked
+        return task.pages(self.answers, task.examples(split)) if self.scores else {}
+
     def plain(self) -> dict[str, Any]:
         """What scores.json says of it."""
         origin: Origin = self.asked.task.origin(self.asked.split)
         about = {"part": origin.part, "note": origin.note}
-        known = {key: value for key, value in about.items() if value}
+        known: dict[str, Any] = {key: value for key, value in about.items() if value}
+        known |= {"alarms": list(self.alarms)} if self.alarms else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
 
 
@@ -44,10 +51,12 @@ def evaluate(
     task, examples = asked.task, asked.task.examples(asked.split)
     fitting = [with_head_for(model, task, head) for model in models]
     each = [model.answers(examples, task, tick) for model in fitting]
-    answers = average(task, [model.head for model in fitting], each)
+    raw = average(task, [model.head for model in fitting], each)
+    answers = {id: task.fold(answer) for id, answer in raw.items()}
     hidden = any(example.label is None for example in examples)
     scores = None if hidden else task.score(answers, examples)
-    return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting))
+    alarms = () if hidden else tuple(task.alarms(answers, examples))
+    return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting), alarms)
 
 
 # Which head answers
@@ -80,10 +89,11 @@ def spelled(head: AnyHead, task: Task) -> list[str] | None:
     """The head's labels as the task spells them, in the head's order; None if they are not the same."""
     if form_of(task) != head.says:
         return None
-    names = {label.lower(): label for label in task.labels}
-    if sorted(names) != sorted(label.lower() for label in head.labels):
-        return None
-    return [names[label.lower()] for label in head.labels]
+    for labels in (task.labels, *task.also_labels):
+        names = {label.lower(): label for label in labels}
+        if sorted(names) == sorted(label.lower() for label in head.labels):
+            return [names[label.lower()] for label in head.labels]
+    return None
 
 
 def telling(task: Task) -> bool:
@@ -171,4 +181,4 @@ def keep_in_folder(folder: Path, found: Evaluation, models: Sequence[str]) -> Pa
 def _write(run: RunDir, found: Evaluation) -> Path:
     if not found.asked.task.labelled:  # sums over the whole text: the scores are all there is
         return run.scores
-    return run.write_answers(found.asked.task, found.asked.split, found.answers)
+    return run.write_answers(found.asked.task, found.asked.split, found.answers, found.pages())

@@ -11,7 +11,7 @@ import torch
 from encodery import flops
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Running, Totals, Updating, losses_of, notes_of
+from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.optim import Optimizer, clip
 
@@ -178,7 +178,10 @@ def gradient(
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     while True:
-        micro = batches.with_budget(state.budget).at(state.step)
+        stream = batches.with_budget(state.budget)
+        micro = stream.at(state.step)
+        if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
+            method.source = stream
         counts = count(model, micro)
         divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
         examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in micro))

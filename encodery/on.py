@@ -57,13 +57,17 @@ def named(name: str, data: str | None = None) -> Task:
     """A task that has a name, such as glue/rte."""
     room, _, part = name.partition("/")
     kind = config.find("tasks", room)
+    whole = "" in getattr(kind, "parts", ())  # hans: the file's name says it all
     if "part" in kind.model_fields and not part:
         raise UserError(f"{name}: give a part too, such as {room}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
-    if "part" not in kind.model_fields:
+    if whole and part:
+        raise UserError(f"{name}: {room} has no parts: write {room}")
+    if "part" not in kind.model_fields and not whole:
         raise UserError(f"{name}: own files have no name; give the config or the run that names them")
+    options = {} if whole else {"part": part}
     try:
-        kind = kind.variant({"part": part}) if issubclass(kind, Task) else kind
-        task = kind.model_validate({"part": part, "data": data})
+        kind = kind.variant(options) if issubclass(kind, Task) else kind
+        task = kind.model_validate(options | {"data": data})
     except ValidationError as error:
         raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
     assert isinstance(task, Task)

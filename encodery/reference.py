@@ -69,8 +69,10 @@ def _variants(kind: type[Options]) -> Mapping[str, type[Options]]:
 
 def _called(name: str, kind: type[Options]) -> dict[str, Any]:
     parts = getattr(kind, "parts", {})
-    alone = [name] if parts and not kind.model_fields["part"].is_required() else []
-    return {"name": {"enum": [*alone, *(f"{name}/{part}" for part in parts)]}} if parts else {"kind": {"const": name}}
+    part = kind.model_fields.get("part")
+    alone = [name] if "" in parts or (part and parts and not part.is_required()) else []
+    named = [*alone, *(f"{name}/{one}" for one in parts if one)]
+    return {"name": {"enum": named}} if parts else {"kind": {"const": name}}
 
 
 def _component(
@@ -105,7 +107,7 @@ def reference() -> str:
         blocks += _inner(name, kind)
     blocks += ["## tasks: keys of every entry\n", _about(Entry), _table(Entry)]
     for name, kind in _room("tasks").items():
-        parts = ", ".join(f"`{name}/{part}`" for part in getattr(kind, "parts", {}))
+        parts = ", ".join(f"`{name}/{part}`" if part else f"`{name}`" for part in getattr(kind, "parts", {}))
         blocks += [
             f"### tasks: {name}\n",
             _about(kind),
@@ -118,6 +120,8 @@ def reference() -> str:
         blocks += [f"### method: {name}\n", _about(kind), _table(kind)]
     for name, kind in _room("objectives").items():
         blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
+    for name, kind in _room("select").items():
+        blocks += [f"### selector: {name}\n", _about(kind), _table(kind)]
     return "\n".join(block for block in blocks if block).rstrip() + "\n"
 
 

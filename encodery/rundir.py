@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "kept", "code", "attacks", "DONE", "status.json",
+    "model", "kept", "code", "attacks", "dynamics", "DONE", "status.json",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
@@ -179,8 +179,15 @@ class RunDir:
             stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
         return path
 
-    def write_answers(self, task: "Task", split: str, answers: "Mapping[str, Answer]") -> Path:
-        """Predictions by line, and beside them the files that the task's community exchanges."""
+    def write_answers(
+        self, task: "Task", split: str, answers: "Mapping[str, Answer]", pages: Mapping[str, str] | None = None
+    ) -> Path:
+        """Predictions by line, and beside them the files that the task's community exchanges, and pages to read."""
+        for ending, text in (pages or {}).items():
+            page = self.predictions_path(task.name, split).with_suffix(f".{ending}")
+            with files.io_trouble(f"{page} could not be written", self.path):
+                page.parent.mkdir(exist_ok=True)
+            files.write_atomic(page, text)
         for name, data in task.official_files(answers).items():
             path = self.predictions_path(task.name, split).with_suffix(f".{name}.json")
             with files.io_trouble(f"{path} could not be written", self.path):

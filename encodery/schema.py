@@ -4,13 +4,23 @@ Sections whose keys depend on a `kind` (method, each task, an objective) are che
 here they are plain mappings. `config.py` reads and checks; this page only says what there is.
 """
 
+import re
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from encodery.options import Options
 
 Percent = Annotated[float, Field(gt=0, le=100)]
+Dynamics = Annotated[str, Field(pattern=r"^(train|eval|[1-9][0-9]* steps?)$")]
+
+
+def percent(given: Any) -> Any:
+    """`30%` as 0.3; everything else as it is."""
+    if isinstance(given, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?%", given):
+        return float(Decimal(given[:-1]) / 100)
+    return given
 
 
 class NewModel(Options):
@@ -149,6 +159,9 @@ class TrainOptions(Options):
     """Stop after so many evaluations without improvement."""
     keep_at: list[Percent] | None = None
     """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
+    dynamics: bool | Dynamics = False
+    """Record what the model says of each training row in each epoch, for choosing data: true or train as the steps see
+    it, dropout on; eval in a pass of its own after each epoch; `200 steps` in such a pass every 200 steps."""
     keep_checkpoints: bool = False
     """Keep the checkpoints after the run is done (default: only model/ stays)."""
 
@@ -167,8 +180,11 @@ class Entry(Options):
 
     weight: float = Field(default=1.0, gt=0)
     """Weight of the task's loss."""
+    subset: str | None = None
+    """Selection (of `encodery select`) whose first rows are trained on: as many as fraction or count say."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Random part of the training set, the same for equal data seeds; nested over fractions."""
+    """Part of the training set, such as 0.3 or 30%: of a subset the first rows, else random ones, the same for equal
+    data seeds. Smaller parts lie within larger ones."""
     count: int | None = Field(default=None, ge=1)
     """So many training rows instead of a fraction."""
     max_length: int | None = Field(default=None, ge=4)
@@ -179,6 +195,12 @@ class Entry(Options):
     """Splits scored at the end; default: all dev splits that exist."""
     objective: dict[str, Any] = {}
     """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
+
+    @field_validator("fraction", mode="before")
+    @classmethod
+    def _percent(cls, given: Any) -> Any:
+        """`30%` is 0.3."""
+        return percent(given)
 
 
 class ProbeOptions(Options):

@@ -19,15 +19,50 @@ SHOWN = 5  # ids that an error message shows
 
 def score_file(path: str | Path, task: Task, split: str, null_odds: str | Path | None = None) -> dict[str, float]:
     """Scores of a prediction file on a split of a task. SQuAD's odds of no answer allow the search for a threshold."""
-    answers = read_predictions(path)
+    answers, examples = answers_of(path, task, split, null_odds)
+    return task.score(answers, examples)
+
+
+def answers_of(
+    path: str | Path, task: Task, split: str, null_odds: str | Path | None = None
+) -> tuple[dict[str, Answer], Sequence[Example]]:
+    """The answers of a prediction file as the task has them, and the rows that they belong to."""
+    answers = read_loose(path) if task.free_labels and Path(path).suffix == ".txt" else read_predictions(path)
     examples = task.examples(split)
+    if task.more_ids:
+        wanted = {example.id for example in examples}
+        answers = {id: answer for id, answer in answers.items() if id in wanted}
     _same_ids(str(path), answers, examples)
     if null_odds is not None:
         odds = read_mapping(null_odds)
         _same_ids(str(null_odds), odds, examples)
         answers = {id: {**answer, "null_odds": _number(str(null_odds), id, odds[id])} for id, answer in answers.items()}
     form = task.objective().get("form")
-    return task.score({id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}, examples)
+    legal = {id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}
+    return {id: task.fold(answer) for id, answer in legal.items()}, examples
+
+
+def read_loose(path: str | Path) -> dict[str, Answer]:
+    """`exN,label` by line, as McCoy's script reads it: the first line is not looked at, and any label is one."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    pairs = []
+    for number, line in enumerate(lines[1:], 2):
+        cells = line.strip().split(",")
+        if len(cells) > 1:
+            pairs.append((cells[0], {"prediction": cells[1]}))
+        elif line.strip():
+            raise UserError(f"{path}, line {number}: {shown(line)} is no id and label with a comma between them")
+    _refuse_twice(path, [id for id, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_twice(path: str | Path, ids: Sequence[str]) -> None:
+    twice = [id for id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise UserError(f"{path}: {_few(twice)} stand{'s' if len(twice) == 1 else ''} there more than once")
 
 
 def read_predictions(path: str | Path) -> dict[str, Answer]:
@@ -38,9 +73,7 @@ def read_predictions(path: str | Path) -> dict[str, Answer]:
     refuse(sheet.bad, advice="Correct them.")
     id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
     pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
-    twice = [id for id, count in Counter(id for id, _ in pairs).items() if count > 1]
-    if twice:
-        raise UserError(f"{path}: {_few(twice)} stand{'s' if len(twice) == 1 else ''} there more than once")
+    _refuse_twice(path, [id for id, _ in pairs])
     return dict(pairs)
 
 
@@ -86,6 +119,8 @@ def _answer(sheet: Sheet, row: Row, column: str) -> Answer:
     answer: dict[str, Any] = {"prediction": row.values[column]}
     if isinstance(row.values.get("probabilities"), dict):
         answer["probabilities"] = row.values["probabilities"]
+    if isinstance(row.values.get("said"), str):
+        answer["said"] = row.values["said"]
     return answer
 
 
@@ -136,7 +171,7 @@ def _list(guess: Any) -> list[Any]:
 
 def _label(file: str, task: Task, id: str, guess: Any) -> str:
     name = str(guess).lower() if isinstance(guess, bool) else str(guess)
-    if name not in task.labels:
+    if name not in task.labels and not task.free_labels:
         legal = ", ".join(task.labels)
         raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no label of {task.name} ({legal})")
     return name

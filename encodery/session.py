@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from encodery import build, checkpoint, every, files, optim, predict, probe
 from encodery.build import Built, Split
 from encodery.config import Resolved
+from encodery.dynamics import Recorder
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Running
@@ -51,6 +52,10 @@ class Session:
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
         self.keep_at = keep_steps(built.keep_at, total)
+        self.dynamics = None
+        if options.dynamics:
+            record = "train" if options.dynamics is True else options.dynamics
+            self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
 
     # Resume
 
@@ -78,6 +83,8 @@ class Session:
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
         self.run.sync()
+        if self.dynamics:
+            self.dynamics.flush()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
         if held := self.method.tensors():
             tensors[self.method_group] = held
@@ -113,6 +120,8 @@ class Session:
         )  # fmt: skip
         if self.state.owes_evaluation:
             self.settle()
+        if self.dynamics and self.dynamics.owed(self.state.step):
+            self.look_at_rows()
         while not self.finished:
             yield next(steps)
 
@@ -133,6 +142,8 @@ class Session:
         wanted = self.built.choice is not None and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
         better = self.state.owes_evaluation and self.settle()
+        if self.dynamics and self.dynamics.due(step):
+            self.look_at_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
         if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
@@ -140,6 +151,13 @@ class Session:
         keep = better and options.select == "best"
         if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
             self.save()
+
+    def look_at_rows(self) -> None:
+        """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
+        assert self.dynamics is not None
+        cutter = self.built.batches.with_budget(self.state.budget).cutter
+        with suppress(Stopped):
+            self.dynamics.look(self.state.step, cutter, self.leave_if_asked)
 
     def keep(self, share: str) -> None:
         """The model of this step, for later: RUN@25%."""

@@ -25,14 +25,14 @@ FLOORS = [
     {"objectives"},
     {"methods"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict", "probe", "corrupted"},
+    {"predict", "probe", "corrupted", "chosen", "dynamics"},
     {
         "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw",
-        "export", "prepare", "importers",
+        "raw", "export", "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api"},
-    {"sweep"},
+    {"sweep", "select", "selection"},
+    {"curve"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.

@@ -7,6 +7,9 @@ file, or a folder that `encodery prepare` made. Masks and samples are drawn from
 
 With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
 every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
+
+On hans a model of MNLI, RTE or the like answers: three labels become two (--collapse), by their names. A model whose
+labels have no names needs --labels or --calibrate. Figures in McCoy's form and ours lie beside the predictions.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from encodery.cli import attacks, on_text
 from encodery.cli.parsing import Parser
+from encodery.errors import UserError
 
 if TYPE_CHECKING:
     from encodery.evaluate import Evaluation
@@ -34,6 +38,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
     parser.add_argument("--seed", type=int, default=0, help="of masks on plain text; 0: as while training")
+    parser.add_argument(
+        "--calibrate", metavar="TASK[:SPLIT]",
+        help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
+    )  # fmt: skip
+    parser.add_argument("--collapse", choices=["argmax", "sum"], help="hans: how three labels become two")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -53,6 +62,8 @@ def arguments(parser: Parser) -> None:
         "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
         "encodery evaluate runs/reviews --on table/reviews:test",
         "encodery evaluate runs/electra@25% --on corpus:dev news.txt --json",
+        "encodery evaluate runs/mnli --on hans",
+        "encodery evaluate somebody/bert-mnli --on hans --calibrate glue/mnli:dev",
         "encodery evaluate runs/rte-plain runs/rte-freelb --on glue/rte:dev --attack pgd --radius 0,0.1,0.3,1",
         "encodery evaluate textattack/bert-base-uncased-RTE --on glue/rte --labels entailment,not_entailment",
     )
@@ -78,13 +89,16 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return on_text.run(args, whose, questions, keep)
     for one in questions if len(args.models) > 1 else ():
         require_shared_rows(runs, one)
+    questions = [_collapsed(one, args.collapse) for one in questions]
     names = args.labels.split(",") if args.labels else None
     models = [open_classifier(path, args.device, labels=names, allow_code=args.allow_code) for path in args.models]
+    models = _calibrated(models, args) if args.calibrate else models
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split)) * len(models)
         with Counting(one.key, rows, args.quiet) as tick:
             found = evaluate(models, one, args.head, tick)
+        found = _checked(found, models, runs, args.allow_code)
         path = keep(found)
         printed[one.key] = found.plain() | ({"predictions": str(path)} if path else {})
         if not args.json:
@@ -92,6 +106,42 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
+
+
+def _collapsed(one: Any, how: str | None) -> Any:
+    if how is None:
+        return one
+    if "collapse" not in type(one.task).model_fields:
+        raise UserError(f"--collapse: {one.task.name} takes the labels as they are; it is for hans")
+    return one._replace(task=one.task.model_copy(update={"collapse": how}))
+
+
+def _calibrated(models: list[Any], args: argparse.Namespace) -> list[Any]:
+    """Models whose labels have no names get them from a labelled split; what was found is printed."""
+    from encodery.calibrate import calibrated
+    from encodery.on import asked
+
+    found = []
+    for model in models:
+        if model.head.unnamed:
+            model, order = calibrated(model, asked(args.calibrate, args.data)[0])
+            print(f"{model.source}: {order}", file=sys.stderr)
+        found.append(model)
+    return found
+
+
+def _checked(found: "Evaluation", models: list[Any], runs: list[Any], allow_code: bool) -> "Evaluation":
+    """A run's own dev answers must come out again on the way that another task's rows took."""
+    from dataclasses import replace
+
+    from encodery.calibrate import path_alarm
+    from encodery.evaluate import with_head_for
+
+    task = found.asked.task
+    if not task.also_labels or len(models) != 1 or not runs:
+        return found
+    sentence = path_alarm(with_head_for(models[0], task, found.heads[0]), runs[0], task, allow_code)
+    return replace(found, alarms=(*found.alarms, sentence)) if sentence else found
 
 
 def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
@@ -116,4 +166,10 @@ def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
         if key in about and not quiet:
             print(f"WARNING {found.asked.key} {about[key]}", file=sys.stderr)
     scores = spell_scores(found.scores, found.main) if found.scores else "labels are hidden: predictions only"
-    print(f"{found.asked.key}  {scores}" + (f"  ({path})" if path else ""))
+    page = found.pages().get("report.md")
+    if page:
+        print(f"{found.asked.key}\n\n{page}" + (f"({path})" if path else ""))
+    else:
+        print(f"{found.asked.key}  {scores}" + (f"  ({path})" if path else ""))
+    for sentence in found.alarms:
+        print(f"ALARM {found.asked.key}: {sentence}", file=sys.stderr)

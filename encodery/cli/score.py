@@ -1,10 +1,13 @@
 """Score a prediction file of anybody: jsonl, tsv or csv with a column for the ids and one for the predictions.
 
-For SQuAD also the official {id: text} in JSON.
+For SQuAD also the official {id: text} in JSON, for HANS McCoy's `exN,label` in a .txt file. Several files are seeds of
+one model: mean, standard deviation and range. --against compares two files example by example.
 """
 
 import argparse
 import json
+import sys
+from typing import Any
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
@@ -12,11 +15,14 @@ from encodery.errors import UserError
 
 def arguments(parser: Parser) -> None:
     """Which file, on what."""
-    parser.add_argument("file", metavar="FILE", help="columns id (or index, idx) and prediction (or label)")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="columns id (or index, idx) and prediction (or label)")
     parser.add_argument(
         "--on", required=True, metavar="TASK[:SPLIT]", help="such as glue/rte:dev, or a config or run and its split"
     )
     parser.add_argument("--null-odds", metavar="FILE", help="SQuAD: {id: odds of no answer}, for the best threshold")
+    parser.add_argument(
+        "--against", metavar="FILE", help="another prediction file: who is right where the other is not"
+    )
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
@@ -25,22 +31,57 @@ def arguments(parser: Parser) -> None:
         "encodery score RTE.tsv --on glue/rte:dev --json",
         "encodery score answers.csv --on runs/reviews:dev",
         "encodery score predictions.json --on squad/v2:dev --null-odds null_odds.json",
+        "encodery score bert_preds.txt --on hans",
+        "encodery score seed-1.jsonl seed-2.jsonl seed-3.jsonl --on hans",
+        "encodery score mine.jsonl --against theirs.jsonl --on hans",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Print the scores."""
     from encodery.on import asked
-    from encodery.score import score_file
+    from encodery.score import answers_of
 
     meant = asked(args.on, args.data, allow_code=args.allow_code)
     if len(meant) > 1:
         raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
     task, split = meant[0]
-    scores = score_file(args.file, task, split, args.null_odds)
+    if args.against and len(args.files) > 1:
+        raise UserError("--against: compares two files, so give one before it")
+    said = [answers_of(file, task, split, args.null_odds)[0] for file in args.files]
+    examples = task.examples(split)
+    scores = [task.score(one, examples) for one in said]
+    alarms = [f"{f}: {a}" for f, one in zip(args.files, said, strict=True) for a in task.alarms(one, examples)]
+    more: dict[str, Any] = {"alarms": alarms} if alarms else {}
+    if args.against:
+        from encodery.report.paired import paired
+
+        other, _ = answers_of(args.against, task, split)
+        more["against"] = paired(examples, said[0], other)
     if args.json:
-        print(json.dumps({meant[0].key: scores}, indent=1))
+        print(json.dumps({meant[0].key: _plain(scores) | more}, indent=1))
         return 0
-    order = [task.main_metric, *(name for name in scores if name != task.main_metric)]
-    print("  ".join([meant[0].key, *(f"{name} {scores[name]:.4f}" for name in order)]))
+    _print(meant[0].key, task, scores, said, examples, more)
     return 0
+
+
+def _plain(scores: list[dict[str, float]]) -> dict[str, Any]:
+    from encodery.tasks._heuristics_report import together
+
+    return dict(scores[0]) if len(scores) == 1 else together(scores)
+
+
+def _print(key: str, task: Any, scores: list[dict[str, float]], said: Any, examples: Any, more: dict[str, Any]) -> None:
+    order = [task.main_metric, *(name for name in scores[0] if name != task.main_metric)]
+    if len(scores) > 1:
+        for name, cell in ((name, _plain(scores)[name]) for name in order):
+            print(f"{key}  {name} {cell['mean']:.4f} ± {cell['sd']:.4f} ({cell['low']:.4f} to {cell['high']:.4f})")
+    elif page := task.pages(said[0], examples).get("report.txt"):
+        print(page, end="")
+        print("\n" + "  ".join([key, *(f"{name} {scores[0][name]:.4f}" for name in order[:2])]))
+    else:
+        print("  ".join([key, *(f"{name} {scores[0][name]:.4f}" for name in order)]))
+    for row in more.get("against", []):
+        print("{what}: only this one right {won}, only the other {lost}, McNemar p {p:.4g}".format(**row))
+    for sentence in more.get("alarms", []):
+        print(f"ALARM {sentence}", file=sys.stderr)

@@ -202,6 +202,7 @@ class Batches:
     seed: int  # of the data: order
     noise: int  # of the weights: dropout
     cutter: Cutter
+    weights: np.ndarray | None = None  # of each table row, where a selection has some
 
     @property
     def steps_per_epoch(self) -> int:
@@ -232,10 +233,23 @@ class Batches:
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
-        table, rows = texts_of(self.table, self.rows_at(step))
+        return self.of_rows(self.rows_at(step), step)
+
+    def uniform_rows(self, step: int, count: int) -> np.ndarray:
+        """So many rows of the set, each at most once, drawn for this step alone; all of them if there are fewer."""
+        order = draws.Order(self.seed, step, len(self.rows), "presample")
+        return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
+
+    def of_rows(self, rows: np.ndarray, step: int) -> list[Batch]:
+        """Micro-batches of table rows for a step."""
+        table, rows = texts_of(self.table, rows)
         micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step))
         noise = draws.key(self.noise, "noise", step)
-        return [replace(batch, step=step, noise=noise) for batch in micro]
+        return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
+
+    def weights_of(self, batch: Batch) -> Tensor | None:
+        """The weights of a micro-batch's sequences."""
+        return None if self.weights is None else self.cutter._put(self.weights[batch.ids.numpy()])
 
 
 def texts_of(table: TokenTable, rows: np.ndarray) -> tuple[TokenTable, np.ndarray]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from encodery.data import draws
-from encodery.data.batches import Batch
+from encodery.data.batches import Batch, Batches
 from encodery.models.model import Model, Outputs, Terms
 from encodery.options import Options
 
@@ -91,6 +91,13 @@ class Updating:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """No state between steps."""
+
+
+class Presampling:
+    """A method that chooses its rows itself (importance sampling): the loop hands it the stream of the run."""
+
+    def __init__(self) -> None:
+        self.source: Batches | None = None  # set by the loop before each step
 
 
 NOTE = ""  # stands for the task in terms that are no loss: numbers a method wants in metrics.jsonl

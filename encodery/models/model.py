@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Model(nn.Module):
         self.questions = nn.ModuleDict({self.names[task]: module for task, module in questions.items()})
         self.weights = dict(weights or {})
         self.autocast_to: torch.dtype | None = None  # set for bf16 and fp16
+        self.watch: Callable[[Batch, Outputs], None] | None = None  # sees the outputs of each training pass
 
     def question(self, task: str) -> Any:
         """The module that answers for a task."""
@@ -41,6 +42,8 @@ class Model(nn.Module):
         """Named outputs, without a loss."""
         with self.precision(batch):
             result: Outputs = self.question(batch.task)(self.encoder, batch)
+        if self.watch and self.training:
+            self.watch(batch, result)
         return result
 
     def forward(self, batch: Batch) -> tuple[Outputs, Terms]:

@@ -102,7 +102,7 @@ def task_of(tree: Mapping[str, Any]) -> Task:
     room, _, part = str(entry.pop("name", "") or "").partition("/")
     kind = entry.pop("kind", None)
     if kind is None:
-        entry["part"] = part
+        entry |= {"part": part} if part else {}
     elif room:
         entry["name"] = "/".join(filter(None, (room, part)))
     if ".py:" in (kind or room):

@@ -38,6 +38,66 @@ def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, ti
             axis.plot(radii, values, color=f"C{number % 10}", label=model, marker="o", alpha=0.8)
     _dress([(left, main), (right, "loss")], "radius")
     figure.suptitle(title, fontsize="medium")
+    return _svg(plt, figure)
+
+
+def learning_curves(
+    lines: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[float, Sequence[float]]]]], title: str
+) -> bytes:
+    """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of ± one
+    standard deviation, one line per method, as SVG."""
+    plt = _pyplot()
+    across = len({match for _, match in lines})
+    down = -(-len(lines) // across)
+    figure, axes = plt.subplots(down, across, figsize=(4.5 * across, 3.2 * down), layout="constrained", squeeze=False)
+    for axis, ((metric, match), methods) in zip(axes.flat, lines.items(), strict=False):
+        for number, (method, points) in enumerate(methods.items()):
+            x = [100 * fraction for fraction, _ in points]
+            middle = [sum(values) / len(values) for _, values in points]
+            spread = [_deviation(values) for _, values in points]
+            axis.plot(x, middle, color=f"C{number % 10}", label=method, marker="o", markersize=3)
+            low, high = ([m + sign * s for m, s in zip(middle, spread, strict=True)] for sign in (-1, 1))
+            axis.fill_between(x, low, high, color=f"C{number % 10}", alpha=0.15, linewidth=0)
+        _dress([(axis, f"{metric}, {match}-matched")], "% of the training set")
+    figure.suptitle(title, fontsize="medium")
+    return _svg(plt, figure)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return float((sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1)) ** 0.5)
+
+
+def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:
+    """Sizes of clusters from the largest on, and the purity of each against its size, as SVG."""
+    plt = _pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    left.bar(range(len(sizes)), sorted(sizes, reverse=True), width=1.0)
+    left.set(title="rows of each cluster", xlabel="cluster, by size")
+    right.scatter(sizes, purity, s=8, alpha=0.6)
+    right.set(title="share of the commonest label", xlabel="rows of the cluster", ylim=(0, 1.02))
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    return _svg(plt, figure)
+
+
+def cluster_map(points: Any, clusters: Sequence[int], labels: Sequence[str], how: str) -> bytes:
+    """The same points twice, coloured by cluster and by label, as SVG."""
+    plt = _pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    left.scatter(points[:, 0], points[:, 1], c=clusters, cmap="tab20", s=4, linewidths=0)
+    left.set(title=f"{how}, by cluster")
+    for number, label in enumerate(sorted(set(labels))):
+        mine = [i for i, one in enumerate(labels) if one == label]
+        right.scatter(points[mine, 0], points[mine, 1], s=4, linewidths=0, color=f"C{number % 10}", label=label)
+    right.set(title=f"{how}, by label")
+    right.legend(frameon=False, markerscale=3)
+    for axis in (left, right):
+        axis.set(xticks=[], yticks=[])
+    return _svg(plt, figure)
+
+
+def _svg(plt: Any, figure: Any) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
     plt.close(figure)

@@ -135,7 +135,16 @@ class Resolver:
             for key in _PATHS
             if model[key] and key not in known and (key, model[key]) != ("tokenizer", "toy")
         }
+        subsets = {i: entry["subset"] for i, entry in enumerate(point.config["tasks"]) if entry.get("subset")}
+        found |= {f"tasks.{i}.subset": self._subset(path) for i, path in subsets.items()}
         return found | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
+
+    def _subset(self, path: str) -> str:
+        from encodery.data.subset import digest_of
+
+        if ("subset", path) not in self._digests:
+            self._digests["subset", path] = digest_of(path)
+        return self._digests["subset", path]
 
     def _folder(self, key: str, name: str, revision: str | None) -> str:
         from encodery.models import hub

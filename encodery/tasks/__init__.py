@@ -64,8 +64,9 @@ def catalogue() -> list[Entry]:
     for stem, task in task_classes().items():
         doc = (task.__doc__ or "").strip().splitlines()[0]
         for part, description in task.parts.items():
-            kind = task.variant({"part": part})
-            chosen = kind.model_construct(None, **{"part": part})  # from the list: checking it again costs time
+            options = {"part": part} if part else {}
+            kind = task.variant(options)
+            chosen = kind.model_construct(None, **options)  # from the list: checking it again costs time
             entries.append(Entry(chosen.name, description, _form(chosen), chosen.splits()))
         if not task.parts:
             entries.append(Entry(stem, doc, "", ()))

@@ -76,13 +76,21 @@ class Task(Options):
     """Base of all tasks. Those that classify derive from `classify.Classification`, which brings the lower half."""
 
     parts: ClassVar[Mapping[str, str]]
-    """Part -> one line about it; empty for a task without parts. Only the one public class of a file has it."""
+    """Part -> one line about it; empty for own files, the part `""` for a task that its file's name names whole.
+    Only the one public class of a file has it."""
     labelled: ClassVar[bool] = True
     """False: plain text; `decode` and `score` get sums over all sequences instead of answers."""
     unwritten: ClassVar[tuple[str, ...]] = ("nbest", "chances")
     """Parts of an answer that are too long for the lines of a predictions file."""
     paths: ClassVar[tuple[str, ...]] = ()
     """Keys that name files: in a run's identity their content stands for them."""
+
+    also_labels: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Further sets of labels whose heads may answer; `fold` turns their answers into this task's."""
+    free_labels: ClassVar[bool] = False
+    """Whether a prediction file may have any label at all."""
+    more_ids: ClassVar[bool] = False
+    """Whether a prediction file may have rows that the split has not."""
 
     variants: ClassVar[Mapping[str, "type[Task]"]] = {}
     """Further classes that the name stands for, by what they are called in the reference."""
@@ -150,6 +158,18 @@ class Task(Options):
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:
         """Outputs by sequence ({"id": …, "logits": […], marks…}) to answers by example id."""
         raise NotImplementedError
+
+    def fold(self, answer: Answer) -> Answer:
+        """The answer of a head with labels of `also_labels`, as this task has it."""
+        return answer
+
+    def alarms(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> list[str]:
+        """Sentences about answers that no healthy model gives."""
+        return []
+
+    def pages(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, str]:
+        """Further files about the answers that people read: ending of the file name -> text."""
+        return {}
 
     def simplest(self, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, Answer]:
         """Answers that need no model (the commonest label), to compare with; empty where there are none."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
-from encodery.tasks._toy_forms import ToyQa, ToyTags
+from encodery.tasks._toy_forms import ToyHans, ToyQa, ToyTags
 from encodery.tasks._toy_rows import PARTS, ToyRows
 from encodery.tasks.base import Task
 from encodery.tasks.classify import Classification, Form
@@ -16,13 +16,18 @@ __all__ = ["Toy", "documents", "vocabulary"]
 class Toy(ToyRows, Classification):
     """Small tasks from a seeded grammar, with known answers."""
 
-    parts: ClassVar[dict[str, str]] = {name: part.about for name, part in PARTS.items()}
-    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": ToyTags, "spans": ToyQa}
+    parts: ClassVar[dict[str, str]] = {
+        **{name: part.about for name, part in PARTS.items()},
+        "hans": "hypotheses of the premise's words only, for a model of toy/nli",
+    }
+    variants: ClassVar[Mapping[str, type[Task]]] = {"tags": ToyTags, "spans": ToyQa, "hans": ToyHans}
     forms: ClassVar[tuple[str, ...]] = ("single", "multilabel", "regression")
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
-        """Tags and spans are classes of their own."""
+        """Tags, spans and the small HANS are classes of their own."""
+        if options.get("part") == "hans":
+            return ToyHans
         part = PARTS.get(str(options.get("part")))
         return cls.variants.get(part.form, cls) if part else cls
 

@@ -48,6 +48,7 @@ ZERO: dict[str, list[dict[str, Any]]] = {
     "alum": [{"weight": 0.0}],
     "r4f": [{"weight": 0.0}, {"weight": 0.0, "head_norm": None}],  # no head here begins above the limit
     "awp": [{"gamma": 0.0}],
+    "importance": [{}],  # off until it pays
 }
 UPDATES = {"freeat": 3}  # in one step; of all others 1
 # The tiny encoders here have tiny embeddings and weights: published strengths would drown them.

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from encodery import config, recipes
+from encodery import config, layers, recipes, selection
+from encodery.check import options
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
+from encodery.curve import Curve
 from encodery.data.vocabulary import Vocabulary
 from encodery.sweep import given, plan, read, space
 from encodery.sweep.spec import RunSpec
@@ -59,6 +61,13 @@ def test_commands_parse(page: Path, line: str) -> None:
         check_settings(next(iter(args.what), None) if args.action in ("plan", "run") else "a folder", rest)
     elif verb.name == "tokenizer":
         config.load_beside_task(Vocabulary, "corpus", getattr(args, "config", None), rest)
+    elif verb.name == "select":
+        if args.config is None:
+            selection.load(None, rest)
+    elif verb.name == "curve":
+        assert args.config
+        for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
+            options(Curve, above)
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 

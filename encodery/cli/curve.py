@@ -1,0 +1,43 @@
+"""Retraining curves: methods of choosing data × fractions × seeds, every method beside random choice.
+
+The file has the settings of a run (or `extends`) and the keys methods, fractions, seeds, match, on, embed, dynamics.
+Runs on everything come first and are shared by all methods; run again = go on. docs/data-selection.md tells more.
+"""
+
+import argparse
+from pathlib import Path
+
+from encodery.cli.parsing import Parser
+
+
+def arguments(parser: Parser) -> None:
+    """Which curve, and where."""
+    parser.add_argument("config", metavar="CONFIG", help="a curve file")
+    parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
+    parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
+    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.examples(
+        "encodery curve curve.yaml --dry-run",
+        "encodery curve curve.yaml --seeds 5 --fractions 0.1:1.0:0.1 -o runs/curve",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Train, choose, train, evaluate, draw."""
+    from encodery import curve
+    from encodery.progress import Progress
+    from encodery.report.curves import markdown
+
+    folder = Path(args.out) if args.out else Path("runs") / Path(args.config).stem
+    plan = curve.load(args.config, rest, folder)
+    if args.dry_run:
+        methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
+        print("\n".join(plan.lines()))
+        most = seeds + methods * parts * seeds * len(plan.curve.match)
+        print(f"at most {most} runs: {methods} methods × {parts} parts × {seeds} seeds, and everything {seeds} times")
+        return 0
+    found = curve.run(plan, Progress(args.quiet), args.executor)
+    print(markdown(found))
+    print(f"({folder})")
+    return 0

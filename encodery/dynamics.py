@@ -1,0 +1,145 @@
+"""Training dynamics: what the model said of each training row in each epoch, as logits.
+
+dynamics/ of a run holds logits.npy [looks, rows, labels] (NaN: not seen), ids.json and meta.json. `train`: what the
+steps of an epoch saw, with dropout on; `eval`: all rows after each epoch, dropout off; `200 steps`: every 200 steps.
+
+The file is written in place: a step that is taken again after a kill writes the same numbers again.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from encodery import files
+from encodery.data.batches import Batch, Batches, Cutter
+from encodery.errors import UserError
+from encodery.models.model import Model, Outputs
+from encodery.tasks.base import Task
+
+FOLDER = "dynamics"
+CHUNK = 64  # sequences that are looked at between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """The record of one run, for reading."""
+
+    logits: np.ndarray  # [epochs, rows, labels]
+    ids: Sequence[str]
+    labels: Sequence[str]  # names in the order of the logits
+    record: str
+    path: Path
+
+    @classmethod
+    def open(cls, run: Path | str) -> "Dynamics":
+        """Of a run directory."""
+        folder = Path(run) / FOLDER
+        if not (folder / "meta.json").is_file():
+            raise UserError(f"{run}: has no dynamics; train it with train.dynamics: true")
+        if not (Path(run) / "DONE").is_file():
+            raise UserError(f"{run}: is not finished; run its command again")
+        meta = files.read_json(folder / "meta.json")
+        logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
+        return cls(logits, json.loads((folder / "ids.json").read_text("utf-8")), meta["labels"], meta["record"], folder)
+
+    def aligned(self, ids: Sequence[str]) -> np.ndarray:
+        """[epochs, n, labels] for these examples; each must have been seen in each epoch."""
+        at = {id: i for i, id in enumerate(self.ids)}
+        lost = next((id for id in ids if id not in at), None)
+        if lost is not None:
+            raise UserError(f"{self.path}: example {lost} was not trained on; use runs on the whole pool")
+        found = np.asarray(self.logits, np.float64)[:, np.array([at[id] for id in ids], np.int64)]
+        unseen = np.asarray(np.isnan(found).max(axis=2))
+        whole = ~unseen.any(axis=1)
+        if not whole.any():
+            example = ids[int(np.flatnonzero(unseen[0])[0])]
+            raise UserError(f"{self.path}: no epoch is whole (example {example} was not seen); train a whole epoch")
+        return found[whole]  # the last epoch may have been a part only
+
+
+class Recorder:
+    """Writes the dynamics of a run while it is trained."""
+
+    def __init__(self, run: Path, task: Task, model: Model, batches: Batches, total: int, record: str):
+        require_labels(task, model, batches)
+        self.model, self.batches, self.total, self.record = model, batches, total, record
+        self.rows = np.asarray(batches.rows[np.arange(len(batches.rows))])
+        self.at = np.full(len(batches.table), -1, np.int64)
+        self.at[self.rows] = np.arange(len(self.rows))
+        self.stamp = np.full(len(self.rows), -1, np.int64)
+        self.every = int(record.split()[0]) if record[0].isdigit() else batches.steps_per_epoch
+        looks = math.ceil(total / self.every)
+        self.logits = self._open(run / FOLDER, task, (looks, len(self.rows), len(task.labels)))
+        if record == "train":
+            model.watch = self.seen
+
+    def _open(self, folder: Path, task: Task, shape: tuple[int, ...]) -> np.ndarray:
+        with files.io_trouble(f"{folder} cannot be written", folder.parent):
+            folder.mkdir(exist_ok=True)
+        path, table = folder / "logits.npy", self.batches.table
+        if not path.is_file() or np.load(path, mmap_mode="r", allow_pickle=False).shape != shape:
+            with files.atomic(path) as stream:
+                np.save(stream, np.full(shape, np.nan, np.float32), allow_pickle=False)
+        ids = [table.example_ids[int(table.example[row])] for row in self.rows]
+        files.write_atomic(folder / "ids.json", json.dumps(ids))
+        about = {
+            "record": self.record,
+            "labels": list(task.labels),
+            "looks": shape[0],
+            "every": self.every,
+            "rows": shape[1],
+        }
+        files.write_json(folder / "meta.json", about)
+        found: np.ndarray = np.load(path, mmap_mode="r+", allow_pickle=False)
+        return found
+
+    def seen(self, batch: Batch, outputs: Outputs) -> None:
+        """A pass of a training step; of methods with several passes the first one counts."""
+        rows = self.at[batch.ids.numpy()]
+        new = self.stamp[rows] != batch.step
+        self.stamp[rows] = batch.step
+        self._put(batch.step // self.every, rows[new], outputs["logits"][torch.from_numpy(new)])
+
+    def _put(self, epoch: int, rows: np.ndarray, logits: Tensor) -> None:
+        self.logits[epoch, rows] = logits.detach().float().cpu().numpy()
+
+    def due(self, step: int) -> bool:
+        """Whether all rows are looked at after this step."""
+        return self.record != "train" and (step % self.every == 0 or step == self.total)
+
+    @torch.no_grad()
+    def look(self, step: int, cutter: Cutter, tick: Callable[[int], None]) -> None:
+        """Logits of all rows without dropout; rows that are there already stay (after a stop)."""
+        epoch = (step - 1) // self.every
+        left = self.rows[np.isnan(self.logits[epoch]).any(1)]
+        left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
+        self.model.eval()
+        try:
+            for i in range(0, len(left), CHUNK):
+                for batch in cutter.cut(self.batches.table, left[i : i + CHUNK], self.batches.task, 0):
+                    self._put(epoch, self.at[batch.ids.numpy()], self.model.outputs(batch)["logits"])
+                    tick(len(batch))
+        finally:
+            self.model.train()
+
+    def owed(self, step: int) -> bool:
+        """Whether a stop came before all rows were looked at."""
+        return step > 0 and self.due(step) and bool(np.isnan(self.logits[(step - 1) // self.every]).any())
+
+    def flush(self) -> None:
+        """To the disk, before a checkpoint says that these steps are done."""
+        self.logits.flush()  # type: ignore[attr-defined]
+
+
+def require_labels(task: Task, model: Model, batches: Batches) -> None:
+    """One label for each sequence, or there is nothing to record."""
+    options: Any = getattr(model.question(task.name), "options", None)
+    if getattr(options, "form", None) != "single" or batches.table.group is not None:
+        raise UserError(f"train.dynamics: {task.name} has not one label for each text")

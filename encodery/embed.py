@@ -1,0 +1,280 @@
+"""Model + task → one vector for each example: a memory-mapped matrix whose rows are keyed by example id.
+
+A folder holds vectors.npy [n, width], ids.json and meta.json (last). While it is made, shards/ holds fixed-size pieces
+and plan.json what they are pieces of; a killed command goes on at the first piece that is missing.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery import build, files
+from encodery.data.batches import Batch, Cutter
+from encodery.data.pieces import TokenizerPieces
+from encodery.data.tokens import TokenTable, cache_root, token_table
+from encodery.errors import UserError
+from encodery.lock import RunLock
+from encodery.models import hub, prove
+from encodery.models.encoder import Encoder, load_encoder
+from encodery.models.model import read_card
+from encodery.on import Asked
+from encodery.options import Options
+from encodery.schema import ModelOptions
+from encodery.tasks.base import Example
+
+SHARD = 4096  # examples in a piece
+BUDGET = 16384  # tokens of a micro-batch
+VERSION = 1  # raise it when equal inputs give other vectors
+
+
+class EmbedOptions(Options):
+    """Which vector stands for an example."""
+
+    site: Literal["cls", "pooler", "mean"] = "cls"
+    """cls: first token; pooler: first token through the model's pooler; mean: over all tokens."""
+    layer: int = -1
+    """0 is the embedding layer, 1 the first block, -1 the last one."""
+    max_length: int | None = Field(default=None, ge=4)
+    """Longest sequence in tokens; default: the run's, else 128."""
+    batch_size: int = Field(default=64, ge=1)
+    """Most sequences that go through the model at once."""
+    int8: bool = False
+    """Quantised weights through ONNX Runtime on the CPU (extra `onnx`): faster, a little less exact."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Finished vectors, on disk."""
+
+    folder: Path
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """[n, width] in float32, mapped into memory."""
+        found: np.ndarray = np.load(self.folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    @property
+    def ids(self) -> list[str]:
+        """The example of each row."""
+        found: list[str] = json.loads((self.folder / "ids.json").read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What they are made of."""
+        found: dict[str, Any] = files.read_json(self.folder / "meta.json")
+        return found
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Embeddings":
+        """An existing folder, whole."""
+        if not (Path(folder) / "meta.json").is_file():
+            raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again, it goes on")
+        return cls(Path(folder))
+
+
+@dataclass(frozen=True)
+class Source:
+    """An encoder that is asked for vectors, and what stands for it in a plan."""
+
+    encoder: Encoder
+    pieces: TokenizerPieces
+    digest: str
+    name: str
+    max_length: int
+    new_pooler: bool  # its weights are random: the checkpoint has none
+
+
+def open_source(name: str, device: str = "auto", near: Path | None = None, layout: str = "auto") -> Source:
+    """The encoder of a run, a model folder or a hub name."""
+    from transformers import AutoTokenizer
+
+    folder = hub.resolve(name, near=near)
+    encoder, notes = load_encoder(folder.path, ModelOptions(name=str(folder.path)), layout)
+    tokenizer = AutoTokenizer.from_pretrained(folder.path)
+    build.require_vocabulary(encoder, tokenizer)
+    if encoder.layout == "packed":
+        prove.require_equal(encoder)
+    encoder.to(build.pick_device(device)).eval()
+    card = read_card(folder.path)
+    length = next(iter(card["tasks"].values()))["max_length"] if card and card["tasks"] else 128
+    length = min(length, build.longest_of(encoder))
+    new = any(note.startswith("newly") and "pooler" in note for note in notes)
+    return Source(encoder, TokenizerPieces(tokenizer), folder.digest(), name, length, new)
+
+
+def plan_of(source: Source, asked: Asked, options: EmbedOptions) -> dict[str, Any]:
+    """Everything that the vectors depend on (the batch size does not change them beyond rounding)."""
+    layer = layer_of(source.encoder, options.layer)
+    if options.site == "pooler" and (source.new_pooler or getattr(source.encoder.net, "pooler", None) is None):
+        raise UserError(f"embed: {source.name} has no trained pooler; use site cls or mean")
+    if options.site == "pooler" and layer != source.encoder.layers:
+        raise UserError("embed: a pooler reads the last layer; leave layer away")
+    if not asked.task.labelled:
+        raise UserError(f"embed: {asked.task.name} is plain text without examples")
+    length = min(options.max_length or source.max_length, build.longest_of(source.encoder))
+    return {
+        "version": VERSION, "model": source.digest, "tokenizer": source.pieces.digest, "max_length": length,
+        "task": asked.task.name, "split": asked.split, "rows": asked.task.origin(asked.split).digest,
+        "reading": asked.task.reading(), "site": options.site, "layer": layer, "int8": options.int8, "shard": SHARD,
+    }  # fmt: skip
+
+
+def layer_of(encoder: Encoder, layer: int) -> int:
+    """The number of a layer, counted from the embeddings."""
+    number = encoder.layers + 1 + layer if layer < 0 else layer
+    if not 0 <= number <= encoder.layers:
+        raise UserError(f"embed: layer {layer}, but this encoder has layers 0 (embeddings) to {encoder.layers}")
+    return number
+
+
+def default_folder(plan: dict[str, Any]) -> Path:
+    """In the cache, named by a hash of everything that the vectors depend on."""
+    text = json.dumps(plan, sort_keys=True)
+    return cache_root() / "embeddings" / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def embed(
+    source: Source,
+    asked: Asked,
+    options: EmbedOptions,
+    folder: Path | None = None,
+    tick: Callable[[int], None] | None = None,
+) -> Embeddings:
+    """The vectors of a split, from the folder or made now."""
+    plan = plan_of(source, asked, options)
+    folder = folder or default_folder(plan)
+    with files.io_trouble(f"{folder} cannot be written", folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with RunLock(folder):
+        files.remove_leftovers(folder)
+        _require_same(folder, plan)
+        if not (folder / "meta.json").is_file():
+            _make(source, asked, options, plan, folder, tick)
+    return Embeddings(folder)
+
+
+def _require_same(folder: Path, plan: dict[str, Any]) -> None:
+    """A folder with other vectors is refused, with what differs."""
+    known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
+    if known is None:
+        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
+        if strange:
+            raise UserError(
+                f"{folder} is not empty and holds no embeddings ({strange[0]}): give another folder with -o"
+            )
+        files.write_json(folder / "plan.json", plan)
+        return
+    other = [key for key, value in plan.items() if known.get(key) != value]
+    if other:
+        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
+        raise UserError(f"{folder} holds other embeddings ({listed}); give another folder with -o")
+
+
+def _make(
+    source: Source,
+    asked: Asked,
+    options: EmbedOptions,
+    plan: dict[str, Any],
+    folder: Path,
+    tick: Callable[[int], None] | None,
+) -> None:
+    examples = asked.task.examples(asked.split)
+    table = token_table(asked.task, asked.split, source.pieces, plan["max_length"], examples)
+    shards = folder / "shards"
+    shards.mkdir(exist_ok=True)
+    files.remove_leftovers(shards)
+    give = _giver(source, options, plan)
+    for begin in range(0, len(examples), SHARD):
+        path, count = shards / f"{begin // SHARD:06d}.npy", min(SHARD, len(examples) - begin)
+        if not path.is_file():
+            found = shard(table, begin, count, give, options.batch_size, source.encoder)
+            with files.atomic(path) as stream:
+                np.save(stream, found, allow_pickle=False)
+        if tick:
+            tick(count)
+    _join(folder, shards, examples, plan)
+
+
+def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[str, Any]) -> None:
+    """All pieces in one file; meta.json is the sign that everything is there."""
+    pieces = sorted(shards.glob("*.npy"))
+    width = np.load(pieces[0], mmap_mode="r", allow_pickle=False).shape[1]
+    with files.atomic(folder / "vectors.npy") as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), width)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for piece in pieces:
+            stream.write(np.load(piece, allow_pickle=False).astype("<f4").tobytes())
+    files.write_atomic(folder / "ids.json", json.dumps([example.id for example in examples]))
+    files.write_json(folder / "meta.json", {**plan, "width": width, "count": len(examples)})
+    (folder / "plan.json").unlink(missing_ok=True)
+    shutil.rmtree(shards)
+
+
+Giver = Callable[[Batch], Tensor]  # a vector for each sequence of a micro-batch
+
+
+def _giver(source: Source, options: EmbedOptions, plan: dict[str, Any]) -> Giver:
+    if options.int8:
+        from encodery.models.int8 import quantised
+
+        small = quantised(source.encoder, plan["layer"])
+        return lambda batch: at_site(source.encoder, batch, small(batch), options.site)
+    return lambda batch: vectors_of(source.encoder, batch, options.site, plan["layer"])
+
+
+@torch.no_grad()
+def shard(table: TokenTable, begin: int, count: int, give: Giver, batch_size: int, encoder: Encoder) -> np.ndarray:
+    """The vectors of some examples in their order; an example with several sequences gets their mean."""
+    first, last = np.searchsorted(table.example, [begin, begin + count])
+    rows = np.arange(first, last)
+    order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
+    device = next(encoder.parameters()).device
+    cutter = Cutter(encoder.layout, encoder.form, BUDGET, most=batch_size, device=device)
+    found: np.ndarray = np.zeros((count, 0), np.float32)
+    for i in range(0, len(order), batch_size):
+        for batch in cutter.cut(table, order[i : i + batch_size], "embed", 0):
+            vectors = give(batch).float().cpu().numpy()
+            if not found.shape[1]:
+                found = np.zeros((count, vectors.shape[1]), np.float32)
+            np.add.at(found, table.example[batch.ids.numpy()] - begin, vectors)
+    sequences = np.bincount(table.example[first:last] - begin, minlength=count)
+    found = found / np.maximum(sequences, 1)[:, None].astype(np.float32)
+    if not np.isfinite(found).all():
+        bad = table.example_ids[begin + int(np.flatnonzero(~np.isfinite(found).all(1))[0])]
+        raise UserError(f"embed: the vector of example {bad} is not finite")
+    return found
+
+
+def vectors_of(encoder: Encoder, batch: Batch, site: str, layer: int) -> Tensor:
+    """One vector for each sequence."""
+    if layer == encoder.layers:
+        hidden = encoder(batch)
+    else:
+        hidden = encoder.net(**batch.inputs, output_hidden_states=True).hidden_states[layer]
+    return at_site(encoder, batch, hidden, site)
+
+
+def at_site(encoder: Encoder, batch: Batch, hidden: Tensor, site: str) -> Tensor:
+    """From hidden states to one vector for each sequence."""
+    if site == "mean":
+        return batch.per_sequence(hidden, "mean")
+    return batch.first(hidden) if site == "cls" else pooled(encoder, batch.first(hidden))
+
+
+def pooled(encoder: Encoder, first: Tensor) -> Tensor:
+    """The architecture's own pooler on first tokens."""
+    net: Any = encoder.net
+    albert = encoder.kind == "albert"
+    found: Tensor = net.pooler_activation(net.pooler(first)) if albert else net.pooler(first[:, None])
+    return found

@@ -1,0 +1,168 @@
+"""Importance sampling (Katharopoulos and Fleuret 2018, arXiv 1803.00942): rows with large gradients more often.
+
+score    s_i = ‖∂loss / ∂z_i‖₂ at the logits, which bounds the gradient's norm up to a constant; for one label it is
+         ‖softmax(z_i) − onehot(y_i)‖₂
+draw     b of B = presample · b uniform rows, with replacement, p_i = s_i / Σ s
+weight   w_i = 1 / (B · p_i): the expected gradient is the uniform one
+switch   τ = 1 / √(1 − Σ (g − 1/n)² / Σ g²), g = s / Σ s, smoothed; on where τ > (B + 3b) / (3b), else plain training
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery.data import draws
+from encodery.data.batches import Batch
+from encodery.errors import UserError
+from encodery.methods.base import Method, Presampling, Running, Totals, add, backward, note
+from encodery.models.model import Model, Outputs, Terms
+
+
+class Importance(Method):
+    """Trains on rows drawn by the size of their gradient, with weights that keep the mean; only when that pays."""
+
+    presample: int = Field(default=3, ge=2)
+    """Rows that are scored for each row that is trained on."""
+    threshold: float | None = Field(default=None, ge=0)
+    """Variance reduction τ above which it is switched on; default: (B + 3b) / (3b), 2 for presample 3; 0: always."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Of the smoothed τ."""
+    exponent: float = Field(default=1.0, gt=0, le=1)
+    """Weights to this power: 1 is unbiased, less leans to hard rows."""
+    smoothing: float = Field(default=0.0, ge=0)
+    """This share of the mean score is added to every score."""
+    dropout: bool = False
+    """Score with dropout on."""
+
+    def start(self, model: Model) -> Running:
+        """What holds the smoothed τ."""
+        for question in model.questions.values():
+            options = getattr(question, "options", None)
+            if getattr(options, "form", None) is None or getattr(options, "pool", None):
+                raise UserError("method.kind: importance needs a task with one answer for each text, in one window")
+        return Sampling(self)
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """Its state lives in what `start` gives."""
+        raise TypeError("importance sampling has state: use what start() gives")
+
+
+class Sampling(Presampling):
+    """Importance sampling at work."""
+
+    def __init__(self, options: Importance):
+        super().__init__()
+        self.options, self.tau = options, 0.0
+
+    def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """All micro-batches of the step: plain, or of rows that are drawn by their scores."""
+        size = sum(batch.examples for batch in micro)
+        before, on = self.tau, self.tau > self.limit(size)
+        found = self.drawn(model, micro, totals, size) if on else self.plain(model, micro, totals)
+        add(found, note("tau", torch.tensor(before), 1.0))
+        add(found, note("on", torch.tensor(float(on)), 1.0))
+        return found
+
+    def limit(self, size: int) -> float:
+        """The τ from which drawing pays: B passes forward more must save as many rows."""
+        given = self.options.threshold
+        if given is not None:
+            return given if given > 0 else -1.0
+        return (self.options.presample * size + 3 * size) / (3 * size)
+
+    def plain(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
+        """Uniform rows; their scores say whether drawing would pay."""
+        whole: Terms = {}
+        scores = []
+        for batch in micro:
+            outputs, terms = backward(model, batch, totals)
+            scores.append(score(model, outputs, batch))
+            add(whole, terms)
+        self.learn(torch.cat(scores))
+        return whole
+
+    def drawn(self, model: Model, micro: Sequence[Batch], totals: Totals, size: int) -> Terms:
+        """Score a large uniform batch, draw from it, train on what was drawn."""
+        assert self.source is not None
+        step = micro[0].step
+        rows = self.source.uniform_rows(step, self.options.presample * size)
+        scores = self.scores(model, rows, step)
+        self.learn(scores)
+        uniform = draws.uniform(draws.key(self.source.seed, "importance", step), np.arange(size), 1)[:, 0]
+        chosen, weights = draw(scores, torch.from_numpy(uniform), self.options.exponent, self.options.smoothing)
+        places, where = np.unique(chosen.numpy(), return_inverse=True)
+        joint = np.bincount(where, weights=weights.numpy())  # a row that is drawn twice goes through once
+        by_row = dict(zip(rows[places].tolist(), joint.tolist(), strict=True))
+        whole: Terms = {}
+        for batch in self.source.of_rows(rows[places], step):
+            mine = torch.tensor([by_row[row] for row in batch.ids.tolist()], device=batch.layout.lengths.device)
+            own = mine.float() if batch.weights is None else batch.weights * mine
+            add(whole, backward(model, replace(batch, weights=own), totals)[1])
+        return whole
+
+    @torch.no_grad()
+    def scores(self, model: Model, rows: np.ndarray, step: int) -> Tensor:
+        """Of table rows, in their order; nothing that watches training passes sees these."""
+        assert self.source is not None
+        found = torch.empty(len(rows), dtype=torch.float64)
+        place = {row: i for i, row in enumerate(rows.tolist())}
+        watch, model.watch = model.watch, None
+        model.train(self.options.dropout)
+        try:
+            for batch in self.source.of_rows(rows, step):
+                found[[place[row] for row in batch.ids.tolist()]] = score(model, model.outputs(batch), batch)
+        finally:
+            model.train()
+            model.watch = watch
+        return found
+
+    def learn(self, scores: Tensor) -> None:
+        """The smoothed τ."""
+        self.tau = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold."""
+        return {"tau": torch.tensor([self.tau], dtype=torch.float64)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on."""
+        self.tau = float(tensors["tau"][0])
+
+
+def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:
+    """The norm of the loss's gradient at the logits of each sequence, 0 where the label is hidden."""
+    with torch.enable_grad():
+        logits = outputs["logits"].detach().requires_grad_()
+        losses = model.question(batch.task).losses({"logits": logits}, replace(batch, weights=None))
+        slope = torch.autograd.grad(torch.stack(list(losses.values())).sum(), logits)[0]
+    found: Tensor = torch.linalg.vector_norm(slope.double(), dim=1).cpu()
+    return found
+
+
+def reduction(scores: Tensor) -> float:
+    """τ: 1 for equal scores, larger the more a few rows outweigh the others."""
+    total = float(scores.sum())
+    if total <= 0:
+        return 1.0
+    shares = scores / total
+    gap = float((shares - 1 / len(shares)).square().sum() / shares.square().sum())
+    return 1 / math.sqrt(max(1 - gap, 1e-12))
+
+
+def draw(scores: Tensor, uniform: Tensor, exponent: float = 1.0, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Positions drawn with replacement, as many as there are numbers in [0, 1), and the weight of each."""
+    smooth = scores + smoothing * scores.mean()
+    if float(smooth.sum()) <= 0:
+        smooth = torch.ones_like(scores)
+    chances = smooth / smooth.sum()
+    chosen = torch.searchsorted(chances.cumsum(0), uniform.double(), right=True).clamp(max=len(scores) - 1)
+    weights = 1 / (len(scores) * chances[chosen])
+    if exponent == 1.0:
+        return chosen, weights
+    soft = weights**exponent  # rescaled so that the drawn rows together weigh in the same
+    return chosen, soft * (weights * smooth[chosen]).sum() / (soft * smooth[chosen]).sum()

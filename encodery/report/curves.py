@@ -1,0 +1,190 @@
+"""Retraining curves as a table, JSON and pictures: mean and spread over seeds, area, data needed, against random."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.report import figures, stats
+
+RANDOM = "random"
+GOAL = 0.99  # of the score with all data
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a curve."""
+
+    method: str
+    match: str
+    fraction: float
+    seed: int
+    steps: int
+    rows: int
+    scores: Mapping[str, Mapping[str, float]]  # glue/mnli:dev -> accuracy -> 0.7
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curves:
+    """All runs of a curve."""
+
+    points: Sequence[Point]
+    main: str  # glue/mnli:dev
+    metric: Mapping[str, str]
+    about: tuple[str, ...] = ()
+
+    def values(self, method: str, match: str, fraction: float, data: str, metric: str) -> dict[int, float]:
+        """Scores by seed."""
+        wanted = (method, match, fraction)
+        return {
+            p.seed: p.scores[data][metric]
+            for p in self.points
+            if (p.method, p.match, p.fraction) == wanted and metric in p.scores.get(data, {})
+        }
+
+    def line(self, method: str, match: str, data: str, metric: str) -> list[tuple[float, list[float]]]:
+        """Fraction and the scores of all seeds."""
+        found = ((f, self.values(method, match, f, data, metric)) for f in self.fractions)
+        return [(fraction, list(values.values())) for fraction, values in found if values]
+
+    @property
+    def methods(self) -> list[str]:
+        """Random first."""
+        return list(dict.fromkeys([RANDOM, *(p.method for p in self.points)]))
+
+    @property
+    def matches(self) -> list[str]:
+        """epochs, updates."""
+        return list(dict.fromkeys(p.match for p in self.points))
+
+    @property
+    def fractions(self) -> list[float]:
+        """In order."""
+        return sorted({p.fraction for p in self.points})
+
+    @property
+    def panels(self) -> list[tuple[str, str]]:
+        """Data and metric of each picture: the headline of everything, and of HANS each heuristic."""
+        names: dict[tuple[str, str], None] = {}
+        for point in self.points:
+            for data, scores in point.scores.items():
+                inner = [n for n in scores if n.startswith(("entailed_", "non_entailed_", "mean_"))]
+                names |= dict.fromkeys((data, n) for n in [self.metric.get(data, "accuracy"), *inner] if n in scores)
+        return sorted(names, key=lambda panel: panel[0] != self.main)
+
+
+def area(line: Sequence[tuple[float, Sequence[float]]]) -> float | None:
+    """Mean height of the curve over the fractions that were tried: its area, divided by its width."""
+    points = [(x, stats.mean(ys)) for x, ys in line]
+    if len(points) < 2:
+        return None
+    whole = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points))
+    return float(whole / (points[-1][0] - points[0][0]))
+
+
+def needed(line: Sequence[tuple[float, Sequence[float]]], goal: float = GOAL) -> float | None:
+    """The smallest fraction whose mean reaches 99 % of that with everything, between points by a straight line."""
+    points = [(x, stats.mean(ys)) for x, ys in line]
+    if not points or points[-1][0] != 1.0:
+        return None
+    wanted = goal * points[-1][1]
+    if points[0][1] >= wanted:
+        return points[0][0]
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if y0 < wanted <= y1:
+            return float(x0 + (x1 - x0) * (wanted - y0) / (y1 - y0))
+    return None
+
+
+def against_random(curves: Curves, method: str, match: str, fraction: float, data: str, metric: str) -> str:
+    """`+0.4 (p 0.31)`: mean difference over the seeds that both have."""
+    mine = curves.values(method, match, fraction, data, metric)
+    theirs = curves.values(RANDOM, match, fraction, data, metric)
+    gaps = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
+    if not gaps or method == RANDOM or fraction == 1.0:
+        return ""
+    p = stats.paired_t(gaps)
+    return f"{100 * stats.mean(gaps):+.1f}" + (f" (p {p:.2f})" if p is not None else "")
+
+
+def cell(values: Sequence[float]) -> str:
+    """`81.2 ± 0.4 (3)`."""
+    spread = stats.sd(values)
+    return f"{100 * stats.mean(values):.1f}" + (f" ± {100 * spread:.1f} ({len(values)})" if spread is not None else "")
+
+
+def table(curves: Curves, match: str, data: str, metric: str) -> str:
+    """A row for each method: scores by fraction, area, data needed."""
+    shown = [f"{100 * fraction:g} %" for fraction in curves.fractions]
+    header = [f"{metric}, {match}-matched", *shown, "area", "99 % of full at"]
+    rows = []
+    for method in curves.methods:
+        line = dict(curves.line(method, match, data, metric))
+        if not line:
+            continue
+        cells = []
+        for fraction in curves.fractions:
+            gap = against_random(curves, method, match, fraction, data, metric)
+            cells.append(cell(line[fraction]) + (f" {gap}" if gap else "") if fraction in line else "")
+        whole = sorted(line.items())
+        size, least = area(whole), needed(whole)
+        rows.append([method, *cells, _percent(size), _percent(least)])
+    steps = {p.fraction: p.steps for p in curves.points if p.match == match}
+    rows.append(["steps", *(f"{steps[f]:,}" for f in curves.fractions), "", ""])
+    lines = [header, ["---"] * len(header), *rows]
+    return f"{data}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def markdown(curves: Curves) -> str:
+    """All tables: the headline first."""
+    blocks = ["\n".join(curves.about)]
+    blocks += [table(curves, match, *panel) for panel in curves.panels for match in curves.matches]
+    alarms: dict[str, int] = {}
+    for point in curves.points:
+        for sentence in dict.fromkeys(point.alarms):
+            alarms[sentence] = alarms.get(sentence, 0) + 1
+    blocks += [f"ALARM ({count} of {len(curves.points)} points): {s}" for s, count in list(alarms.items())[:10]]
+    note = (
+        "± is the standard deviation over seeds (their number in brackets); then the mean difference to random on the "
+    )
+    return (
+        "\n\n".join([*blocks, note + "same seeds, with the p of a paired t-test. Area: mean height of the curve."])
+        + "\n"
+    )
+
+
+def plain(curves: Curves) -> dict[str, Any]:
+    """As data."""
+    found = []
+    for data, metric in curves.panels:
+        for match in curves.matches:
+            for method in curves.methods:
+                line = curves.line(method, match, data, metric)
+                about = {"data": data, "metric": metric, "match": match, "method": method}
+                found.append({**about, "area": area(line), "needed": needed(line)})
+    return {"about": list(curves.about), "curves": found, "points": [asdict(point) for point in curves.points]}
+
+
+def write(folder: Path, curves: Curves) -> None:
+    """curve.md, curve.json and pictures."""
+    files.write_atomic(folder / "curve.md", markdown(curves))
+    files.write_atomic(folder / "curve.json", json.dumps(plain(curves), indent=1) + "\n")
+    by_data: dict[str, list[str]] = {}
+    for data, metric in curves.panels:
+        by_data.setdefault(data, []).append(metric)
+    for data, metrics in by_data.items():
+        lines = {
+            (metric, match): {m: curves.line(m, match, data, metric) for m in curves.methods}
+            for metric in metrics
+            for match in curves.matches
+        }
+        name = data.replace("/", "-").replace(":", "-")
+        files.write_atomic(folder / f"curve-{name}.svg", figures.learning_curves(lines, data))

@@ -1,0 +1,1 @@
+"""Choosing training data: a pool in, an ordered list of ids out. One kind of selector, one file."""

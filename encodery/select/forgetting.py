@@ -1,0 +1,21 @@
+"""Forgetting (Toneva et al. 2019, arXiv 1812.05159): how often a row that was right became wrong again."""
+
+import numpy as np
+
+from encodery.select._dynamics import forgotten, right
+from encodery.select.base import Pool, Ranked, Selector
+
+EPOCHS = 5  # below, counts say little
+
+
+class Forgetting(Selector):
+    """Rows that were forgotten most often first; those never learnt before all others."""
+
+    needs = ("dynamics",)
+
+    def __call__(self, pool: Pool, count: int) -> Ranked:
+        """All positions."""
+        scores = np.mean([forgotten(right(z, pool.labels)) for z in pool.logits], 0)
+        fewest = min(len(z) for z in pool.logits)
+        note = f"{fewest} epochs: with fewer than {EPOCHS} the counts say little"
+        return Ranked(pool.sorted(scores), scores, notes=(note,) if fewest < EPOCHS else ())

@@ -1,0 +1,26 @@
+"""The gap between the two likeliest labels after an epoch; smallest first."""
+
+import numpy as np
+
+from encodery.select._dynamics import at_epoch, chances
+from encodery.select.base import Numbers, Pool, Ranked, Selector
+
+
+class Margin(Selector):
+    """Rows with the narrowest decision first."""
+
+    needs = ("dynamics",)
+
+    epoch: int = -1
+    """After which epoch; -1: the last."""
+
+    def __call__(self, pool: Pool, count: int) -> Ranked:
+        """All positions."""
+        scores = np.mean([gap(chances(z)) for z in at_epoch(pool.logits, self.epoch)], 0)
+        return Ranked(pool.sorted(scores, highest=False), scores)
+
+
+def gap(chances: Numbers) -> Numbers:
+    """Of the likeliest label to the next."""
+    top = np.sort(chances, 1)
+    return np.asarray(top[:, -1] - top[:, -2])

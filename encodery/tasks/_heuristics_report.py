@@ -1,0 +1,184 @@
+"""The figures of HANS: by heuristic, subcase and template, as text, JSON, CSV and Markdown."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from encodery.tasks.base import Answer, Example
+
+YES = "entailment"
+Z = 1.959963984540054  # of a 95 % interval
+CAUSES = "Usual causes: segment ids that training had and evaluation has not, and a wrong order of the model's labels"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Right answers of a kind of pair."""
+
+    right: int
+    rows: int
+
+    @property
+    def rate(self) -> float:
+        """The share of right answers."""
+        return self.right * 1.0 / self.rows
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval; the pairs of a template are alike, so the truth is wider."""
+        n, p = self.rows, self.rate
+        centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
+        half = Z * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"accuracy": self.rate, "right": self.right, "rows": self.rows, "interval": list(self.interval)}
+
+
+Cells = Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of one model; names stand in the order of their first appearance in the data."""
+
+    entailed: Cells
+    non_entailed: Cells
+    subcases: Cells
+    templates: Cells
+    confusion: Mapping[str, Mapping[str, int]]  # what was said -> gold label -> how often
+    rows: int
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer], examples: Sequence[Example]) -> "Report":
+        """Of folded answers in the order of the examples."""
+        right = [answer["prediction"] == example.label for answer, example in zip(answers, examples, strict=True)]
+
+        marked = list(zip(examples, right, strict=True))
+
+        def by(name: str, entails: bool | None = None) -> dict[str, Cell]:
+            order = dict.fromkeys(str(e.extra[name]) for e in examples if name in e.extra)
+            wanted = [(e, mark) for e, mark in marked if entails is None or (e.label == YES) == entails]
+            return _cells(order, ((str(e.extra.get(name)), mark) for e, mark in wanted))
+
+        confusion: dict[str, dict[str, int]] = {}
+        for answer, example in zip(answers, examples, strict=True):
+            row = confusion.setdefault(str(answer.get("said", answer["prediction"])), {})
+            row[str(example.label)] = row.get(str(example.label), 0) + 1
+        halves = by("heuristic", True), by("heuristic", False)
+        return cls(*halves, by("subcase"), by("template"), confusion, len(examples))
+
+    @property
+    def right(self) -> int:
+        """Right answers in all."""
+        return sum(cell.right for part in (self.entailed, self.non_entailed) for cell in part.values())
+
+    @property
+    def said_yes(self) -> int:
+        """How many pairs were called entailed."""
+        wrong = sum(cell.rows - cell.right for cell in self.non_entailed.values())
+        return sum(cell.right for cell in self.entailed.values()) + wrong
+
+    def scores(self) -> dict[str, float]:
+        """Flat numbers for scores.json and tables."""
+        found = {"accuracy": self.right / self.rows, "predicted_entailment": self.said_yes / self.rows}
+        for name, part in (("entailed", self.entailed), ("non_entailed", self.non_entailed)):
+            found |= {f"{name}_{heuristic}": cell.rate for heuristic, cell in part.items()}
+        both = [name for name in self.entailed if name in self.non_entailed]
+        return found | {f"mean_{name}": (self.entailed[name].rate + self.non_entailed[name].rate) / 2 for name in both}
+
+    def text(self) -> str:
+        """As McCoy's evaluate_heur_output.py prints it."""
+        parts = {
+            "Heuristic entailed results:": self.entailed,
+            "Heuristic non-entailed results:": self.non_entailed,
+            "Subcase results:": self.subcases,
+            "Template results:": self.templates,
+        }
+        blocks = ["\n".join([title, *(f"{n}: {c.rate}" for n, c in cells.items())]) for title, cells in parts.items()]
+        return "\n\n".join(blocks) + "\n"
+
+    def plain(self) -> dict[str, Any]:
+        """As data."""
+        names = ("entailed", "non_entailed", "subcases", "templates")
+        cells = {name: {key: cell.plain() for key, cell in getattr(self, name).items()} for name in names}
+        return {"rows": self.rows, "scores": self.scores(), **cells, "confusion": self.confusion}
+
+    def json(self) -> str:
+        """As JSON."""
+        return json.dumps(self.plain(), indent=1) + "\n"
+
+    def csv(self) -> str:
+        """One line for each cell."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["kind", "name", "accuracy", "low", "high", "rows"])
+        for kind in ("entailed", "non_entailed", "subcases", "templates"):
+            for name, cell in getattr(self, kind).items():
+                writer.writerow([kind, name, cell.rate, *cell.interval, cell.rows])
+        return stream.getvalue()
+
+    def markdown(self) -> str:
+        """Heuristics, then subcases, then what the model said."""
+        lines = ["| heuristic | entailed | non-entailed | mean |", "|---|---|---|---|"]
+        scores = self.scores()
+        for name in {**self.entailed, **self.non_entailed}:
+            two = [_spell(part.get(name)) for part in (self.entailed, self.non_entailed)]
+            mean = scores.get(f"mean_{name}")
+            lines.append(f"| {name} | {two[0]} | {two[1]} | {'' if mean is None else f'{100 * mean:.1f}'} |")
+        lines += [
+            "",
+            f"accuracy {100 * scores['accuracy']:.1f}, entailment said {100 * scores['predicted_entailment']:.1f} %",
+        ]
+        lines += ["", "| subcase | accuracy |", "|---|---|"]
+        lines += [f"| {name} | {_spell(cell)} |" for name, cell in self.subcases.items()]
+        gold = sorted({label for row in self.confusion.values() for label in row})
+        lines += ["", f"| said | {' | '.join(gold)} |", "|---|" + "---|" * len(gold)]
+        lines += [
+            f"| {said} | {' | '.join(str(row.get(g, 0)) for g in gold)} |" for said, row in self.confusion.items()
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _cells(order: Mapping[str, None], marks: Iterable[tuple[str, bool]]) -> dict[str, Cell]:
+    """Counts by name, without names that do not occur."""
+    right, rows = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+    for name, mark in marks:
+        if name in rows:
+            right[name] += mark
+            rows[name] += 1
+    return {name: Cell(right[name], rows[name]) for name in order if rows[name]}
+
+
+def _spell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    low, high = cell.interval
+    return f"{100 * cell.rate:.1f} ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def alarm(report: Report) -> str | None:
+    """A sentence if no healthy model of entailment gives such figures."""
+    if report.entailed and all(cell.rate < 0.5 for cell in report.entailed.values()):
+        rates = ", ".join(f"{name} {cell.rate:.2f}" for name, cell in report.entailed.items())
+        return f"entailed pairs are mostly called non-entailed ({rates}). {CAUSES}."
+    accuracy, yes = report.right / report.rows, report.said_yes / report.rows
+    if 0.49 <= accuracy <= 0.51 and not 0.02 < yes < 0.98:
+        return f"accuracy {accuracy:.3f}, and {100 * yes:.1f} % of all pairs are called entailed. {CAUSES}."
+    return None
+
+
+def together(reports: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Mean, standard deviation and range of each score over seeds."""
+    found = {}
+    for name in reports[0]:
+        values = [report[name] for report in reports]
+        mean = math.fsum(values) / len(values)
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
+        found[name] = {"mean": mean, "sd": spread, "low": min(values), "high": max(values)}
+    return found

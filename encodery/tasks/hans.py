@@ -1,0 +1,162 @@
+"""HANS (McCoy, Pavlick and Linzen 2019): pairs on which three heuristics of inference fail.
+
+Official files: heuristics_evaluation_set.txt (dev) and heuristics_train_set.txt (train), or the same as .jsonl; also
+Parquet files hans_dev, hans_train and hans_eval_regenerated (drawn anew from the authors' templates).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import PrivateAttr
+
+from encodery.errors import UserError
+from encodery.tasks import hub
+from encodery.tasks._heuristics import NO, YES, Heuristics
+from encodery.tasks.base import Example, Origin
+from encodery.tasks.known import Known
+from encodery.tasks.readers import Bad, BadRow, Row, Sheet, need_columns, read, refuse, shown
+from encodery.tasks.rows import Loaded, content_digest, file_digest, text_of
+from encodery.tasks.sources import data_folder
+
+OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
+PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
+REGENERATED = "regenerated HANS, drawn anew from the authors' templates: NOT the published file"
+FOLDERS = ("", "hans", "HANS")
+KNOWN = Known(
+    name="hans", texts=("premise", "hypothesis"), labels=(YES, NO), counts={"train": 30000, "dev": 30000},
+    repository="jhu-cogsci/hans",
+)  # fmt: skip
+KINDS = ("heuristic", "subcase", "template")
+
+
+class Hans(Heuristics):
+    """HANS: pairs on which word overlap misleads; for a model trained on MNLI or the like."""
+
+    parts: ClassVar[Mapping[str, str]] = {"": "HANS: does entailment fall for word overlap (for a model of MNLI)"}
+
+    revision: str | None = None
+    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    skip_bad_rows: bool = False
+    """Go on without rows that cannot be used, instead of refusing the file."""
+
+    _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`hans`."""
+        return "hans"
+
+    def splits(self) -> tuple[str, ...]:
+        """dev is the evaluation set; train is for augmentation."""
+        return "train", "dev"
+
+    def has(self, split: str) -> bool:
+        """Whether a file of the split lies in the data folder; without a folder the hub is trusted to have it."""
+        folder = data_folder(self.data)
+        return split in self.splits() and (folder is None or _path(split, folder) is not None)
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """All rows, in file order."""
+        return self._load(split).examples
+
+    def origin(self, split: str) -> Origin:
+        """Where they come from."""
+        return self._load(split).origin
+
+    def bad_rows(self, split: str) -> Sequence[BadRow]:
+        """The rows that `skip_bad_rows` left out."""
+        return self._load(split).bad
+
+    def _load(self, split: str) -> Loaded:
+        if split not in self.splits():
+            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}')
+        if split not in self._loaded:
+            folder = data_folder(self.data)
+            path = _path(split, folder) if folder else None
+            self._loaded[split] = self._of_file(path) if path else self._of_hub(split, folder)
+        return self._loaded[split]
+
+    def _of_file(self, path: Path) -> Loaded:
+        sheet = read(path)
+        official = path.stem in OFFICIAL.values()
+        note = REGENERATED if "regenerated" in path.stem else None
+        origin = Origin("folder", "", 0, files={path.name: file_digest(path)}, note=note)
+        return self._finish(sheet, origin, official)
+
+    def _of_hub(self, split: str, folder: Path | None) -> Loaded:
+        where = f" ({folder} has none of its files)" if folder else ""
+        sheet, commit = hub.rows(KNOWN, split, self.revision, f"hans, split {split}, is not here{where}")
+        return self._finish(sheet, Origin("hub", "", 0, revision=commit), official=True)
+
+    def _finish(self, sheet: Sheet, origin: Origin, official: bool) -> Loaded:
+        """Examples; the published file must have its counts, others get a note where they differ."""
+        examples = to_examples(sheet)
+        if not self.skip_bad_rows:
+            refuse(sheet.bad)
+        wrong = miscounted(examples)
+        if wrong and official and not self.skip_bad_rows:
+            raise UserError(f"{sheet.file}: not the published HANS: {wrong}. Fetch it again.")
+        notes = [*filter(None, [origin.note]), *([f"not as many rows as HANS has: {wrong}"] if wrong else [])]
+        notes += [f"{len(sheet.bad):,} bad rows skipped"] if sheet.bad else []
+        origin = replace(origin, digest=content_digest(examples), rows=len(examples), note="; ".join(notes) or None)
+        return Loaded(examples, origin, list(sheet.bad))
+
+
+def _path(split: str, folder: Path) -> Path | None:
+    names = [f"{OFFICIAL[split]}.txt", f"{OFFICIAL[split]}.jsonl", *(f"{stem}.parquet" for stem in PARQUET[split])]
+    places = (folder / inner / name for name in names for inner in FOLDERS)
+    return next((place for place in places if place.is_file()), None)
+
+
+def to_examples(sheet: Sheet) -> list[Example]:
+    """Rows of any layout; the hub's copy has no ids, so they are numbered as the published ones are."""
+    first, second = ("sentence1", "sentence2") if "sentence1" in sheet.columns else ("premise", "hypothesis")
+    label = "gold_label" if "gold_label" in sheet.columns else "label"
+    need_columns(sheet, [first, second, label, "heuristic", "subcase"])
+    examples: list[Example] = []
+    seen: dict[str, int] = {}
+    for place, row in enumerate(sheet.rows):
+        try:
+            example = _example(place, row, first, second, label)
+            if example.id in seen:
+                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", "pairID")
+            seen[example.id] = row.line
+            examples.append(example)
+        except Bad as bad:
+            sheet.refuse(row.line, bad, shown(row.values))
+    return examples
+
+
+def _example(place: int, row: Row, first: str, second: str, label: str) -> Example:
+    values = row.values
+    texts = text_of(values, first), text_of(values, second)
+    id = text_of(values, "pairID") if "pairID" in values else f"ex{place}"
+    extra = {name: text_of(values, name) for name in KINDS if name in values}
+    return Example(id, texts, _label(values.get(label), label), extra=extra)
+
+
+def _label(value: object, column: str) -> str:
+    if value in (YES, NO):
+        return str(value)
+    if isinstance(value, int) and value in (0, 1):
+        return (YES, NO)[value]
+    raise Bad(f"{shown(value)} is neither {YES} nor {NO}", column)
+
+
+def miscounted(examples: Sequence[Example]) -> str | None:
+    """What differs from 30,000 pairs, half of each label, 5,000 for a heuristic and label, 1,000 for a subcase."""
+    labels = Counter(str(e.label) for e in examples)
+    cells = Counter(f"{e.extra['heuristic']}/{e.label}" for e in examples)
+    subcases = Counter(str(e.extra["subcase"]) for e in examples)
+    wanted = ((labels, 2, 15000, "labels"), (cells, 6, 5000, "heuristics"), (subcases, 30, 1000, "subcases"))
+    wrong = [f"{len(examples):,} rows instead of 30,000"] if len(examples) != 30000 else []
+    for found, kinds, rows, what in wanted:
+        odd = [f"{count:,} of {name}" for name, count in found.items() if count != rows]
+        if len(found) != kinds:
+            wrong.append(f"{len(found)} {what} instead of {kinds}")
+        elif odd:
+            wrong.append(f"{', '.join(odd[:3])} instead of {rows:,}")
+    return "; ".join(wrong) or None

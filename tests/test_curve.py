@@ -1,0 +1,127 @@
+"""Retraining curves: what is trained, what is shared, what the tables say."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from encodery import config, curve
+from encodery.cli import main
+from encodery.errors import RunFailed, UserError
+from encodery.progress import Progress
+from encodery.report.curves import Curves, Point, against_random, area, markdown, needed
+from encodery.run import train_run
+from encodery.sweep.spec import Outcome
+from tests.helpers import settings
+
+ROWS = 96
+
+
+def write(folder: Path, **keys) -> Path:
+    tree = settings(folder, train={"epochs": 2, "batch_size": 16})
+    given = {
+        "methods": {"stream": {"kind": "clusters", "k": 4}, "el2n": "el2n"},
+        "fractions": [0.25, "50%"],
+        "seeds": 1,
+    }
+    path = folder / "curve.yaml"
+    path.write_text(yaml.safe_dump({**tree, **given, **keys}))
+    return path
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    """Runs in this process, in order; the names of those that were trained."""
+    trained: list[str] = []
+
+    def execute(folder, source, resources, limits, executor, progress):
+        ended: dict[str, Outcome] = {}
+        while not source.exhausted(ended, []):
+            for spec in source.ready(ended, [], 99):
+                if not (folder / spec.name / "DONE").is_file():
+                    trained.append(f"{folder.name}/{spec.name}")
+                    train_run(config.load(json.loads(json.dumps(spec.config))), folder / spec.name)
+                ended[spec.id] = Outcome(spec.id, "done")
+        return list(ended.values())
+
+    monkeypatch.setattr(curve, "execute", execute)
+    return trained
+
+
+def test_D14_steps_are_said_and_everything_is_trained_once(tmp_path, executed, capsys):
+    path = write(tmp_path)
+    assert main(["curve", str(path), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "96 rows, batches of 16; 100 %: 12 steps, once" in said
+    assert "25 % = 24 rows: epochs-matched 4 steps, updates-matched 12 steps" in said
+    plan = curve.load(path, ["--fractions=[0.25]"], tmp_path / "out")
+    found = curve.run(plan, Progress(quiet=True))
+    full = [name for name in executed if name.startswith("full/")]
+    assert len(full) == 1
+    assert len(executed) == 1 + 3 * 2  # methods × matches
+    keys = {(p.method, p.match, p.fraction, p.seed) for p in found.points}
+    assert len(keys) == len(found.points) == 3 * 2 * 2
+    whole = [p.scores for p in found.points if p.fraction == 1.0]
+    assert all(one == whole[0] for one in whole)
+    assert {(p.match, p.steps) for p in found.points if p.fraction == 0.25} == {("epochs", 4), ("updates", 12)}
+    count = len(executed)
+    text = (tmp_path / "out" / "curve.md").read_text()
+    assert "| steps | 12 | 12 |" in text
+    assert "| steps | 4 | 12 |" in text
+    assert (tmp_path / "out" / "curve-table-train-dev.svg").read_text().startswith("<?xml")
+    again = curve.run(curve.load(path, ["--fractions=[0.25]"], tmp_path / "out"), Progress(quiet=True))
+    assert len(executed) == count  # nothing was trained or chosen again
+    assert again == found
+    data = json.loads((tmp_path / "out" / "curve.json").read_text())
+    assert {one["method"] for one in data["curves"]} == {"random", "stream", "el2n"}
+
+
+def test_failed_runs_and_wrong_files_are_said(tmp_path, monkeypatch):
+    path = write(tmp_path)
+    plan = curve.load(path, [], tmp_path / "out")
+
+    def execute(folder, source, *_):
+        return [Outcome(spec.id, "failed", error="no luck") for spec in source.ready({}, [], 99)]
+
+    monkeypatch.setattr(curve, "execute", execute)
+    with pytest.raises(RunFailed, match="no luck"):
+        curve.run(plan, Progress(quiet=True))
+    with pytest.raises(UserError, match="did you mean pick"):
+        curve.load(write(tmp_path, methods={"a": {"kind": "clusters", "pik": "whole"}}), [], tmp_path)
+    with pytest.raises(UserError, match="30 is not above 0 and at most 1"):
+        curve.load(write(tmp_path, fractions=[30.0]), [], tmp_path)
+    with pytest.raises(UserError, match="leave them away"):
+        curve.load(write(tmp_path), ["--tasks.fraction=0.5"], tmp_path)
+    with pytest.raises(UserError, match="first:last:step"):
+        curve.spelled("0.1-1.0")
+    assert curve.spelled("0.1:1.0:0.1") == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+def line(*points):
+    return [(x, [y - 0.01, y + 0.01]) for x, y in points]
+
+
+def test_area_and_data_needed():
+    straight = line((0.2, 0.5), (1.0, 0.9))
+    assert area(straight) == pytest.approx(0.7)
+    assert needed(straight) == pytest.approx(0.2 + 0.8 * (0.99 * 0.9 - 0.5) / 0.4)
+    assert needed(line((0.2, 0.9), (1.0, 0.9))) == 0.2
+    assert needed(line((0.2, 0.9))) is None
+    assert area(line((1.0, 0.5))) is None
+
+
+def test_every_method_stands_beside_random():
+    scores = {"random": (0.5, 0.6), "mine": (0.55, 0.67)}
+    points = [
+        Point(method, "epochs", fraction, seed, 4, 10, {"t:dev": {"accuracy": 0.9 if fraction == 1 else values[seed]}})
+        for method, values in scores.items()
+        for seed in (0, 1)
+        for fraction in (0.5, 1.0)
+    ]
+    curves = Curves(points, "t:dev", {"t:dev": "accuracy"})
+    assert against_random(curves, "mine", "epochs", 0.5, "t:dev", "accuracy").startswith("+6.0 (p ")
+    assert against_random(curves, "random", "epochs", 0.5, "t:dev", "accuracy") == ""
+    text = markdown(curves)
+    assert text.index("| random |") < text.index("| mine |")
+    assert "55.0 ± 7.1 (2)" in text
