@@ -182,8 +182,9 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
 
 
 def _alarms(result: Mapping[str, Any], key: str, task: str) -> tuple[str, ...]:
-    """Those of this data set, and those of the training."""
-    return tuple(a for a in result.get("alarms", []) if a.startswith(key) or not a.startswith(f"{task}:"))
+    """Those of this data set, those of the training, and those of a later evaluation."""
+    own = [a for a in result.get("alarms", []) if a.startswith(key) or not a.startswith(f"{task}:")]
+    return (*own, *result.get("evaluations", {}).get(key, {}).get("alarms", []))
 
 
 def seconds_of(run: RunDir) -> float | None:

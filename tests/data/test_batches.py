@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from encodery.data import draws
 from encodery.data.batches import Batches, Cutter, InputForm, describe, in_order
-from encodery.data.subset import training_rows
+from encodery.data.subset import share, training_rows
+from encodery.errors import UserError
 from tests.helpers import cutter_for, random_table, small_encoder, stream
 
 FORM = InputForm(types=True, pad_id=1)
@@ -119,12 +120,16 @@ def test_a_step_is_described_by_its_tokens_and_cells() -> None:
 
 
 @given(st.integers(1, 300), st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 9))
-def test_fractions_of_one_seed_are_nested(n: int, a: float, b: float, seed: int) -> None:
+def test_D1_D2_fractions_of_one_seed_are_nested(n: int, a: float, b: float, seed: int) -> None:
     rows = np.arange(n) * 7
+    if share(n, min(a, b)) < 1:
+        with pytest.raises(UserError, match="less than one row"):
+            training_rows(rows, min(a, b), None, seed)
+        return
     small, large = (training_rows(rows, f, None, seed) for f in sorted((a, b)))
     assert set(small) <= set(large) <= set(rows)
     assert list(large) == sorted(large)
-    assert len(large) == max(round(n * max(a, b)), 1)
+    assert len(large) == share(n, max(a, b))
 
 
 def test_a_count_wins_over_a_fraction_and_never_exceeds_the_set() -> None:

@@ -15,7 +15,8 @@ from encodery.tasks import catalogue
 from encodery.tasks._heuristics import NO, YES
 from encodery.tasks._heuristics_report import together
 from encodery.tasks._toy_forms import ToyHans
-from encodery.tasks.hans import Hans
+from encodery.tasks.hans import Hans, to_examples
+from encodery.tasks.readers import Row, Sheet
 
 HEURISTICS = ("lexical_overlap", "subsequence", "constituent")
 COLUMNS = (
@@ -195,6 +196,15 @@ def test_D15_the_regenerated_set(real_data):
     assert len({e.extra["subcase"] for e in examples}) == 30
     assert "regenerated HANS" in str(task.origin("dev").note)
     assert "instead of" not in str(task.origin("dev").note)
+
+
+def test_the_hubs_copy_has_numbers_for_labels_and_no_ids():
+    values = {"premise": "a", "hypothesis": "b", "heuristic": "subsequence", "subcase": "sn_NP/S", "template": "temp1"}
+    sheet = Sheet("hub:x", (*values, "label"), [Row(i + 1, {**values, "label": i}) for i in range(2)])
+    assert [(e.id, e.label) for e in to_examples(sheet)] == [("ex0", YES), ("ex1", NO)]
+    sheet.rows[0].values["label"] = 2
+    assert len(to_examples(sheet)) == 1
+    assert sheet.bad[0].column == "label"
 
 
 def test_names_and_toy_twin():
