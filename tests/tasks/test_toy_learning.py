@@ -16,7 +16,7 @@ MARGINS = {
 
 
 def test_every_toy_task_has_a_margin() -> None:
-    assert set(MARGINS) == set(Toy.parts)
+    assert set(MARGINS) == set(Toy.parts) - {"hans"}  # which is only asked, of a model of toy/nli
 
 
 @pytest.mark.slow
