@@ -50,6 +50,10 @@ class Encoder(nn.Module):
         if self.layout == "packed":
             net.set_attn_implementation(packed.NAME)
 
+    def begin(self, module: nn.Module) -> None:
+        """Give a new module its first weights: those of this encoder's initialisation, as wide as its config says."""
+        start(module, self.init, getattr(self.net.config, "initializer_range", 0.02))
+
     def forward(self, batch: Batch, ids: Tensor | None = None, embeddings: Tensor | None = None) -> Tensor:
         """Hidden states of the last layer, in the batch's layout: the one door."""
         inputs = dict(batch.inputs)
@@ -174,7 +178,7 @@ def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> 
     config = adapt(new_config(options.new, tokenizer), options)
     encoder = Encoder(AutoModel.from_config(config, dtype=torch.float32), layout)
     encoder.init = options.new.init
-    start(encoder.net, encoder.init)
+    encoder.begin(encoder.net)
     return encoder
 
 

@@ -11,7 +11,6 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.amos import AmosForPreTraining
 from encodery.models.encoder import Encoder
-from encodery.models.init import start
 from encodery.objectives._heads import drop_pooler
 from encodery.objectives._masking import Masked
 from encodery.objectives._vocabulary_head import VocabularyHead
@@ -33,7 +32,7 @@ class Generator(nn.Module):
         else:
             config = generator_config(options, encoder.net.config)
             self.encoder = Encoder(ElectraModel(config), encoder.layout)
-            start(self.encoder.net, encoder.init)
+            encoder.begin(self.encoder.net)
         self.encoder.init = encoder.init
         if options.embedding_sharing == "tied":
             self.encoder.net.embeddings = encoder.net.embeddings
@@ -125,5 +124,5 @@ def detector_head(encoder: Encoder) -> nn.Module:
     head: nn.Module = stock.discriminator_predictions.to_empty(device="cpu")
     for part in head.modules():
         stock._init_weights(part)
-    start(head, encoder.init)
+    encoder.begin(head)
     return head

@@ -17,7 +17,6 @@ from encodery.errors import UserError
 from encodery.models.amos import AmosModel
 from encodery.models.amos_config import AmosConfig
 from encodery.models.encoder import Encoder
-from encodery.models.init import start
 from encodery.objectives._generator import electra_config
 from encodery.objectives._masking import Masked
 from encodery.objectives._vocabulary_head import VocabularyHead
@@ -53,7 +52,7 @@ class Stages(nn.Module):
         for depth in self.readouts:
             net.encoder.layer[depth - 1].__class__ = Tapped
         self.encoder = Encoder(net, encoder.layout)
-        start(net, encoder.init)
+        encoder.begin(net)
         self.encoder.init = encoder.init
         net.set_input_embeddings(encoder.net.get_input_embeddings())
         self.head = VocabularyHead(self.encoder)

@@ -11,7 +11,6 @@ from transformers import AutoModelForMaskedLM
 
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder, quiet
-from encodery.models.init import start
 from encodery.objectives._heads import drop_pooler
 
 Stock = Any  # a transformers …ForMaskedLM
@@ -79,7 +78,7 @@ class VocabularyHead(nn.Module):
         for parameter in self.parameters(recurse=True):
             if parameter.ndim == 1 and len(parameter) == encoder.net.config.vocab_size:
                 nn.init.zeros_(parameter)
-        start(self, encoder.init)
+        encoder.begin(self)
         setattr(stock, prefix, encoder.net)
         stock.tie_weights()
         self.hidden = [stock]  # in a list: the encoder must not be registered twice

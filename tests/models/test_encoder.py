@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from encodery import optim
 from encodery.build import load_model, longest_of
+from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import UserError
 from encodery.models import hub, lora
 from encodery.models.encoder import freeze, load_encoder, new_encoder
@@ -458,3 +459,11 @@ def test_a_bare_encoder_is_no_classifier(tmp_path: Path) -> None:
     save_tokenizer(saved(tmp_path))
     with pytest.raises(UserError, match="is not a classifier; train it first"):
         load_model(tmp_path, device="cpu")
+
+
+def test_googles_initialisation_is_as_wide_as_the_config_says() -> None:
+    """Normal, cut at two deviations: of those 0.88 remain."""
+    made = NewModel(kind="electra", size="tiny", init="google", config={"initializer_range": 0.05})
+    weight = new_encoder(ModelOptions(new=made), toy_tokenizer()).net.encoder.layer[0].output.dense.weight
+    assert float(weight.abs().max()) <= 0.1
+    assert float(weight.std()) == pytest.approx(0.05 * 0.88, rel=0.02)
