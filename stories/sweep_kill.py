@@ -66,14 +66,19 @@ def starts(folder: Path) -> dict[str, int]:
     return {p.parent.name: json.loads(p.read_text())["attempt"] for p in sorted(folder.glob("*/status.json"))}
 
 
-def disturbed(file: Path, out: Path, kills: int, length: float, draw: random.Random) -> None:
-    """The sweep, killed so many times at random instants, then run to its end."""
-    for number in range(1, kills + 1):
+def disturbed(file: Path, out: Path, runs: int, draw: random.Random) -> None:
+    """The sweep, killed twice: somewhere in its first half and somewhere in its second; then run to its end."""
+    for number, (low, high) in enumerate(((0.1, 0.45), (0.5, 0.85)), 1):
         child = subprocess.Popen(command(file, out), stdout=subprocess.DEVNULL)
-        time.sleep(length * (0.15 + 0.25 * draw.random()))
+        enough = draw.uniform(low, high) * runs
+        while len(results(out)) < enough and child.poll() is None:
+            time.sleep(0.2)
+        time.sleep(2 * draw.random())
+        if child.poll() is not None:
+            raise SystemExit("the sweep ended before it could be killed: take more steps or seeds")
         child.kill()
         child.wait()
-        print(f"kill {number}: {len(results(out))} runs done", flush=True)
+        print(f"kill {number}: {len(results(out))} of {runs} runs done", flush=True)
     subprocess.run(command(file, out), check=True, stdout=subprocess.DEVNULL)
 
 
@@ -93,8 +98,9 @@ def main() -> int:
     begin = time.monotonic()
     subprocess.run(command(file, args.out / "calm"), check=True, stdout=subprocess.DEVNULL)
     length = time.monotonic() - begin
-    disturbed(file, args.out / "killed", 2, length, random.Random(args.seed))
-    calm, killed = results(args.out / "calm"), results(args.out / "killed")
+    calm = results(args.out / "calm")
+    disturbed(file, args.out / "killed", len(calm), random.Random(args.seed))
+    killed = results(args.out / "killed")
     again = sum(count > 1 for count in starts(args.out / "killed").values())
     same_table = table(args.out / "calm") == table(args.out / "killed")
     print(table(args.out / "killed"))
