@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.objectives._masking import Masked
-from encodery.objectives._projection import chunks, lowered, wide
+from encodery.objectives._projection import Grads, chunks, lowered, wide
 
 SHIFTS = ((30, (1 << 34) - 1), (27, (1 << 37) - 1), (31, (1 << 33) - 1))  # and what is left of 64 bits
 PLACES = 16  # bits of a place in its sequence
@@ -110,25 +110,6 @@ def mix(logits: Sequence[Tensor], shares: Tensor) -> Tensor:
     return z
 
 
-class _Grads:
-    """Gradients of one readout's loss, added up chunk by chunk."""
-
-    def __init__(self, vectors: Tensor, weight: Tensor, bias: Tensor):
-        self.vectors, self.weight, self.bias = (
-            torch.zeros_like(x, dtype=wide(x.dtype)) for x in (vectors, weight, bias)
-        )
-
-    def add(self, part: slice, e: Tensor, v: Tensor, matrix: Tensor, scale: Tensor) -> None:
-        """One chunk: e without its sum at the truth, `scale` the weight of a row over that sum."""
-        low, scaled = e.to(v.dtype), (v * scale[:, None]).to(v.dtype)
-        self.vectors[part] = torch.mm(low, matrix).to(e.dtype) * scale[:, None]
-        if self.weight.dtype == low.dtype:
-            self.weight.addmm_(low.t(), scaled)  # in place: a product of its own would be as large as the matrix
-        else:
-            self.weight += torch.mm(low.t(), scaled)
-        self.bias.addmv_(e.t(), scale)
-
-
 class _ReadAll(torch.autograd.Function):
     """See the top of the page."""
 
@@ -140,7 +121,7 @@ class _ReadAll(torch.autograd.Function):
         count, rows = vectors.shape[:2]
         out = _empty(vectors, truth, draw.steer and learn)
         wanted = learn and any(ctx.needs_input_grad[:4])
-        grads = [_Grads(v, weight, bias) for v in vectors] if wanted else []
+        grads = [Grads(v, weight, bias) for v in vectors] if wanted else []
         cast = lowered(vectors.device)
         matrix = weight.to(cast) if cast else weight
         for part in chunks(rows, len(weight) * (count + SCRATCH)):
@@ -196,7 +177,7 @@ def _sample(
 
 def _learn(
     out: Mixed, part: slice, k: int, logits: Tensor, v: Tensor, matrix: Tensor, truth: Tensor, weights: Tensor | None,
-    grads: _Grads | None,
+    grads: Grads | None,
 ) -> None:  # fmt: skip
     """Loss of one readout on a chunk, and its gradient; the logits are used up."""
     own = logits.gather(1, truth[:, None])[:, 0]

@@ -64,7 +64,7 @@ class _Read(torch.autograd.Function):
         nll, best = vectors.new_empty(rows, dtype=dtype), truth.new_empty(rows)
         sample = truth.new_empty(rows if sampler else 0)
         learn = learn and any(ctx.needs_input_grad[:3])
-        grads = _Grads(vectors, weight, bias) if learn else None
+        grads = Grads(vectors, weight, bias) if learn else None
         cast = lowered(vectors.device)
         matrix = weight.to(cast) if cast else weight
         parts = list(chunks(rows, len(weight)))
@@ -98,7 +98,7 @@ class _Read(torch.autograd.Function):
         return (*found, None, None, None, None)
 
 
-class _Grads:
+class Grads:
     """Gradients of the sum, added up chunk by chunk."""
 
     def __init__(self, vectors: Tensor, weight: Tensor, bias: Tensor):
