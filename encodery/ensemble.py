@@ -39,8 +39,16 @@ def _chances(names: Sequence[str], answers: Sequence[Answer]) -> dict[str, float
     return {name: _mean([a["probabilities"][name] for a in answers]) for name in names}
 
 
+def _names(task: Task, answers: Sequence[Answer]) -> Sequence[str]:
+    """The task's labels, or those that all models have: a model of three answers a task of two."""
+    own = list(answers[0]["probabilities"])
+    if any(set(answer["probabilities"]) != set(own) for answer in answers):
+        raise UserError(f"{task.name}: the models have different labels, so their answers cannot be averaged")
+    return task.labels if set(own) == set(task.labels) else own
+
+
 def _label(task: Task, heads: Sequence[AnyHead], answers: Sequence[Answer]) -> Answer:
-    chances = _chances(task.labels, answers)
+    chances = _chances(_names(task, answers), answers)
     return {"prediction": max(chances, key=chances.__getitem__), "probabilities": chances}
 
 

@@ -16,6 +16,9 @@ from encodery.tasks.base import Task
 AS_THE_RUN = ("format", "text", "blocks", "keep_overflow", "order_preserving", "seed", "skip_bad_rows", "shard_size")
 
 
+FILES = (".txt", ".json", ".jsonl", ".parquet", ".csv", ".tsv")  # no task is called like this
+
+
 class Asked(NamedTuple):
     """A split of a task."""
 
@@ -55,6 +58,8 @@ def _refuse_other_split(name: str, data: str | None, runs: Sequence[RunDir]) -> 
 
 def named(name: str, data: str | None = None) -> Task:
     """A task that has a name, such as glue/rte."""
+    if Path(name).suffix.lower() in FILES:
+        raise UserError(f"{name}: there is no such file")
     room, _, part = name.partition("/")
     kind = config.find("tasks", room)
     whole = "" in getattr(kind, "parts", ())  # hans: the file's name says it all

@@ -34,6 +34,19 @@ def test_an_ensemble_is_a_mean_in_any_order(each):
     assert alike["probabilities"] == pytest.approx(each[0])
 
 
+def test_models_of_three_labels_are_averaged_before_they_answer_a_task_of_two():
+    """HANS: what they agree on is folded afterwards. Models whose labels differ have no mean."""
+    two = head(names=["entailment", "non-entailment"])
+    one, other = dict(zip("abc", (0.6, 0.3, 0.1), strict=True)), dict(zip("abc", (0.1, 0.5, 0.4), strict=True))
+    each = [{"x": {"prediction": max(c, key=c.__getitem__), "probabilities": c}} for c in (one, other)]
+    joined = average(two, [head(names=list("abc"))] * 2, each)["x"]
+    assert joined["prediction"] == "b"
+    assert joined["probabilities"] == pytest.approx({"a": 0.35, "b": 0.4, "c": 0.25})
+    del other["c"]
+    with pytest.raises(UserError, match="different labels"):
+        average(two, [two] * 2, each)
+
+
 def test_ensembles_of_numbers_and_of_several_labels():
     numbers = average(
         head("regression"), [head("regression")] * 2, [{"x": {"prediction": 1.0}}, {"x": {"prediction": 4.0}}]

@@ -1,7 +1,7 @@
 """Score a prediction file of anybody: jsonl, tsv or csv with a column for the ids and one for the predictions.
 
-For SQuAD also the official {id: text} in JSON, for HANS McCoy's `exN,label` in a .txt file. Several files are seeds of
-one model: mean, standard deviation and range. --against compares two files example by example.
+For SQuAD also the official {id: text} in JSON, for HANS McCoy's .txt (a header, then `exN,label`). Several files are
+seeds of one model: mean, standard deviation and range. --against compares two files example by example.
 """
 
 import argparse

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError(f"--analyse: looks at clusters; {kind} makes none")
     pool = pool_of(asking, say)
     chosen = choose(asking, say, pool)
+    chosen.require_own(folder)
     path = chosen.write(folder)
     print(f"{path}: {len(chosen.ids):,} of {chosen.meta['pool']:,} rows by {kind}")
     if args.analyse:

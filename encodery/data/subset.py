@@ -54,6 +54,16 @@ class Subset:
     weights: Sequence[float] | None = None
     clusters: Sequence[int] | None = None
 
+    def require_own(self, folder: Path) -> None:
+        """Runs point at selections: one that lies there is not replaced by another."""
+        if not (folder / META).is_file():
+            return
+        there, ours = files.read_json(folder / META), {**self.meta, "count": len(self.ids)}
+        other = [key for key in ours if key not in ("encodery", "notes") and there.get(key) != _as_read(ours[key])]
+        if other:
+            what = ", ".join(f"{key}: {there.get(key)} there, {ours[key]} now" for key in other)
+            raise UserError(f"{folder} holds another selection ({what}); give another folder with -o")
+
     def write(self, folder: Path) -> Path:
         """selection.jsonl, then selection.meta.json with its digest."""
         with files.io_trouble(f"{folder} cannot be written", folder.parent):
@@ -112,6 +122,11 @@ class Subset:
         wanted = self.meta.get("fingerprint")
         if wanted and wanted != fingerprint(examples):
             raise UserError(f"{path}: was chosen from other rows than the training set has now; choose again")
+
+
+def _as_read(value: Any) -> Any:
+    """As it comes back from a JSON file."""
+    return json.loads(files.plain_json(value))
 
 
 def path_of(path: Path | str) -> Path:

@@ -13,6 +13,7 @@ from encodery.cli import main
 from encodery.data.subset import Subset, fingerprint
 from encodery.dynamics import Dynamics
 from encodery.errors import Stopped, UserError
+from encodery.on import named
 from encodery.rundir import RunDir
 from encodery.selection import choose, from_plain, load
 from tests.helpers import metrics_of, resolve, run, settings, weights_of
@@ -257,3 +258,18 @@ def test_the_verb_with_dynamics_and_embeddings(home, recorded, capsys):
     assert len(meta["embed"]["digest"]) == 64
     assert main(["select", str(home / "stream.yaml"), "-o", str(home / "x")]) == 2
     assert "needs vectors" in capsys.readouterr().err
+
+
+def test_a_selection_is_not_replaced_by_another(tmp_path, capsys):
+    words = ["select", "--pool", "toy/sentiment", "--selector", "random", "-o", str(tmp_path / "chosen"), "--quiet"]
+    assert main(words) == 0
+    before = (tmp_path / "chosen" / "selection.jsonl").read_bytes()
+    assert main(words) == 0
+    assert main([*words, "--seed", "2"]) == 2
+    assert "seed: 1 there, 2 now" in capsys.readouterr().err
+    assert (tmp_path / "chosen" / "selection.jsonl").read_bytes() == before
+
+
+def test_a_missing_file_is_called_so(tmp_path):
+    with pytest.raises(UserError, match="there is no such file"):
+        named("news.txt")
