@@ -10,7 +10,7 @@ from encodery.rundir import RunDir
 
 def curves(runs: Sequence[Path | str], out: Path) -> None:
     """Training loss and dev scores over steps, one line per run, one colour per task."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     colours: dict[str, str] = {}
     for path in runs:
@@ -29,7 +29,7 @@ def curves(runs: Sequence[Path | str], out: Path) -> None:
 
 def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
     """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for number, (model, levels) in enumerate(found.items()):
         radii = [level["radius"] for level in levels]
@@ -46,7 +46,7 @@ def learning_curves(
 ) -> bytes:
     """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of ± one
     standard deviation, one line per method, as SVG."""
-    plt = _pyplot()
+    plt = pyplot()
     across = len({match for _, match in lines})
     down = -(-len(lines) // across)
     figure, axes = plt.subplots(down, across, figsize=(4.5 * across, 3.2 * down), layout="constrained", squeeze=False)
@@ -70,7 +70,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:
     """Sizes of clusters from the largest on, and the purity of each against its size, as SVG."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     left.bar(range(len(sizes)), sorted(sizes, reverse=True), width=1.0)
     left.set(title="rows of each cluster", xlabel="cluster, by size")
@@ -83,7 +83,7 @@ def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:
 
 def cluster_map(points: Any, clusters: Sequence[int], labels: Sequence[str], how: str) -> bytes:
     """The same points twice, coloured by cluster and by label, as SVG."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     left.scatter(points[:, 0], points[:, 1], c=clusters, cmap="tab20", s=4, linewidths=0)
     left.set(title=f"{how}, by cluster")
@@ -104,7 +104,7 @@ def _svg(plt: Any, figure: Any) -> bytes:
     return stream.getvalue()
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     """matplotlib without a window; equal figures are equal bytes."""
     import matplotlib
 
