@@ -12,7 +12,7 @@ import numpy as np
 from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Section, Series, spread
-from encodery.report.page.found import Found
+from encodery.report.page.found import Found, task_names
 from encodery.report.page.html import Html, choice, figure, join, table, tag, without_paths
 from encodery.report.records import Record
 from encodery.rundir import RunDir
@@ -57,8 +57,8 @@ def section(found: Found) -> Section | None:
     """A card for each task."""
     charts: list[Chart] = []
     panels = []
-    for number, record in enumerate(_one_of_each_task(found)):
-        task = found.task(record)
+    for number, (name, record) in enumerate(_one_of_each_task(found).items()):
+        task = found.task(record, name)
         splits = _splits(found, task, record) if task and task.labelled else []
         if task and splits:
             body, drawn = _card(f"data-{number}", task, splits, record)
@@ -67,12 +67,14 @@ def section(found: Found) -> Section | None:
     return Section("data", "Data", choice("data-task", "Task", panels), charts) if panels else None
 
 
-def _one_of_each_task(found: Found) -> list[Record]:
-    """The first run of each task, one with a model before others: its tokenizer counts the tokens."""
+def _one_of_each_task(found: Found) -> dict[str, Record]:
+    """The first run of each task, one with a model before others: its tokenizer counts the tokens. No plain text."""
     first: dict[str, Record] = {}
     for record in sorted(found.records, key=lambda one: not (one.path / "model" / "tokenizer.json").is_file()):
-        first.setdefault(record.task, record)
-    return [first[task] for task in dict.fromkeys(one.task for one in found.records) if task in first]
+        for name in task_names(record):
+            if name and name != "toy/corpus" and name.partition("/")[0] != "corpus":
+                first.setdefault(name, record)
+    return first
 
 
 def _splits(found: Found, task: Task, record: Record) -> list[Split]:
@@ -83,7 +85,8 @@ def _splits(found: Found, task: Task, record: Record) -> list[Split]:
                 continue
             origin = task.origin(name)
             said = "; ".join(filter(None, [origin.source, origin.part, origin.note]))
-            if record.digests.get(name, origin.digest) != origin.digest:
+            known = record.digests.get(f"{task.name}:{name}", record.digests.get(name, origin.digest))
+            if known != origin.digest:
                 said += "; not the rows that the run used"
             splits.append(Split(name, task.examples(name), without_paths(said)))
         except (UserError, OSError) as error:

@@ -128,7 +128,7 @@ class Found:
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""
         name, _, split = data.rpartition(":")
-        digest = record.digests.get(split, "") if name == record.task else ""
+        digest = record.digests.get(data, record.digests.get(split, "") if name == record.task else "")
         at = (data, digest)
         if at not in self._rows:
             try:
@@ -138,13 +138,19 @@ class Found:
                 self._rows[at] = None
         return self._rows[at]
 
-    def task(self, record: Record) -> Task | None:
-        """The task of a run; None (and a remark) where it cannot be made."""
+    def task(self, record: Record, name: str) -> Task | None:
+        """A task of a run; None (and a remark) where it cannot be made."""
         try:
-            return task_of(record.tree)
-        except (UserError, OSError, KeyError, IndexError) as error:
-            self.remark(f"{record.task}: no data card, because {without_paths(short(str(error), 200))}")
+            return task_of(_tree(record, name))
+        except (UserError, OSError) as error:
+            self.remark(f"{name}: no data card, because {without_paths(short(str(error), 200))}")
             return None
+
+
+def task_names(record: Record) -> list[str]:
+    """The tasks that a run was trained on; own code has the run's name for it."""
+    entries = record.tree.get("tasks") or []
+    return [records.task_name({"tasks": [one]}) or record.task for one in entries]
 
 
 def _rows(record: Record, name: str, split: str, digest: str) -> Rows:

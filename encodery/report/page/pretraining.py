@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.found import Found
 from encodery.report.page.html import figure, tag
-from encodery.report.page.training import _of, drawn, line
+from encodery.report.page.training import drawn, line, of
 from encodery.report.records import Record
 
 # Chart -> title, y axis, and which keys of metrics.jsonl are its lines.
@@ -40,6 +40,6 @@ def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pa
             if match:
                 name = match[1].replace("_", " ")
                 group = f"{found.group(run)}: {name}" if several else name
-                one = line(found, run, _of(key), group=group)
+                one = line(found, run, of(key), group=group)
                 series += [one] if one else []
     return Chart(f"pretraining-{id}", title, "step", y, series, smooth=id in ("terms", "probes"))

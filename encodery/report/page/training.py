@@ -15,9 +15,9 @@ def section(found: Found) -> Section | None:
     """The charts that have a line."""
     runs = drawn(found)
     charts = [
-        chart(found, runs, "loss", "Training loss", "loss", _of("loss"), smooth=True),
+        chart(found, runs, "loss", "Training loss", "loss", of("loss"), smooth=True),
         chart(found, runs, "score", "Dev score on the way", "score", _score(runs), least=2),
-        chart(found, runs, "lr", "Learning rate", "rate", _of("lr")),
+        chart(found, runs, "lr", "Learning rate", "rate", of("lr")),
         chart(found, runs, "tokens_per_second", "Throughput", "tokens per second", _speed, smooth=True),
     ]
     shown = [one for one in charts if one.series]
@@ -42,7 +42,8 @@ def _quality(record: Record) -> tuple[bool, float]:
     return value is None, -(value or 0.0)
 
 
-def _of(name: str) -> Value:
+def of(name: str) -> Value:
+    """The value of a key."""
     return lambda line: _number(line.get(name))
 
 

@@ -147,7 +147,7 @@ function draw(id) {
   return Plotly.react(id, traces(chart), layout(chart), config);
 }
 
-function open(place) {
+function show(place) {
   if (drawn.has(place.id)) return;
   drawn.set(place.id, { ...JSON.parse(byId(`${place.id}-data`).textContent), weight: 0 });
   draw(place.id);
@@ -219,7 +219,7 @@ function choose(select) {
 // Begin
 
 const sight = new IntersectionObserver(
-  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => open(entry.target)),
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => show(entry.target)),
   { rootMargin: "400px" },
 );
 const preferred = matchMedia("(prefers-color-scheme: dark)");
@@ -227,7 +227,7 @@ setTheme(preferred.matches);
 preferred.addEventListener("change", (event) => setTheme(event.matches));
 byId("theme").addEventListener("click", () => setTheme(root.dataset.theme !== "dark"));
 all(".chart").forEach((place) => sight.observe(place));
-addEventListener("beforeprint", () => all(".chart").filter((place) => place.offsetParent).forEach(open));
+addEventListener("beforeprint", () => all(".chart").filter((place) => place.offsetParent).forEach(show));
 all(".sortable th button").forEach((button) => button.addEventListener("click", () => sort(button.closest("th"))));
 all("[data-filter]").forEach((field) => field.addEventListener("input", () => search(field)));
 all("[data-panels]").forEach((select) => select.addEventListener("change", () => choose(select)));
