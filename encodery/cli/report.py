@@ -20,7 +20,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="default: report.html")
     parser.add_argument("--title", help="default: the names of the folders")
     parser.add_argument(
-        "--baseline", metavar="NAME|KEY=VALUE", help="compare with it, as in `encodery table`; default: the plain method"
+        "--baseline",
+        metavar="NAME|KEY=VALUE",
+        help="compare with it, as in `encodery table`; default: the plain method",
     )
     parser.add_argument("--no-text", action="store_true", help="leave out every text of the data; ids and labels stay")
     parser.add_argument(
@@ -29,7 +31,9 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--figures", metavar="DIR", help="also every picture as PDF, SVG and PNG in a paper's size")
     parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
-    parser.add_argument("--watch", action="store_true", help="make the page anew whenever something changed, until Ctrl-C")
+    parser.add_argument(
+        "--watch", action="store_true", help="make the page anew whenever something changed, until Ctrl-C"
+    )
     parser.examples(
         "encodery report runs/ -o report.html",
         "encodery report runs/sweep --baseline plain --no-text --figures figures/",
@@ -51,6 +55,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             write(args, out, reload=EVERY)
             seen = now
         time.sleep(EVERY)
+
+
+def options(folders: list[str]) -> argparse.Namespace:
+    """The defaults, for verbs that end with a page."""
+    parser = Parser("encodery report", "")
+    arguments(parser)
+    return parser.parse_args(folders)
 
 
 def write(args: argparse.Namespace, out: Path, reload: int | None = None) -> None:

@@ -2,34 +2,12 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from encodery.rundir import RunDir
-
-
-def curves(runs: Sequence[Path | str], out: Path) -> None:
-    """Training loss and dev scores over steps, one line per run, one colour per task."""
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    colours: dict[str, str] = {}
-    for path in runs:
-        run = RunDir.open(path)
-        task = str(run.info()["task"])
-        new = task not in colours
-        colour = colours.setdefault(task, f"C{len(colours)}")
-        records = run.metrics()
-        _line(left, records, "loss", colour, task if new else None)
-        main = next((f"eval.{m}" for m in run.read_scores()["main"].values()), "")
-        _line(right, records, main, colour, f"{task} {main.removeprefix('eval.')}" if new else None, marker="o")
-    _dress([(left, "training loss"), (right, "dev score")], "step")
-    figure.savefig(out)
-    plt.close(figure)
 
 
 def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
     """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
-    plt = pyplot()
+    plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for number, (model, levels) in enumerate(found.items()):
         radii = [level["radius"] for level in levels]
@@ -46,7 +24,7 @@ def learning_curves(
 ) -> bytes:
     """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of ± one
     standard deviation, one line per method, as SVG."""
-    plt = pyplot()
+    plt = _pyplot()
     across = len({match for _, match in lines})
     down = -(-len(lines) // across)
     figure, axes = plt.subplots(down, across, figsize=(4.5 * across, 3.2 * down), layout="constrained", squeeze=False)
@@ -70,7 +48,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:
     """Sizes of clusters from the largest on, and the purity of each against its size, as SVG."""
-    plt = pyplot()
+    plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     left.bar(range(len(sizes)), sorted(sizes, reverse=True), width=1.0)
     left.set(title="rows of each cluster", xlabel="cluster, by size")
@@ -83,7 +61,7 @@ def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:
 
 def cluster_map(points: Any, clusters: Sequence[int], labels: Sequence[str], how: str) -> bytes:
     """The same points twice, coloured by cluster and by label, as SVG."""
-    plt = pyplot()
+    plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     left.scatter(points[:, 0], points[:, 1], c=clusters, cmap="tab20", s=4, linewidths=0)
     left.set(title=f"{how}, by cluster")
@@ -104,7 +82,7 @@ def _svg(plt: Any, figure: Any) -> bytes:
     return stream.getvalue()
 
 
-def pyplot() -> Any:
+def _pyplot() -> Any:
     """matplotlib without a window; equal figures are equal bytes."""
     import matplotlib
 
@@ -120,10 +98,3 @@ def _dress(axes: Sequence[tuple[Any, str]], along: str) -> None:
         axis.set(title=title, xlabel=along)
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False)
-
-
-def _line(
-    axis: object, records: list[dict[str, float]], name: str, colour: str, label: str | None, marker: str = ""
-) -> None:
-    points = [(r["step"], r[name]) for r in records if r.get(name) is not None]
-    axis.plot([p[0] for p in points], [p[1] for p in points], color=colour, label=label, marker=marker, alpha=0.8)  # type: ignore[attr-defined]

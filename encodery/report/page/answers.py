@@ -53,7 +53,9 @@ def answered(found: Found, row: Row) -> Answered | None:
     if rows is None or not rows.examples or any(e.label is None for e in rows.examples):
         return None
     whole = [
-        answers for run in runs if (answers := found.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
+        answers
+        for run in runs
+        if (answers := found.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
     ]
     return Answered(row, rows, whole) if whole else None
 
@@ -81,7 +83,7 @@ def _data(found: Found, id: str, those: Sequence[Answered]) -> tuple[Html, list[
     if not first.single or len(first.rows.task.labels) > LABELS:
         return Html(""), []
     matrices = [matrix(found, f"{id}-matrix-{i}", one) for i, one in enumerate(those)]
-    panels = [(found.label(one.row.settings) or one.row.data, heat(m)) for one, m in zip(those, matrices, strict=True)]
+    panels = [(found.name(one.row) or one.row.data, heat(m)) for one, m in zip(those, matrices, strict=True)]
     left = choice(f"{id}-matrices", "Configuration", panels)
     chart = calibration(found, id, those)
     return tag("div", left, figure(chart) if chart else "", class_="grid"), [*matrices, *([chart] if chart else [])]
@@ -94,9 +96,11 @@ def matrix(found: Found, id: str, one: Answered) -> Heat:
     known = [(gold, said) for gold, said in pairs if said in labels]
     counts = metrics.confusion([gold for gold, _ in known], [said for _, said in known], labels)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    texts = [[f"{n:,} ({s:.0%})" for n, s in zip(a, b, strict=True)] for a, b in zip(counts, shares.tolist(), strict=True)]
+    texts = [
+        [f"{n:,} ({s:.0%})" for n, s in zip(a, b, strict=True)] for a, b in zip(counts, shares.tolist(), strict=True)
+    ]
     seeds = f" · {len(one.answers)} seeds together" if len(one.answers) > 1 else ""
-    label = found.label(one.row.settings)
+    label = found.name(one.row)
     title = f"{one.row.data}{f' · {label}' if label else ''}{seeds}"
     return Heat(id, title, labels, labels, shares.tolist(), texts, x="said", y="truth", low=0.0, high=1.0)
 
@@ -109,9 +113,11 @@ def calibration(found: Found, id: str, those: Sequence[Answered]) -> Chart | Non
     errors = [run.scores[those[0].row.data].get("ece") for run in those[0].row.runs.values()]
     known = [error for error in errors if error is not None]
     words = f"Expected calibration error of the best: {stats.mean(known):.3f}. " if known else ""
-    note = words + "Below the diagonal a model is too sure of itself; larger dots hold more examples."
+    note = words + "Below the diagonal a model is too sure of itself."
     title = f"Calibration on {those[0].row.data}"
-    return Chart(f"{id}-calibration", title, "confidence", "accuracy", series, diagonal=True, note=note, y_range=(0, 1.02))
+    return Chart(
+        f"{id}-calibration", title, "confidence", "accuracy", series, diagonal=True, note=note, y_range=(0, 1.02)
+    )
 
 
 def _reliability(found: Found, one: Answered) -> Series | None:
@@ -129,7 +135,7 @@ def _reliability(found: Found, one: Answered) -> Series | None:
     here = np.flatnonzero(counts)
     x = np.bincount(which, confidence, BINS)[here] / counts[here]
     y = np.bincount(which, mark, BINS)[here] / counts[here]
-    label = found.label(one.row.settings) or one.row.data
+    label = found.name(one.row) or one.row.data
     text = [f"{n:,} answers" for n in counts[here]]
     return Series(label, x.tolist(), y.tolist(), label, text=text)
 

@@ -89,7 +89,13 @@ def _top(made: list[Section], title: str) -> Html:
 
 def _main(found: Found, made: list[Section]) -> Html:
     parts = [
-        tag("section", tag("h2", one.title, id=f"{one.id}-title"), Html(one.body), id=one.id, aria_labelledby=f"{one.id}-title")
+        tag(
+            "section",
+            tag("h2", one.title, id=f"{one.id}-title"),
+            Html(one.body),
+            id=one.id,
+            aria_labelledby=f"{one.id}-title",
+        )
         for one in made
     ]
     if found.remarks:
@@ -99,7 +105,10 @@ def _main(found: Found, made: list[Section]) -> Html:
 
 
 def _foot() -> Html:
-    return tag("footer", join(f"Made by encodery on {now()[:10]}. Scores are × 100; ± is one standard deviation over seeds."))
+    return tag(
+        "footer",
+        join(f"Made by encodery on {now()[:10]}. Scores in tables are × 100; ± is one standard deviation over seeds."),
+    )
 
 
 def _asset(name: str) -> str:

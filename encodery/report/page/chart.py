@@ -42,11 +42,18 @@ class Chart:
     y_range: tuple[float, float] | None = None
     diagonal: bool = False
     note: str = ""
+    marks: Sequence[tuple[Any, float, str]] = ()  # words at a place
+    palette: Sequence[str] = ()  # groups in the order of their colours, where several charts share them
 
     @property
     def groups(self) -> list[str]:
-        """In the order of their colours."""
-        return list(dict.fromkeys(one.group or one.name for one in self.series))
+        """What the legend names."""
+        here = dict.fromkeys(one.group or one.name for one in self.series)
+        return [name for name in self.palette if name in here] + [name for name in here if name not in self.palette]
+
+    def colour(self, group: str) -> int:
+        """The number of a group's colour."""
+        return [*self.palette, *(name for name in self.groups if name not in self.palette)].index(group)
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,8 @@ def plain(chart: Chart) -> dict[str, Any]:
     return {
         "x": escaped(chart.x), "y": escaped(chart.y), "smooth": chart.smooth, "logY": chart.log_y, "bare": chart.bare,
         "range": chart.y_range, "diagonal": chart.diagonal, "groups": [escaped(name) for name in chart.groups],
+        "colours": [chart.colour(name) for name in chart.groups],
+        "marks": [[escaped(x) if isinstance(x, str) else x, y, escaped(text)] for x, y, text in chart.marks],
         "rules": [[level, escaped(name)] for level, name in chart.rules],
         "series": [_series(one, chart.groups) for one in chart.series],
     }  # fmt: skip

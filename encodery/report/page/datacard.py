@@ -167,7 +167,8 @@ def _lengths(id: str, task: Task, lengths: dict[str, Any], unit: str, limit: int
     if not lengths:
         return None
     top = max(float(np.quantile(found, 0.995)) for found in lengths.values())
-    edges = np.linspace(0, max(top, 2.0), BINS + 1)
+    width = max(1, round(top / BINS))  # whole numbers of tokens, or a comb appears
+    edges = np.arange(0, max(top, 2.0) + width, width) - 0.5
     middle = ((edges[1:] + edges[:-1]) / 2).tolist()
     series = []
     for name, found in lengths.items():

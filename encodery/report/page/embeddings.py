@@ -45,7 +45,9 @@ def _map(found: Found, id: str, folder: Path) -> Chart:
         text = [_hover(ids[places[i]], known, found.text) for i in mine]
         series.append(Series(label, points[mine, 0].tolist(), points[mine, 1].tolist(), kind="points", text=text))
     where = f"{meta.get('task')}:{meta.get('split')}"
-    note = f"First two principal components of {meta.get('site')}, layer {meta.get('layer')}: {kept:.0%} of the variance"
+    note = (
+        f"First two principal components of {meta.get('site')}, layer {meta.get('layer')}: {kept:.0%} of the variance"
+    )
     note += f"; {len(places):,} of {len(ids):,} examples." if len(places) < len(ids) else "."
     return Chart(id, f"Embeddings of {where}", "", "", series, bare=True, note=note)
 

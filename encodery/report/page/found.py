@@ -66,10 +66,18 @@ class Found:
         """A setting in the words of this page."""
         return "method" if key == "method.kind" else self._names.get(key, key)
 
-    def label(self, settings: Mapping[str, Any], most: int = 60) -> str:
-        """A configuration in few words: only what varies; a method by its name alone."""
+    @cached_property
+    def _keys_of(self) -> dict[str, list[str]]:
+        """The settings that vary among the runs of each task."""
+        by_task: dict[str, list[Record]] = {}
+        for record in self.records:
+            by_task.setdefault(record.task, []).append(record)
+        return {task: varying(those) for task, those in by_task.items()}
+
+    def label(self, settings: Mapping[str, Any], task: str | None = None, most: int = 60) -> str:
+        """A configuration in few words: only what varies (among runs of the task); a method by its name alone."""
         words = []
-        for key in self.keys:
+        for key in self.keys if task is None else self._keys_of.get(task, self.keys):
             value = without_paths(spelled(settings.get(key, "")))
             if value:
                 words.append(value if key == "method.kind" else f"{self._names[key]} {value}")
@@ -78,8 +86,18 @@ class Found:
     def group(self, record: Record) -> str:
         """What runs with one colour share: task and configuration."""
         many = len({one.task for one in self.records}) > 1
-        label = self.label(record.settings)
+        label = self.label(record.settings, record.task)
         return ": ".join(filter(None, [record.task if many or not label else "", label])) or "run"
+
+    def name(self, row: Row, most: int = 60) -> str:
+        """The configuration of a row of the table, blank where its task has only one."""
+        first = next(iter(row.runs.values()), None)
+        return self.label(row.settings, first.task if first else None, most)
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """All of them, in the order of their colours."""
+        return list(dict.fromkeys(map(self.group, self.records)))
 
     @cached_property
     def data(self) -> list[str]:

@@ -69,7 +69,7 @@ def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Re
                 means.append(stats.mean(values))
                 low.append(means[-1] - spread)
                 high.append(means[-1] + spread)
-        label = found.label(row.settings) or data
+        label = found.name(row) or data
         series.append(Series(label, names, means, kind="bars", low=low, high=high))
     note = "Whiskers: ± one sd over seeds. A model that follows a heuristic is right where it is entailed and wrong elsewhere."
     rules = [(GUESSING, "guessing: 50 %")]
@@ -77,11 +77,13 @@ def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Re
 
 
 def _subcases(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Html:
-    columns = [found.label(row.settings) or "accuracy" for row, _ in reports]
+    columns = [found.name(row) or "accuracy" for row, _ in reports]
     each = [rates(those, "subcases") for _, those in reports]
     names = list(dict.fromkeys(name for one in each for name in one))
     means = [[stats.mean(one[name]) if name in one else None for one in each] for name in names]
-    rows = [[name, *("" if m is None else f"{100 * m:.1f}" for m in line)] for name, line in zip(names, means, strict=True)]
+    rows = [
+        [name, *("" if m is None else f"{100 * m:.1f}" for m in line)] for name, line in zip(names, means, strict=True)
+    ]
     sort = [[None, *line] for line in means]
     caption = f"{data}: right answers in % by subcase"
     header = ["subcase", *columns]

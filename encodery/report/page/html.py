@@ -63,7 +63,9 @@ def table(
 ) -> Html:
     """A sortable table in a frame of its own that scrolls sideways. `numbers` are right-aligned columns, `sort` what
     the cells are sorted by where that is not their text, `search` the placeholder of a search field."""
-    heads = [tag("th", tag("button", name, type="button"), scope="col", class_="n" * (name in numbers)) for name in header]
+    heads = [
+        tag("th", tag("button", name, type="button"), scope="col", class_="n" * (name in numbers)) for name in header
+    ]
     lines = []
     for place, row in enumerate(rows):
         keys = sort[place] if sort else [None] * len(row)
@@ -73,9 +75,14 @@ def table(
         ]
         lines.append(tag("tr", *cells, class_=rowclass[place] or None if rowclass else None))
     head, body = tag("thead", tag("tr", *heads)), tag("tbody", *lines)
-    whole = tag("table", tag("caption", caption), head, body, id=id, class_="sortable")
-    frame = tag("div", whole, class_="frame", tabindex="0", role="region", aria_label=caption)
-    return join(_search(id, search), frame) if search and len(rows) >= MANY else frame
+    field = _search(id, search) if search and len(rows) >= MANY else ""
+    return join(_framed(tag("table", head, body, id=id, class_="sortable", aria_label=caption), caption, field))
+
+
+def _framed(whole: Html, title: str, field: str = "") -> Html:
+    """A title that stays in sight when the table is moved sideways."""
+    frame = tag("div", whole, class_="frame", tabindex="0", role="region", aria_label=title)
+    return tag("div", tag("p", title, class_="caption"), field, frame)
 
 
 def _search(id: str, words: str) -> Html:
@@ -87,10 +94,11 @@ def figure(chart: Chart) -> Html:
     """A place for a chart, its data, and what it shows in words for those who do not see it."""
     controls = _slider(chart.id) if chart.smooth else Html("")
     data = tag("script", embedded(plain(chart)), type="application/json", id=f"{chart.id}-data")
+    keys = tag("div", class_="legend", role="group", aria_label="Lines that are shown")
     place = tag("div", id=chart.id, class_="chart", role="img", aria_label=_spoken(chart))
     note = tag("p", chart.note, class_="note") if chart.note else ""
     numbers = tag("details", tag("summary", "Numbers"), class_="numbers", data_chart=chart.id)
-    return tag("figure", tag("figcaption", chart.title), controls, place, data, note, numbers)
+    return tag("figure", tag("figcaption", chart.title), controls, keys, place, data, note, numbers)
 
 
 def _slider(id: str) -> Html:
@@ -117,9 +125,9 @@ def heat(one: Heat, *, head: str = "") -> Html:
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
     corner = head or f"{one.y} \\ {one.x}".strip(" \\")
     top = tag("tr", tag("td", corner, class_="corner"), *(tag("th", name, scope="col") for name in one.columns))
-    whole = tag("table", tag("caption", one.title), tag("thead", top), tag("tbody", *rows), class_="heat", id=one.id)
+    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_="heat", id=one.id, aria_label=one.title)
     note = tag("p", one.note, class_="note") if one.note else ""
-    return tag("div", tag("div", whole, class_="frame", tabindex="0", role="region", aria_label=one.title), note)
+    return tag("div", _framed(whole, one.title), note)
 
 
 def choice(id: str, label: str, panels: Sequence[tuple[str, str]]) -> Html:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files
-from encodery.report.figures import pyplot
+from encodery.report.figures import _pyplot
 from encodery.report.page.chart import Chart, Heat, Picture
 
 FORMATS = ("pdf", "svg", "png")
@@ -22,7 +22,7 @@ STYLE = {
 
 def write(pictures: Sequence[Picture], folder: Path) -> list[Path]:
     """Three files for each picture; those of an earlier page are replaced."""
-    plt = pyplot()
+    plt = _pyplot()
     with files.io_trouble(f"{folder} cannot be written", folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -50,7 +50,7 @@ def _chart(plt: Any, chart: Chart) -> Any:
         group = one.group or one.name
         label = None if group in named or one.shade is not None else group
         named.add(group)
-        tint = plt.cm.viridis(1 - one.shade) if one.shade is not None else COLOURS[chart.groups.index(group) % 10]
+        tint = plt.cm.viridis(1 - one.shade) if one.shade is not None else COLOURS[chart.colour(group) % 10]
         if one.kind == "bars":
             _bars(axis, one, bars.index(one), len(bars), tint, label)
         elif one.kind == "points":
@@ -62,6 +62,8 @@ def _chart(plt: Any, chart: Chart) -> Any:
     if chart.diagonal:
         low, high = axis.get_xlim()
         axis.plot([low, high], [low, high], color="#5d676c", linewidth=0.6, linestyle=":")
+    for x, y, words in chart.marks:
+        axis.annotate(words, (x, y), fontsize=5.5, xytext=(2, 0), textcoords="offset points", va="center")
     _dress(axis, chart)
     return figure
 
@@ -80,7 +82,10 @@ def _bars(axis: Any, one: Any, place: int, of: int, tint: Any, label: str | None
     at = [i + (place - (of - 1) / 2) * width for i in range(len(one.x))]
     whiskers = None
     if one.low:
-        whiskers = [[y - v for y, v in zip(one.y, one.low, strict=True)], [v - y for y, v in zip(one.y, one.high, strict=True)]]
+        whiskers = [
+            [y - v for y, v in zip(one.y, one.low, strict=True)],
+            [v - y for y, v in zip(one.y, one.high, strict=True)],
+        ]
     axis.bar(at, one.y, width=width, color=tint, label=label, yerr=whiskers, error_kw={"linewidth": 0.6})
     axis.set_xticks(range(len(one.x)), one.x, rotation=30, ha="right", rotation_mode="anchor")
 

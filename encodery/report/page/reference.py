@@ -31,7 +31,9 @@ def read(path: Path) -> Reference:
         raise UserError(f"--reference {path}: {error}") from None
 
 
-def _curves(path: Path, rows: Sequence[dict[str, str]], names: Sequence[str]) -> dict[str, tuple[list[float], list[float]]]:
+def _curves(
+    path: Path, rows: Sequence[dict[str, str]], names: Sequence[str]
+) -> dict[str, tuple[list[float], list[float]]]:
     curves: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
     for line, row in enumerate(rows, start=2):
         for name in names:

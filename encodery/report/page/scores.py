@@ -82,7 +82,7 @@ def _line(row: Row, keys: Sequence[str], found: Found, number: Published | bool 
     if number is not False:
         cells.append(_paper(number if isinstance(number, Published) else None))
     notes = "; ".join(without_paths(note) for note in row.notes)
-    return [*cells, (duration(row.seconds), row.seconds), (tag("span", notes, class_="aside"), None)]
+    return [*cells, (duration(row.seconds), row.seconds), (tag("p", notes, class_="aside"), None)]
 
 
 def _compared(row: Row) -> list[Cell]:

@@ -1,5 +1,6 @@
 """The page's first words: what was trained, what came out, whether it means anything, what failed."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -47,7 +48,7 @@ def results(found: Found) -> list[str]:
 def best(found: Found, rows: Sequence[Row]) -> str:
     """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
     first = rows[0]
-    label = found.label(first.settings)
+    label = found.name(first)
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
@@ -58,8 +59,10 @@ def best(found: Found, rows: Sequence[Row]) -> str:
 def judged(found: Found, row: Row) -> str:
     """What the comparison with the baseline says of a row, in words."""
     more = row.more
+    if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
+        return "; it is the baseline"
     if not found.baseline or more.get("difference") is None:
-        return "; it is the baseline" if more.get("is_baseline") else ""
+        return ""
     gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
     p, over_examples = more.get("p_holm"), more.get("p_mcnemar")
     if p is None and over_examples is None:
@@ -93,13 +96,24 @@ def _trouble(found: Found) -> Html:
     """Runs that failed or are not finished, with why; and the alarms of those that are."""
     bad = [one for one in found.records if not one.done and one.state not in ("queued", "running")]
     lines = [f"{one.name}: {one.state}" + (f" – {_why(one)}" if one.why else "") for one in bad]
-    alarms = Counter(alarm for one in found.records for said in one.alarms.values() for alarm in dict.fromkeys(said))
-    lines += [f"Alarm in {_count(count, 'run')}: {without_paths(text)}" for text, count in alarms.most_common()]
+    lines += _alarms(found.records)
     if not lines:
         return Html("")
     shown = [tag("div", tag("h3", "What went wrong"), paragraphs(lines[:FEW]), class_="trouble")]
     rest = paragraphs(lines[FEW:])
     return join(*shown, tag("details", tag("summary", f"{len(lines) - FEW} more"), rest) if len(lines) > FEW else "")
+
+
+def _alarms(records: Sequence[Record]) -> list[str]:
+    """Alarms that differ in their numbers alone are told once, with the first one's."""
+    first: dict[str, str] = {}
+    runs: Counter[str] = Counter()
+    for record in records:
+        said = dict.fromkeys(alarm for alarms in record.alarms.values() for alarm in alarms)
+        kinds = {re.sub(r"\d+(\.\d+)?", "0", alarm): alarm for alarm in said}
+        runs.update(kinds)
+        first = {**kinds, **first}
+    return [f"Alarm in {_count(count, 'run')}: {without_paths(first[kind])}" for kind, count in runs.most_common()]
 
 
 def _why(record: Record) -> str:

@@ -12,6 +12,7 @@ from encodery.report.page.html import Html, choice, figure, heat, join, tag
 
 LEAST = 4  # configurations that make a sweep
 MOST_LINES = 150
+MARKS = 6  # values of a setting that are named on its axis
 
 
 def section(found: Found) -> Section | None:
@@ -98,9 +99,12 @@ def _parallel(found: Found, id: str, data: str, rows: Sequence[Row], keys: Seque
         text.append(f"{row.metric} {scaled(row, row.summary.mean)}")
         y = [places[key].get(row.settings.get(key, "")) for key in keys]
         shade = 1 - share if row.lower else share
-        series.append(Series(found.label(row.settings, 200), names, [*y, share], "all", text=text, shade=shade))
-    note = "Each line is a configuration; darker is better. Values stand in order from bottom to top."
-    return Chart(id, f"{data}: all settings", "", "", series, bare=True, note=note, y_range=(-0.05, 1.05))
+        series.append(Series(found.name(row, 200), names, [*y, share], "all", text=text, shade=shade))
+    note = "Each line is a configuration; darker is better."
+    marks = [(found.label_of(key), y, value) for key in keys for value, y in spread(list(places[key].items()), MARKS)]
+    marks += [(names[-1], float(value == high), scaled(rows[0], value)) for value in {low, high}]
+    title = f"{data}: all settings"
+    return Chart(id, title, "", "", series, bare=True, note=note, y_range=(-0.08, 1.08), marks=marks)
 
 
 def _expected(id: str, data: str, rows: Sequence[Row]) -> Chart:

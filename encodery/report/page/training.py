@@ -24,7 +24,9 @@ def section(found: Found) -> Section | None:
     if not shown:
         return None
     many = len(found.records) - len(runs)
-    words = f"{len(runs)} of {len(found.records)} runs are drawn, evenly from the best to the worst." if many > 0 else ""
+    words = (
+        f"{len(runs)} of {len(found.records)} runs are drawn, evenly from the best to the worst." if many > 0 else ""
+    )
     note = tag("p", words, class_="note") if words else ""
     return Section("training", "Training", join(note, tag("div", *map(figure, shown), class_="grid")), shown)
 
@@ -63,14 +65,22 @@ def _score(runs: Sequence[Record]) -> Value:
 
 
 def chart(
-    found: Found, runs: Sequence[Record], id: str, title: str, y: str, value: Value, *, smooth: bool = False, least: int = 1
+    found: Found,
+    runs: Sequence[Record],
+    id: str,
+    title: str,
+    y: str,
+    value: Value,
+    *,
+    smooth: bool = False,
+    least: int = 1,
 ) -> Chart:
     """One line for each run, and the reference curves that fit."""
     series = [one for run in runs if (one := line(found, run, value, least))]
     for reference in found.references:
         if id in reference.curves:
             series.append(Series(reference.name, *thin(*reference.curves[id]), group="reference", dashed=True))
-    return Chart(f"curve-{id.replace('_', '-')}", title, "step", y, series, smooth=smooth)
+    return Chart(f"curve-{id.replace('_', '-')}", title, "step", y, series, smooth=smooth, palette=found.groups)
 
 
 def line(found: Found, run: Record, value: Value, least: int = 1, group: str = "") -> Series | None:

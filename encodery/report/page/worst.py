@@ -42,7 +42,7 @@ def _table(found: Found, id: str, one: Answered) -> Html:
         lines.append(cells)
         keys.append([None] * (len(cells) - (2 if seeds > 1 else 1)) + [value] + ([count] if seeds > 1 else []))
     whole = sum(1 for _, mark in ranked if mark[1])
-    label = found.label(one.row.settings)
+    label = found.name(one.row)
     caption = f"{one.row.data}: the {len(wrong)} worst of {whole:,} rows that {label or 'the model'} answers wrongly"
     numbers = ["chance of truth", "error", "seeds wrong"]
     body = table(header, lines, id=id, caption=caption, numbers=numbers, sort=keys, search="Search the examples")

@@ -21,7 +21,7 @@ HOSTILE = [
     "<img src=x onerror='window.broken = 2'>",
     "</script><script>window.broken = 3</script>",
     "<a href='javascript:window.broken=4'>touch</a>",
-    "\"><svg onload=window.broken=5>",
+    '"><svg onload=window.broken=5>',
     "<!--<script> & %{x} ${7*7} {{7*7}} \u2028 ]]>",
 ]
 LABELS = ("<b>yes</b>", "no</script>")
@@ -47,12 +47,20 @@ def answers(examples: Sequence[Example], labels: Sequence[str], share: float, se
         said = str(example.label) if right else next(label for label in labels if label != example.label)
         chance = float(draw.uniform(0.5, 1.0))
         rest = (1 - chance) / (len(labels) - 1)
-        rows.append({"id": example.id, "prediction": said, "probabilities": {n: chance if n == said else rest for n in labels}})
+        rows.append(
+            {"id": example.id, "prediction": said, "probabilities": {n: chance if n == said else rest for n in labels}}
+        )
     return rows
 
 
 def run(
-    folder: Path, config: Mapping[str, Any], share: float, seed: int, *, steps: int = 40, more: Mapping[str, Any] | None = None
+    folder: Path,
+    config: Mapping[str, Any],
+    share: float,
+    seed: int,
+    *,
+    steps: int = 40,
+    more: Mapping[str, Any] | None = None,
 ) -> RunDir:
     """A finished run whose scores are those of its predictions."""
     task = task_of(config)
@@ -149,7 +157,9 @@ def _attack(folder: Path) -> None:
     levels = [{"radius": r, "loss": 0.5 + r, "accuracy": 0.9 - r / 2} for r in (0.0, 0.1, 0.3, 1.0)]
     about = {"data": "toy/nli:dev", "main": "accuracy", "attack": "pgd", "steps": 5, "norm": "l2"}
     (folder / "attacks").mkdir(parents=True)
-    (folder / "attacks" / "toy-nli-dev-pgd-l2.json").write_text(json.dumps({**about, "models": {"a": levels, "b": levels}}))
+    (folder / "attacks" / "toy-nli-dev-pgd-l2.json").write_text(
+        json.dumps({**about, "models": {"a": levels, "b": levels}})
+    )
     (folder / "attacks" / "torn.json").write_text("{")
 
 
@@ -189,8 +199,14 @@ def many(folder: Path, count: int, rows: int, lines: int = 300) -> Path:
         size, lr, seed = 8 * (1 + number % 5), 1e-5 * (1 + number // 5 % 10), 1 + number // 50
         config = tree("table/big", seed, tasks=[entry], optim__lr=lr, train__batch_size=size)
         said = answers(examples, task.labels, 0.5 + number / (2 * count), number)
-        scores = {"table/big:dev": {"accuracy": sum(a["prediction"] == e.label for a, e in zip(said, examples, strict=True)) / rows}}
-        steps = [{"step": i, "loss": 1 / (1 + i), "lr": lr, "tokens": 1000, "seconds": 0.1} for i in range(1, lines + 1)]
+        scores = {
+            "table/big:dev": {
+                "accuracy": sum(a["prediction"] == e.label for a, e in zip(said, examples, strict=True)) / rows
+            }
+        }
+        steps = [
+            {"step": i, "loss": 1 / (1 + i), "lr": lr, "tokens": 1000, "seconds": 0.1} for i in range(1, lines + 1)
+        ]
         told = {"scores": scores, "main": {"table/big:dev": "accuracy"}, "majority": {}, "chosen": {}, "alarms": []}
         texts_of = {
             "config.yaml": json.dumps(config), "scores.json": json.dumps(told), "DONE": "{}",

@@ -50,7 +50,10 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
 
 
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
-    assert re.search(r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain", page)
+    assert re.search(
+        r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
+        page,
+    )
     assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)
 
 
@@ -73,7 +76,11 @@ def test_without_text_no_sentence_is_left(source: Path, tmp_path: Path) -> None:
     assert "no&lt;/script&gt;" in text, "labels stay"
 
 
-@given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
 def test_S5_embedded_data_come_out_again_and_cannot_leave_their_element(data: object) -> None:
     text = embedded(data)
     assert not set("<>&\u2028\u2029") & set(text)
@@ -130,7 +137,9 @@ def test_thinned_lines_keep_their_mean_and_their_last_step(values: list[float], 
 
 def test_what_is_no_number_is_a_gap() -> None:
     assert [short(v) for v in (float("nan"), float("inf"), None, 3, 1.2345678)] == [None, None, None, 3, 1.2346]
-    assert json.loads(embedded(plain(Chart("i", "t", "x", "y", [Series("n", [1], [float("nan")])]))))["series"][0]["y"] == [None]
+    assert json.loads(embedded(plain(Chart("i", "t", "x", "y", [Series("n", [1], [float("nan")])]))))["series"][0][
+        "y"
+    ] == [None]
 
 
 def test_published_numbers_are_read_from_recipes(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ function between(a, b, share) {
   return `rgb(${one.map((v, i) => Math.round(v + (two[i] - v) * share)).join(",")})`;
 }
 
-function colourOf(one) {
+function colourOf(one, chart) {
   if (one.shade !== undefined) return between(colour("--line"), colour("--c0"), 0.15 + 0.85 * one.shade);
-  return colour(`--c${one.group % COLOURS}`);
+  return colour(`--c${chart.colours[one.group] % COLOURS}`);
 }
 
 // Charts
@@ -62,24 +62,35 @@ function wrapped(text) {
 }
 
 function traces(chart) {
-  return [...legend(chart), ...chart.series.flatMap((one) => {
+  return chart.series.filter((one) => !chart.hidden[one.group]).flatMap((one) => {
+    const tint = colourOf(one, chart);
     const own = {
-      x: one.x, y: smoothed(one.y, chart.weight), name: one.name, legendgroup: String(one.group), showlegend: false,
+      x: one.x, y: smoothed(one.y, chart.weight), name: one.name, showlegend: false,
       hovertemplate: (one.text ? "%{text}<br>" : "") + (chart.bare ? "" : "%{x}: %{y}") + "<extra>%{fullData.name}</extra>",
     };
     if (one.text) own.text = one.text.map(wrapped);
     const dress = { bars, points, line }[one.kind];
-    return [...band(one), Object.assign(own, dress(one, chart, colourOf(one)))];
-  })];
+    return [...band(one, tint), Object.assign(own, dress(one, chart, tint))];
+  });
 }
 
-// One empty trace for each group, so that the legend names groups and touching a line names its run.
-function legend(chart) {
-  return chart.groups.map((name, group) => {
-    const one = chart.series.find((each) => each.group === group);
-    const own = { x: [one.x[0]], y: [null], name, legendgroup: String(group), showlegend: true, hoverinfo: "skip" };
-    if (one.kind === "bars") return { ...own, type: "scatter", mode: "markers", marker: { symbol: "square", size: 10, color: colourOf(one) } };
-    return Object.assign(own, { line, points }[one.kind](one, chart, colourOf(one)));
+// The legend stands beside the picture: it wraps on a phone, and a keyboard reaches it.
+function legend(id) {
+  const chart = drawn.get(id), box = byId(id).parentElement.querySelector(".legend");
+  const shown = chart.series.some((one) => one.shade === undefined) ? chart.groups.length : 0;
+  if (shown < 2 || shown > LEGEND || box.childElementCount) return;
+  chart.groups.forEach((name, group) => {
+    const key = document.createElement("button");
+    key.type = "button";
+    key.textContent = plainText(name);
+    key.style.setProperty("--key", `var(--c${chart.colours[group] % COLOURS})`);
+    key.setAttribute("aria-pressed", "true");
+    key.addEventListener("click", () => {
+      chart.hidden[group] = !chart.hidden[group];
+      key.setAttribute("aria-pressed", String(!chart.hidden[group]));
+      draw(id);
+    });
+    box.append(key);
   });
 }
 
@@ -103,32 +114,30 @@ function bars(one, chart, tint) {
   return { ...own, error_y: { type: "data", array: up, arrayminus: down, thickness: 1, width: 3, color: colour("--soft") } };
 }
 
-function band(one) {
+function band(one, tint) {
   if (one.kind !== "line" || !one.low) return [];
-  const edge = { x: one.x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: String(one.group) };
-  return [{ ...edge, y: one.low }, { ...edge, y: one.high, fill: "tonexty", fillcolor: withAlpha(colourOf(one), 0.16) }];
+  const edge = { x: one.x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  return [{ ...edge, y: one.low }, { ...edge, y: one.high, fill: "tonexty", fillcolor: withAlpha(tint, 0.16) }];
 }
 
 function axis(title, more) {
   return {
     title: { text: title, font: { size: 13 } }, gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false,
-    automargin: true, tickfont: { size: 12 }, ...more,
+    automargin: true, exponentformat: "e", tickfont: { size: 12 }, ...more,
   };
 }
 
 function layout(chart) {
-  const entries = chart.series.some((one) => one.shade === undefined) ? chart.groups.length : 0;
-  const legend = entries > 1 && entries <= LEGEND;
   const level = ([y]) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: colour("--bad"), width: 1.5, dash: "dash" } });
   const shapes = chart.rules.map(level);
   if (chart.diagonal) shapes.push({ type: "line", layer: "below", ...corners(chart), line: { color: colour("--soft"), width: 1, dash: "dot" } });
-  const named = chart.rules.map(([y, text]) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: "bottom", text, showarrow: false, font: { color: colour("--bad"), size: 12 } }));
+  const named = chart.rules.map(([y, text]) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: "bottom", text, showarrow: false, bgcolor: colour("--paper"), font: { color: colour("--bad"), size: 12 } }));
+  const words = chart.marks.map(([x, y, text]) => ({ x, y, text, showarrow: false, xanchor: "left", xshift: 5, bgcolor: withAlpha(colour("--paper"), 0.75), font: { size: 11 } }));
   const hidden = chart.bare ? { showticklabels: false, showgrid: false } : {};
   const categories = chart.series.some((one) => typeof one.x[0] === "string");
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "system-ui, sans-serif", color: colour("--ink"), size: 13 },
-    margin: { l: 8, r: 8, t: 10, b: 8 }, hovermode: "closest", barmode: "group", shapes, annotations: named, showlegend: legend,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } }, dragmode: "zoom",
+    margin: { l: 8, r: 8, t: 10, b: 8 }, hovermode: "closest", barmode: "group", shapes, annotations: [...named, ...words], showlegend: false, dragmode: "zoom",
     hoverlabel: { align: "left", namelength: 60, bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
     xaxis: axis(chart.x, categories ? { type: "category" } : hidden),
     yaxis: axis(chart.y, { ...hidden, ...(chart.logY ? { type: "log" } : {}), ...(chart.range ? { range: chart.range } : {}) }),
@@ -149,7 +158,8 @@ function draw(id) {
 
 function show(place) {
   if (drawn.has(place.id)) return;
-  drawn.set(place.id, { ...JSON.parse(byId(`${place.id}-data`).textContent), weight: 0 });
+  drawn.set(place.id, { ...JSON.parse(byId(`${place.id}-data`).textContent), weight: 0, hidden: {} });
+  legend(place.id);
   draw(place.id);
 }
 
