@@ -13,7 +13,7 @@ from encodery.report.examples import is_right
 from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series, spread
 from encodery.report.page.found import Found, Rows
-from encodery.report.page.html import Html, choice, figure, heat, join, tag
+from encodery.report.page.html import Html, choice, figure, heat, tag
 from encodery.tasks import metrics
 
 CONFIGURATIONS = 6  # of each data set that get a matrix and a curve of calibration
@@ -150,7 +150,7 @@ def _against(found: Found, id: str, one: Answered) -> Chart:
 
 
 def marks(one: Answered) -> list[tuple[float, int, str]]:
-    """For each row: how bad the answers are (1 - the chance of the truth, or the error), how many are wrong, what was said."""
+    """For each row: how bad the answers are (1 - chance of the truth, or the error), how many are wrong, what was said."""
     found = []
     for example in one.rows.examples:
         given = [answers[example.id] for answers in one.answers]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 POINTS = 200  # of a line: more than a screen shows
@@ -99,7 +100,7 @@ def thin(x: Sequence[float], y: Sequence[float], most: int = POINTS) -> tuple[li
     if len(x) <= most:
         return list(x), list(y)
     edges = [len(x) * i // most for i in range(most + 1)]
-    parts = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [slice(a, b) for a, b in pairwise(edges)]
     return [x[part.stop - 1] for part in parts], [sum(y[part]) / (part.stop - part.start) for part in parts]
 
 

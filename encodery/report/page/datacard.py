@@ -116,7 +116,7 @@ def _line(split: Split, splits: Sequence[Split], lengths: Any, limit: int | None
 
 
 def measured(splits: Sequence[Split], record: Record) -> tuple[dict[str, Any], int | None, str]:
-    """Lengths by split: in the run's own tokens where its tokenizer is there, else in words; and where texts are cut."""
+    """Lengths by split, in the run's own tokens where its tokenizer is there, else in words; where texts are cut."""
     file = RunDir(record.path).model / "tokenizer.json"
     limit = record.settings.get("tasks.0.max_length") or record.settings.get("train.max_length")
     if file.is_file():

@@ -1,4 +1,4 @@
-"""A curve of somebody else's, from a CSV file: a column `step`, and columns named loss, lr, tokens_per_second or score."""
+"""A curve of somebody else's, from a CSV file: columns step and loss, lr, tokens_per_second or score."""
 
 import csv
 from collections.abc import Sequence

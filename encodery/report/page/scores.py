@@ -30,7 +30,7 @@ def section(found: Found) -> Section | None:
 def _by_task(found: Found) -> Html:
     """Configurations as rows, data sets as columns."""
     sheet = pivot(found.table, "data")
-    keys = [key for key in found.table.settings]
+    keys = found.table.settings
     rows = []
     for line in sheet.body:
         settings = {key: cell.text for key, cell in zip(keys, line, strict=False)}

@@ -1,4 +1,4 @@
-"""Curves over steps: loss, dev score, learning rate, throughput; one line for each run, one colour for each configuration."""
+"""Curves over steps: loss, dev score, rate, throughput; a line for each run, a colour for each configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def drawn(found: Found) -> list[Record]:
     """At most as many runs as an eye follows, from the best to the worst."""
     if len(found.records) <= LINES:
         return list(found.records)
-    return [record for record in spread(sorted(found.records, key=_quality))]
+    return spread(sorted(found.records, key=_quality))
 
 
 def _quality(record: Record) -> tuple[bool, float]:

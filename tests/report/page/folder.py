@@ -145,7 +145,7 @@ def _hans(path: Path) -> None:
     made = RunDir(path)
     cell = {"accuracy": 0.7, "right": 7, "rows": 10, "interval": [0.5, 0.9]}
     names = ("lexical_overlap", "subsequence", "constituent")
-    report = {side: {name: cell for name in names} for side in ("entailed", "non_entailed")}
+    report = {side: dict.fromkeys(names, cell) for side in ("entailed", "non_entailed")}
     report["subcases"] = {f"case-{i}": cell for i in range(14)}
     (made.predictions / "toy-hans-dev.report.json").write_text(json.dumps(report))
     known = made.read_scores()
