@@ -150,7 +150,7 @@ def _against(found: Found, id: str, one: Answered) -> Chart:
 
 
 def marks(one: Answered) -> list[tuple[float, int, str]]:
-    """For each row: how bad the answers are (1 - chance of the truth, or the error), how many are wrong, what was said."""
+    """For each row: how bad its answers are (1 - chance of the truth, or error), how many are wrong, what was said."""
     found = []
     for example in one.rows.examples:
         given = [answers[example.id] for answers in one.answers]

@@ -11,6 +11,7 @@ from encodery.report.page import (
     datacard,
     embeddings,
     hans,
+    heads,
     learning,
     pretraining,
     robustness,
@@ -36,6 +37,7 @@ SECTIONS: dict[str, Callable[[Found], Section | None]] = {
     "Hard examples": worst.section,
     "HANS": hans.section,
     "Robustness": robustness.section,
+    "Heads": heads.section,
     "Embeddings": embeddings.section,
     "Data": datacard.section,
 }

@@ -71,9 +71,7 @@ def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Re
                 high.append(means[-1] + spread)
         label = found.name(row) or data
         series.append(Series(label, names, means, kind="bars", low=low, high=high))
-    note = (
-        "Whiskers: ± one sd over seeds. Whoever follows a heuristic is right where it is entailed, and wrong elsewhere."
-    )
+    note = "Whiskers: ± one sd over seeds. Who follows a heuristic is right where it is entailed, and wrong elsewhere."
     rules = [(GUESSING, "guessing: 50 %")]
     return Chart(id, f"{data} by heuristic", "", "accuracy", series, rules=rules, note=note, y_range=(0.0, 1.02))
 

@@ -119,7 +119,11 @@ def heat(one: Heat, *, head: str = "") -> Html:
     rows = []
     for name, values, texts in zip(one.rows, one.values, one.texts, strict=True):
         cells = [
-            tag("td", text, style=None if value is None else f"--v:{(value - low) / (high - low):.3f}")
+            tag(
+                "td",
+                text,
+                style=None if value is None else f"--v:{min(1.0, max(0.0, (value - low) / (high - low))):.3f}",
+            )
             for value, text in zip(values, texts, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))

@@ -104,6 +104,7 @@ def whole(folder: Path) -> Path:
     _attack(folder / "attacked")
     _curve(folder / "curve")
     _embeddings(folder / "vectors")
+    _heads(folder / "heads")
     return folder
 
 
@@ -184,6 +185,19 @@ def _embeddings(folder: Path) -> None:
     (folder / "ids.json").write_text(json.dumps([example.id for example in examples]))
     meta = {"task": "toy/sentiment", "split": "dev", "rows": task.origin("dev").digest, "site": "cls", "layer": 2}
     (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def _heads(folder: Path) -> None:
+    """As `encodery heads` and `encodery gradts` leave them."""
+    for number, task in enumerate(("glue/rte", "glue/mrpc")):
+        place = folder / f"h{number}"
+        place.mkdir(parents=True)
+        np.save(place / "task.npy", np.random.default_rng(number).random((2, 4)), allow_pickle=False)
+        meta = {"task": task, "split": "train", "estimator": "mask", "model": "x", "layers": 2, "heads": 4}
+        (place / "meta.json").write_text(json.dumps(meta))
+    names = ["glue/rte", HOSTILE[1]]
+    matrices = {"1": {"names": names, "kind": "kendall", "norm": "l1", "values": [[1.0, -0.2], [-0.2, 1.0]]}}
+    (folder / "gradts.json").write_text(json.dumps({"matrices": matrices}))
 
 
 def many(folder: Path, count: int, rows: int, lines: int = 300) -> Path:
