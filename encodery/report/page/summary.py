@@ -111,7 +111,7 @@ def _alarms(records: Sequence[Record]) -> list[str]:
     for record in records:
         said = dict.fromkeys(alarm for alarms in record.alarms.values() for alarm in alarms)
         kinds = {re.sub(r"\d+(\.\d+)?", "0", alarm): alarm for alarm in said}
-        runs.update(kinds)
+        runs.update(kinds.keys())  # a mapping would be added by its values
         first = {**kinds, **first}
     return [f"Alarm in {_count(count, 'run')}: {without_paths(first[kind])}" for kind, count in runs.most_common()]
 

@@ -79,7 +79,9 @@ def run(
         made.record(step, loss=math.exp(-step / 15) + seed / 50, tokens=1000 + step, seconds=0.5, lr=lr)
     for step in (steps // 2, steps):
         made.record(step, split="dev", **{"eval.accuracy": scores["accuracy"] * step / steps})
-    made.write_scores({"scores": every, "main": main, "majority": {}, "chosen": {}, "alarms": []})
+    made.write_scores(
+        {"scores": every, "main": main, "majority": {}, "chosen": {}, "alarms": [f"loss 0.{seed}9 is near ln 3"]}
+    )
     made.finish()
     return made
 

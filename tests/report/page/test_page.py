@@ -47,6 +47,7 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
     for words in ("failed: failed – loss is NaN", "killed: unfinished", "torn: damaged", "rubbish is left out"):
         assert words in page
     assert "attacks/torn.json is damaged" in page
+    assert "Alarm in 10 runs: loss 0.19 is near ln 3" in page, "alarms that differ in their numbers are told once"
 
 
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
@@ -117,8 +118,8 @@ def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Pat
     first = {path: path.read_bytes() for path in paper.write(pictures, tmp_path)}
     assert sorted({path.suffix for path in first}) == [".pdf", ".png", ".svg"]
     assert len(first) == 12
-    again = {path: path.read_bytes() for path in paper.write(pictures, tmp_path)}
-    assert first == again
+    again = {path: path.read_bytes() for path in paper.write(pictures[:1], tmp_path)}
+    assert again.items() <= first.items()
     width = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", (tmp_path / "lines.pdf").read_bytes())
     assert width is not None
     assert float(width[1]) == pytest.approx(paper.WIDTH * 72)
