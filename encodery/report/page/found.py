@@ -72,9 +72,9 @@ class Found:
         by_task: dict[str, list[Record]] = {}
         for record in self.records:
             by_task.setdefault(record.task, []).append(record)
-        return {task: varying(those) for task, those in by_task.items()}
+        return {task: telling(those) for task, those in by_task.items()}
 
-    def label(self, settings: Mapping[str, Any], task: str | None = None, most: int = 60) -> str:
+    def label(self, settings: Mapping[str, Any], task: str | None = None, most: int = 120) -> str:
         """A configuration in few words: only what varies (among runs of the task); a method by its name alone."""
         words = []
         for key in self.keys if task is None else self._keys_of.get(task, self.keys):
@@ -89,7 +89,7 @@ class Found:
         label = self.label(record.settings, record.task)
         return ": ".join(filter(None, [record.task if many or not label else "", label])) or "run"
 
-    def name(self, row: Row, most: int = 60) -> str:
+    def name(self, row: Row, most: int = 120) -> str:
         """The configuration of a row of the table, blank where its task has only one."""
         first = next(iter(row.runs.values()), None)
         return self.label(row.settings, first.task if first else None, most)
@@ -169,6 +169,21 @@ def task_names(record: Record) -> list[str]:
     """The tasks that a run was trained on; own code has the run's name for it."""
     entries = record.tree.get("tasks") or []
     return [records.task_name({"tasks": [one]}) or record.task for one in entries]
+
+
+def telling(those: Sequence[Record]) -> list[str]:
+    """The settings that vary, without those that another one tells: init_mag where max_norm always moves with it."""
+    kept: list[str] = []
+    for key in varying(those):
+        if not any(_together(those, key, other) for other in kept):
+            kept.append(key)
+    return kept
+
+
+def _together(those: Sequence[Record], a: str, b: str) -> bool:
+    """Whether each of two settings says the other one."""
+    seen = {(spelled(one.settings.get(a, "")), spelled(one.settings.get(b, ""))) for one in those}
+    return len(seen) == len({one for one, _ in seen}) == len({two for _, two in seen})
 
 
 def _rows(record: Record, name: str, split: str, digest: str) -> Rows:

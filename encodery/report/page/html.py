@@ -119,11 +119,7 @@ def heat(one: Heat, *, head: str = "") -> Html:
     rows = []
     for name, values, texts in zip(one.rows, one.values, one.texts, strict=True):
         cells = [
-            tag(
-                "td",
-                text,
-                style=None if value is None else f"--v:{min(1.0, max(0.0, (value - low) / (high - low))):.3f}",
-            )
+            tag("td", text, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
             for value, text in zip(values, texts, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
@@ -132,6 +128,10 @@ def heat(one: Heat, *, head: str = "") -> Html:
     whole = tag("table", tag("thead", top), tag("tbody", *rows), class_="heat", id=one.id, aria_label=one.title)
     note = tag("p", one.note, class_="note") if one.note else ""
     return tag("div", _framed(whole, one.title), note)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def choice(id: str, label: str, panels: Sequence[tuple[str, str]]) -> Html:
