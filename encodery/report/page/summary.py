@@ -60,7 +60,9 @@ def judged(found: Found, row: Row) -> str:
     """What the comparison with the baseline says of a row, in words."""
     more = row.more
     if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
-        return "; it is the baseline"
+        tested = [p for one in found.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+        clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
+        return "; it is the baseline" + (clear if tested else "")
     if not found.baseline or more.get("difference") is None:
         return ""
     gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
