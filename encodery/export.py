@@ -9,10 +9,11 @@ import torch
 
 from encodery import files
 from encodery.classifier import Classifier, Text, logits, open_classifier
-from encodery.errors import RunFailed, UserError
+from encodery.errors import RunFailed
 from encodery.head import SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
+from encodery.paths import require_new
 
 TOLERANCE = 1e-5
 SPECIAL = 4  # most special tokens around a pair
@@ -32,10 +33,7 @@ class Exported:
 def export(source: str | Path, folder: Path) -> Exported:
     """Copy the model and check the copy on a few texts; nothing is left behind if it differs."""
     origin = hub.resolve(str(source)).path
-    if folder.exists():
-        raise UserError(f"{folder}: is already there; give a folder that is not")
-    if not folder.resolve().parent.is_dir():
-        raise UserError(f"{folder}: the folder {folder.parent} does not exist")
+    require_new(folder)
     ours = open_classifier(source, "cpu")
     if ours.head.says not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)

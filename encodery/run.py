@@ -83,6 +83,7 @@ def prepared(
             raise
         begin(run, resolved, inputs, identity)
         session = Session(run, resolved, built, progress, stop)
+        run.update_info(steps=session.state.total)
         for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
             session.tell(note)
         session.resume()

@@ -28,7 +28,7 @@ FLOORS = [
     {"predict", "probe", "corrupted", "chosen", "dynamics"},
     {
         "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw", "export", "prepare", "importers", "calibrate", "embed",
+        "raw", "export", "export_onnx", "publish", "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api"},
     {"sweep", "select", "selection"},
@@ -38,11 +38,12 @@ FLOORS = [
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
 PLAIN = {"sweep.spec"}
 # Beside the stairs: these see the two lowest floors alone, and are seen from the upper ones.
-SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 8
+SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report", "track"}, 1, 8
 DOORS = {"__init__", "__main__"}  # they import lazily, for people
 # Files that must be quick: no torch and nothing of its weight.
 LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on", "sweep"]
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "datasets", "accelerate", "tokenizers", "ray", "submitit"}
+HEAVY |= {"onnx", "onnxruntime", "tensorboard", "wandb", "mlflow", "trackio"}
 
 
 def modules() -> dict[str, Path]:
