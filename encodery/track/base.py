@@ -89,7 +89,7 @@ class Feed:
         return not self.memory.final and (self.run.is_done or len(self.run.metrics()) > self.memory.sent)
 
     def pass_on(self, sink: Sink) -> int:
-        """Send what is new, then remember it; how many events. A resumed run repeats its records, so a count will do."""
+        """Send what is new, then remember it; how many events. A resumed run repeats records: a count will do."""
         records = self.run.metrics()
         events = [event_of(record) for record in records[self.memory.sent :]]
         finished = self.run.is_done and not self.memory.final
