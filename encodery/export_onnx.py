@@ -84,7 +84,7 @@ def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance:
         found.append(compare(module, beside / PLAIN, outputs, texts))
         require(found[0].difference <= tolerance, folder, f"differ by {found[0].difference:.1e} from torch's")
         if int8:
-            onnx_file.quantise(beside / PLAIN, beside / INT8)
+            onnx_file.quantise(beside / PLAIN, beside / INT8, net.config.vocab_size)
             found.append(compare(module, beside / INT8, outputs, texts))
             require(found[1].cosine >= NEAR, folder, f"have cosine {found[1].cosine:.4f} to torch's in 8 bits")
         note = {one.path.name: {"max_difference": one.difference, "cosine": one.cosine} for one in found}

@@ -1,6 +1,7 @@
 """How runs stand, from their files: a table at a terminal, lines in a pipe."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,12 @@ def test_the_table_fits_and_says_what_failed(folder):
     from rich.console import Console
 
     console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for i in range(30):
-        runs.run(folder / "more" / f"r{i:02d}", 0.5, seed=i)
-    seen = Watch([folder, folder / "more"]).look()
+    one = Watch([folder]).look()
+    seen = [*one, *(replace(one[-1], name=f"r{i:02d}") for i in range(30))]
     console.print(verb.table(seen, height=12))
     text = console.export_text()
     assert "b-failed: it was failed" in text
-    assert "more" in text
+    assert "… and 29 more" in text
     assert len(text.splitlines()) <= 12
 
 
