@@ -42,6 +42,10 @@ def even_out(plain: Path, even: Path, vocabulary: int) -> list[str]:
     for group in groups(model, weights, vocabulary):
         _even(graph, group, weights)
     narrowing = [one.name for one in products(graph, weights) if narrows(weights[one.input[1]])]
+    used = {name for node in graph.node for name in node.input}
+    kept = [one for one in graph.initializer if one.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
     onnx.save(model, even)
     return narrowing[: -(-len(narrowing) // KEPT)]
 
