@@ -66,7 +66,7 @@ def test_a_file_that_differs_is_refused(trained, tmp_path, monkeypatch):
         module.net.classifier.bias.data -= 0.01
 
     monkeypatch.setattr(onnx_file, "write", wrong)
-    with pytest.raises(RunFailed, match="differ by 1.0e-02 from torch's; not exported"):
+    with pytest.raises(RunFailed, match=r"differ by 1\.0e-02 from torch's; not exported"):
         export_onnx.export_onnx(trained("single"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
