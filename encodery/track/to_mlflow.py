@@ -6,6 +6,7 @@ from encodery.errors import UserError
 from encodery.track.base import Event, Tracked
 
 STATES = {"done": "FINISHED", "running": "RUNNING", "queued": "SCHEDULED", "stopped": "KILLED", "pruned": "KILLED"}
+STATES["unfinished"] = "KILLED"  # its process is gone and left no word
 BATCH = 100  # parameters that a server takes at once; of metrics it takes 1,000
 LONGEST = 500  # characters of a parameter that every server takes
 
