@@ -15,7 +15,7 @@ import yaml
 
 from encodery import files, yaml_reader
 from encodery.errors import RunFailed, UserError
-from encodery.models.hub import is_path, require_hub
+from encodery.models.hub import is_path, require_hub, resolve
 from encodery.report import records
 from encodery.report.groups import Row, rows_of
 from encodery.report.public_card import public_card
@@ -48,7 +48,9 @@ def pack(source: str | Path, folder: Path, name: str | None = None, license: str
         raise UserError(f"{run.path} has no model/: there is nothing to publish")
     config = public(yaml_reader.read_text(run.config_text(), str(run.config)).tree)
     with files.atomic_folder(folder) as beside:
-        copy_model(run.model, beside)
+        copy_model(resolve(str(run.path)).path, beside)
+        if (run.model / "generator").is_dir():  # of an ELECTRA pair; the discriminator is the model
+            copy_model(run.model / "generator", beside / "generator")
         card = public_text(public_card(run, config, seeds(run), name, license))
         (beside / "README.md").write_text(card, encoding="utf-8")
         (beside / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
@@ -77,7 +79,7 @@ def copy_model(model: Path, folder: Path) -> None:
 
 def seeds(run: RunDir) -> dict[str, Row]:
     """The runs beside this one that differ from it in the seed alone, by data set: its main score over them."""
-    found, _ = records.read([run.path.resolve().parent])
+    found, _ = records.read([run.path.resolve().parent], every=True)
     mine = next(one for one in found if one.path.resolve() == run.path.resolve())
     same = [one for one in found if (one.task, one.settings) == (mine.task, mine.settings)]
     same = [one for one in same if not one.done or one.digests == mine.digests]

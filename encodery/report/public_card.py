@@ -186,8 +186,8 @@ def limit_lines(
         lines.append("Toy data from a grammar: nobody should quote these scores.")
     if config["model"].get("name"):
         lines.append("Whether the texts were in the pretraining data of the encoder was not checked.")
-    own = [part for part in ("method", "objective") if ".py:" in str(config.get(part, ""))]
-    lines += [f"Trained with an own {part}, whose code is not part of this folder." for part in own]
+    if ".py:" in str(config["method"]) + str(config["tasks"]):
+        lines.append("Trained with own components, whose code is not part of this folder.")
     lines.append("Nothing was measured on other texts, languages or groups of people than the data above.")
     return [f"- {line}" for line in dict.fromkeys(lines)]
 
