@@ -83,8 +83,7 @@ def _of_tasks(config: Mapping[str, Any], scored: Mapping[str, Any]) -> Iterator[
 
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
-    if (kind := config["method"].get("kind")) in METHODS:
-        yield METHODS[kind]
-    for entry in config["tasks"]:
-        if (kind := (entry.get("objective") or {}).get("kind")) in OBJECTIVES:
-            yield OBJECTIVES[kind]
+    method = str(config["method"].get("kind"))
+    questions = [str((entry.get("objective") or {}).get("kind")) for entry in config["tasks"]]
+    yield from (METHODS[kind] for kind in [method] if kind in METHODS)
+    yield from (OBJECTIVES[kind] for kind in questions if kind in OBJECTIVES)
