@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Options)
 
+_FORM = "string_pattern_mismatch"
+# How pydantic says it, and how people do.
+_WORDS = {
+    "a valid array": "a list",
+    "a valid list": "a list",
+    "a valid integer": "an integer",
+    "an object": "a mapping",
+    "a valid ": "a ",
+    "boolean": "boolean (true or false)",
+}
 SPELLINGS = {"toy/corpus": "corpus/toy"}  # where a task is called otherwise than its file
 
 
@@ -196,8 +206,12 @@ class _Check:
             # Through JSON: strict, yet 1 is a number for a float, and a list is a tuple.
             return kind.model_validate_json(json.dumps(tree, default=str))
         except ValidationError as error:
-            for one in error.errors(include_url=False):
-                self._explain(one, kind, tree, at, who, beside)
+            found = error.errors(include_url=False)
+            # Of a key that may be true or a word, only what the word should look like.
+            words = {_known_part(one["loc"], tree) for one in found if one["type"] == _FORM}
+            for one in found:
+                if one["type"] == _FORM or _known_part(one["loc"], tree) not in words:
+                    self._explain(one, kind, tree, at, who, beside)
             return None
 
     def _explain(
@@ -215,7 +229,7 @@ class _Check:
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(one)}")
         else:
             whole = one["type"] == "value_error" and isinstance(one["input"], dict)  # it says itself what it got
-            self._error(key, f"{_expected(one)}{'' if whole else _got(one)}")
+            self._error(key, f"{_expected(one, _meaning(kind, loc))}{'' if whole else _got(one)}")
 
     def _values(self, value: Any, at: Key) -> None:
         """What no field may hold: numbers that are not finite, things that are not data, and secrets."""
@@ -302,15 +316,24 @@ def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
     return f"; there are: {', '.join(legal)}" if legal else "; it has no keys"
 
 
-def _expected(one: Any) -> str:
+def _meaning(kind: type[Options], loc: Key) -> str:
+    """What the documentation says of a key, on one line."""
+    for step in loc[:-1]:
+        inner = kind.model_fields[str(step)].annotation if str(step) in kind.model_fields else None
+        parts = (inner, *getattr(inner, "__args__", ()))
+        kind = next((one for one in parts if isinstance(one, type) and issubclass(one, Options)), kind)
+    return " ".join(kind.documented().get(str(loc[-1]), "").split()) if loc else ""
+
+
+def _expected(one: Any, meaning: str = "") -> str:
     message: str = one["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if one["type"] == "string_pattern_mismatch":
-        return "expected another form (`encodery config --reference` shows it)"
-    return (
-        message.replace("a valid ", "a ")
-        .replace("boolean", "boolean (true or false)")
-        .replace("an object", "a mapping")
-    )
+    if one["type"] == _FORM:
+        return f"expected another form ({meaning or '`encodery config --reference` shows it'})"
+    if one["type"] == "list_type" and isinstance(one["input"], str):
+        return f"expected a list, such as [{one['input']}]"
+    for theirs, said in _WORDS.items():
+        message = message.replace(theirs, said)
+    return message
 
 
 def _got(one: Any) -> str:

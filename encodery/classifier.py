@@ -153,7 +153,10 @@ def open_classifier(
     folder = hub.resolve(str(source))
     code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
     model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
-    heads = {name: head_of(name, about) for name, about in card["tasks"].items()}
+    try:
+        heads = {name: head_of(name, about) for name, about in card["tasks"].items()}
+    except UserError as error:  # pretrained: its questions are no questions of people
+        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))

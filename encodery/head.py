@@ -137,7 +137,7 @@ def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
     }
     kind = about["objective"]["kind"]
     if kind not in makers and not {"form", "labels"} <= about["objective"].keys():  # as derived from the classifier
-        raise UserError(f"{name}: a model for {kind} gives no answers for a text")
+        raise UserError(f"this model was trained on {name} ({kind}) and has no head that answers")
     return makers.get(kind, _label_head)(name, about)
 
 

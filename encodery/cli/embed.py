@@ -13,7 +13,9 @@ from encodery.errors import UserError
 def arguments(parser: Parser) -> None:
     """Which model, on what, which vector."""
     parser.add_argument("model", metavar="RUN|MODEL", help="run directory, model folder or hub name")
-    parser.add_argument("--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train")
+    parser.add_argument(
+        "--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train; default split: dev, else test"
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")

@@ -28,7 +28,7 @@ GROUPS = {
 }
 
 VERBS = (
-    Verb("train", "train", "fine-tune an encoder; run again = go on", "encodery.cli.train", True),
+    Verb("train", "train", "pretrain or fine-tune an encoder; run again = go on", "encodery.cli.train", True),
     Verb("glue", "train", "all GLUE tasks with one model, one table", "encodery.cli.glue", True),
     Verb("tokenizer", "train", "train a vocabulary on a corpus", "encodery.cli.tokenizer", True),
     Verb("prepare", "train", "tokenise a corpus ahead of training", "encodery.cli.prepare", True),

@@ -34,7 +34,7 @@ class TagTable(Own, Tagged):
         """As given, else those of the first file, which is train if there is one."""
         if self.label_names is not None:
             return tuple(self.label_names)
-        self._load(next(iter(self._files())))
+        self.loaded(next(iter(self._files())))
         return tuple(self._names)
 
     def _read_all(self) -> dict[str, Loaded]:

@@ -91,7 +91,7 @@ class Table(Own, Classification):
             return ()
         if self.label_names is not None:
             return tuple(map(str, self.label_names))
-        self._load(next(iter(self._files())))
+        self.loaded(next(iter(self._files())))
         return tuple(self._names)
 
     def _read_all(self) -> dict[str, Loaded]:
