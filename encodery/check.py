@@ -77,9 +77,9 @@ class Checked:
     method: Options
 
 
-def check(layer: Layer, code: Code) -> Checked:
+def check(layer: Layer, code: Code, weights: bool = True) -> Checked:
     """Everything that a config names, built; or one error that lists all that is wrong."""
-    return _Check(layer, code).run()
+    return _Check(layer, code).run(weights)
 
 
 def options(kind: type[T], layer: Layer) -> T:
@@ -104,12 +104,13 @@ class _Check:
         self.layer, self.code = layer, code
         self.errors: dict[str, None] = {}  # ordered, without repetition
 
-    def run(self) -> Checked:
+    def run(self, weights: bool) -> Checked:
         self._values(self.layer.tree, ())
         tree = self.layer.tree
         config = self._build(Config, tree, ())
         section = tree.get("model")
-        if isinstance(section, dict) and section.get("name") is None and section.get("new") is None:
+        enough = ("name", "new") if weights else ("name", "new", "tokenizer")
+        if isinstance(section, dict) and all(section.get(key) is None for key in enough):
             self._error(("model",), "give a name (hub name, folder or run) or new (an encoder with fresh weights)")
         entries = tree.get("tasks") if isinstance(tree.get("tasks"), list) else []
         if "tasks" in tree and entries == []:
