@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--fewer", default="kcenter,el2n,ambiguous", help="methods with two parts only; empty: none")
     parser.add_argument("--few", default="0.01,0.1", help="their parts")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=150, help="updates of every run")
+    parser.add_argument("--steps", type=int, default=200, help="updates of every run")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=64, help="most tokens of a pair")
     parser.add_argument("--lr", type=float, default=1e-3)
