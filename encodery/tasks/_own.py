@@ -95,7 +95,7 @@ class Own(Read):
             return f"{self.name}: the file of split {split}, {self._path(split)}, does not exist"
         return f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}'
 
-    def _loaded(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
+    def _finished(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
         path = self._path(split)
         note = f"{len(bad):,} bad rows skipped" if bad else None
         if not examples:

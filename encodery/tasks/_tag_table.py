@@ -51,4 +51,4 @@ class TagTable(Own, Tagged):
         if len(legal or ()) < 2:
             raise UserError(f'{self.name}: column "{self.label}" needs 2 tags or more')
         self._names.extend(legal or ())
-        return {split: self._loaded(split, examples, sheet_bad) for split, (examples, sheet_bad) in found.items()}
+        return {split: self._finished(split, examples, sheet_bad) for split, (examples, sheet_bad) in found.items()}

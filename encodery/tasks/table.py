@@ -105,7 +105,7 @@ class Table(Own, Classification):
         if not self.skip_bad_rows:
             refuse([row for sheet in sheets.values() for row in sheet.bad])
         self._names.extend(self._enough(legal or []))
-        return {split: self._loaded(split, rows[split], sheets[split].bad) for split in sheets}
+        return {split: self._finished(split, rows[split], sheets[split].bad) for split in sheets}
 
     def _enough(self, names: list[str]) -> list[str]:
         least = {"regression": 0, "multilabel": 1}.get(self.form, 2)
