@@ -60,14 +60,14 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
 
 
 def write_base(plan: Plan) -> None:
-    """The config that all runs share, with paths that hold from everywhere; evaluation at the end unless it chooses."""
+    """The config that all runs share, with paths that hold from everywhere; scored once, unless evaluation chooses."""
     tree = plan.base.config.plain()
     for key in ("name", "init_from", "tokenizer"):
         path = plan.base.folder / str(tree["model"][key])
         if tree["model"][key] and path.exists():
             tree["model"][key] = str(path.resolve())
     if tree["train"]["select"] == "last" and tree["train"]["patience"] is None:
-        tree["train"]["evaluate"] = "end"
+        tree["train"]["evaluate"] = "never"
     files.write_atomic(plan.folder / "base.yaml", yaml_reader.write(tree))
 
 
