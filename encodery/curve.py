@@ -38,7 +38,7 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
     """Everything that is not there yet; then tables and pictures."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     write_base(plan)
-    needs = {need for one in plan.selectors.values() for need in one.needs}
+    needs: set[str] = {need for one in plan.selectors.values() for need in one.needs}
     full = sweep(plan, "full", {"fixed": _dynamics(plan, needs), "seeds": plan.curve.seed_list}, progress, executor)
     scored = full
     if plan.curve.scores is not None and needs & {"dynamics", "models"}:
