@@ -49,7 +49,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = len(meant[0].task.examples(meant[0].split))
     with Counting(f"embed {meant[0].key}", rows, args.quiet) as tick:
         found = embed(source, meant[0], options, Path(args.out) if args.out else None, tick)
-    print(
-        f"{found.folder}: {found.meta['count']:,} × {found.meta['width']}, {args.site} of layer {found.meta['layer']}"
-    )
+    size = f"{found.meta['count']:,} × {found.meta['width']}"
+    print(f"{found.folder}: {meant[0].key}, {size}, {args.site} of layer {found.meta['layer']}")
     return 0
