@@ -52,7 +52,6 @@ class Session:
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
         self.keep_at = keep_steps(built.keep_at, total)
-        self.answered: tuple[int, str, dict[str, Answer]] = (-1, "", {})  # the last evaluation: step, split, answers
         self.dynamics = None
         if options.dynamics:
             record = "train" if options.dynamics is True else options.dynamics
@@ -206,7 +205,6 @@ class Session:
         """Score the split that choices are made on; says whether this is the best so far."""
         task, state = self.built.task, self.state
         answers = self.answers(split)
-        self.answered = (state.step, split.name, answers)
         scores = task.score(answers, split.examples)
         metric = self.config.train.select_metric or task.main_metric
         self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
@@ -230,12 +228,6 @@ class Session:
         model, task = self.built.model, self.built.task
         return predict.answer(model, task, split.table, cutter, self.leave_if_asked, split.examples)
 
-    def final_answers(self, split: Split, step: int) -> dict[str, Answer]:
-        """Those of the chosen weights; what these very weights have said is not asked again."""
-        at, name, answers = self.answered
-        known = (at, name) == (step, split.name) and self.config.model.tune != "lora"  # merging it rounds otherwise
-        return answers if known else self.answers(split)
-
     # The end
 
     def finish(self) -> dict[str, Any]:
@@ -246,7 +238,7 @@ class Session:
         scores, alarms, baseline = {}, self.loss_alarm(), {}
         for name in self.evaluation_splits():
             split = self.built.split(name)
-            answers = self.final_answers(split, chosen["step"])
+            answers = self.answers(split)
             key = f"{self.built.task.name}:{name}"
             scores[key] = self.built.task.score(answers, split.examples)
             if self.built.task.labelled:

@@ -400,18 +400,3 @@ def test_gradient_checkpointing_of_albert_is_a_sentence(tmp_path: Path) -> None:
     tree["model"]["new"]["kind"] = "albert"
     with pytest.raises(UserError, match="gradient_checkpointing: albert has none"):
         run(tree, tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("evaluate", "select", "looks"), [("end", "last", 1), ("never", "last", 0), ("4 steps", "best", 2)]
-)
-def test_what_the_chosen_weights_have_said_is_not_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluate: str, select: str, looks: int
-) -> None:
-    passes: list[Any] = []
-    real = predict.answer
-    monkeypatch.setattr(predict, "answer", lambda *words: passes.append(words) or real(*words))
-    train = {"max_steps": 8, "evaluate": evaluate, "select": select}
-    done = run(settings(tmp_path, train=train), tmp_path / "run")
-    chosen = done.read_scores()["chosen"]["step"]
-    assert len(passes) == looks + (looks == 0 or chosen != 8)
