@@ -100,7 +100,8 @@ def _foreign(folder: Path, source: str, device: str) -> Pretrained:
 
 def trained_on(run: RunDir, asked: Asked) -> bool:
     """Whether a run has trained on this very text, as far as digests tell."""
-    known = run.info().get("data", {}).get("train", {})
+    rows = [run.rows_of(name, "train") for name in run.task_names()]
     origin = asked.task.origin(asked.split)
-    same_files = bool(set(origin.files.values()) & set(known.get("files", {}).values()))
-    return origin.digest == known.get("digest") or (asked.task.name != run.info().get("task") and same_files)
+    files = {digest for known in rows for digest in known.get("files", {}).values()}
+    same_files = asked.task.name not in run.task_names() and bool(set(origin.files.values()) & files)
+    return any(origin.digest == known.get("digest") for known in rows) or same_files
