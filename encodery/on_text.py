@@ -11,6 +11,7 @@ from encodery.data.blocks import BlockTable, Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.evaluate import Evaluation
+from encodery.head import speaks
 from encodery.models import hub
 from encodery.models.encoder import load_encoder
 from encodery.models.model import Model, read_card
@@ -77,7 +78,8 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
         return _foreign(folder.path, source, device)
     code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
     model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
-    name, about = next(iter(card["tasks"].items()))
+    silent = {name: about for name, about in card["tasks"].items() if not speaks(about)}
+    name, about = next(iter((silent or card["tasks"]).items()))
     if not hasattr(model.question(name), "go_on"):
         raise UserError(f"{source}: was trained on {name}; plain text is for models that were pretrained")
     return Pretrained(model, tokenizer, name, about["max_length"], source)
