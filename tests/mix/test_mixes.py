@@ -39,7 +39,9 @@ def test_an_epoch_is_as_long_as_it_says_and_follows_from_seed_and_epoch(
 ) -> None:
     mix: Mix = find("mix", kind)()  # type: ignore[assignment]
     order = mix.order(given, epoch, 6, seed)
-    assert len(order) == mix.length(given) and order.min() >= 0 and order.max() < len(given)
+    assert len(order) == mix.length(given)
+    assert order.min() >= 0
+    assert order.max() < len(given)
     assert (order == mix.order(given, epoch, 6, seed)).all()
 
 
@@ -58,11 +60,13 @@ def test_G27_mtdnn_yields_as_many_batches_as_it_says_for_every_ratio(
     order = mix.order(given, 0, 1, 3)
     main, others = given[0].batches, sum(size.batches for size in given[1:])
     wanted = min(int(ratio * main), others) if ratio else others
-    assert len(order) == mix.length(given) == main + wanted and int((order == 0).sum()) == main
+    assert len(order) == mix.length(given) == main + wanted
+    assert int((order == 0).sum()) == main
     counts = np.bincount(order, minlength=len(given))
     assert all(count <= size.batches for count, size in zip(counts, given, strict=True))
     if main_last:
-        assert (order[wanted:] == 0).all() and (order[:wanted] > 0).all()
+        assert (order[wanted:] == 0).all()
+        assert (order[:wanted] > 0).all()
 
 
 @given(sizes(), st.integers(1, 400))
