@@ -56,12 +56,12 @@ class SanHead(nn.Module):
         return tuple(torch.where(t.any(1, keepdim=True), t, ends) for t in (first, second))  # type: ignore[return-value]
 
     def kept(self, turns: Tensor) -> Tensor:
-        """Which turns count [n, turns, 1]: while training some are dropped, but never all of an example."""
+        """Which turns count [n, turns, 1]: while training some are dropped, but one of each example always stays."""
         if not self.training or not self.turn_dropout:
             return torch.ones_like(turns[..., :1])
-        drawn = torch.rand(turns.shape[:2], device=turns.device)
+        drawn, always = torch.rand((2, *turns.shape[:2]), device=turns.device)
         kept = (drawn >= self.turn_dropout).to(turns.dtype)
-        kept = kept.scatter(1, drawn.argmax(1, keepdim=True), 1.0)
+        kept = kept.scatter(1, always.argmax(1, keepdim=True), 1.0)
         return kept[..., None] / (1 - self.turn_dropout)
 
 
