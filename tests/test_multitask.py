@@ -281,7 +281,7 @@ def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
     text = {"name": "toy/corpus", "objective": {"kind": kind}, "count": 40}
     done = run(tree(tmp_path, [text, NLI], mix="uniform", train={"max_steps": 4, "evaluate": "end"}), tmp_path / "run")
     assert list(done.read_scores()["scores"]) == ["toy/nli:dev"]
-    model, _, card = build.load_model(done.model, device="cpu")
+    model, _, _ = build.load_model(done.model, device="cpu")
     stored = load_file(done.model / "heads" / "toy-corpus.safetensors")
     tied = model.question("toy/corpus").state_dict()
     assert all(torch.equal(tied[name], value) for name, value in stored.items())
