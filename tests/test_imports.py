@@ -34,7 +34,7 @@ FLOORS = [
     },
     {"run", "many", "api"},
     {"sweep", "select", "selection"},
-    {"curve"},
+    {"curve", "curve_plan"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
