@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery import chosen, predict, pretrain
+from encodery import chosen, predict, pretrain, world
 from encodery.config import Resolved, find
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
+from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
 from encodery.models import hub, lora, prove
@@ -134,7 +135,8 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     budget = pretrain.token_budget(config, task, device)
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     options = task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter
-    batches = Batches(*options, chosen.weights(task, entry, train.table) if entry.subset else None)
+    share = Share(world.rank(), world.size())
+    batches = Batches(*options, chosen.weights(task, entry, train.table) if entry.subset else None, share)
     card = card_of(task, entry, objective, config, length, pieces)
     make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, length)
@@ -368,9 +370,9 @@ def pick_device(name: str) -> torch.device:
             torch.zeros(1, device=name)
         except (RuntimeError, AssertionError) as error:
             raise UserError(f"device: {name} cannot be used here ({str(error).splitlines()[0]})") from None
-        return torch.device(name)
+        return world.own(torch.device(name))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator or torch.device("cpu")
+    return world.own(accelerator or torch.device("cpu"))
 
 
 def pick_precision(config: Config, device: torch.device) -> str:

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import torch
 
-from encodery import flops
+from encodery import flops, world
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
 from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.optim import Optimizer, clip
 
+ALL = ("", "examples")  # among counts: those of the step as a whole
 MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
 
 
@@ -103,7 +104,8 @@ def train(
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, whole = gradient(model, method, batches, state, reduction)
+        micro, counts, local = gradient(model, method, batches, state, reduction)
+        whole = world.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
         norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
@@ -114,10 +116,17 @@ def train(
             state.remember(loss)
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
-        state.flops += sum(cost_of(model, batch) for batch in micro)
-        yield StepReport(
-            state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
-        )
+        sizes = whole_step(model, micro)
+        state.flops += sizes.pop("flops")
+        done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
+        yield StepReport(state.step, loss, means, norm, rate, **done, seconds=seconds, skipped=skipped, notes=notes)
+
+
+def whole_step(model: Model, micro: Sequence[Batch]) -> dict[str, float]:
+    """Sequences, tokens, cells and FLOPs of the step, over all processes."""
+    mine = {**describe(micro), "flops": sum(cost_of(model, batch) for batch in micro)}
+    said = world.gather(mine)
+    return {name: sum(one[name] for one in said) for name in mine}
 
 
 def cost_of(model: Model, batch: Batch) -> float:
@@ -139,6 +148,7 @@ class Update:
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
+        world.reduce_gradients(self.parameters)
         scale, norm = self.scale, clip(self.parameters, 0.0)
         skipped = overflowed(norm, self.state)
         if not skipped:
@@ -148,10 +158,11 @@ class Update:
 
     def early(self, terms: Terms, micro: Sequence[Batch]) -> bool:
         """An update inside a step; False leaves an overflow in .grad, since scales change between steps only."""
+        world.reduce_gradients(self.parameters)
         norm = clip(self.parameters, 0.0)
         if self.state.scaler and not math.isfinite(norm):
             return False
-        self.apply(terms, micro, norm, self.scale)
+        self.apply(world.add_terms(terms), micro, norm, self.scale)
         self.optimizer.zero_grad()
         return True
 
@@ -177,15 +188,16 @@ def gradient(
     model: Model, method: Running, batches: Batches, state: TrainState, reduction: str
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
+    counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
         micro = stream.at(state.step)
         if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
             method.source = stream
-        counts = count(model, micro)
-        divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
-        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in micro))
-        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0, examples)
+        if not counts:  # however the step is cut, they are the same
+            counts, number = count_all(model, micro)
+        totals = totals_of(counts, number, state, reduction)
+        talks = world.talks()
         try:
             return micro, counts, method(model, micro, totals)
         except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -193,6 +205,8 @@ def gradient(
                 raise
             if isinstance(method, Updating) and method.updated:  # the step cannot be begun again
                 raise RunFailed("out of memory after an update within the step; lower train.token_budget") from None
+            if world.talks() != talks:  # nor can it here: the other processes have gone on
+                raise RunFailed("out of memory in the middle of a step; lower train.token_budget") from None
             largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
             if all(b.examples == 1 for b in micro):
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
@@ -206,8 +220,24 @@ def out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, torch.OutOfMemoryError)
 
 
+def totals_of(counts: dict[tuple[str, str], float], examples: float, state: TrainState, reduction: str) -> Totals:
+    """What the terms of this step are divided by."""
+    scale = state.scaler.scale if state.scaler else 1.0
+    if reduction == "sum":
+        return Totals(dict.fromkeys(counts, 1.0), scale, 1.0, state.step)
+    return Totals(counts, scale, examples, state.step)
+
+
+def count_all(model: Model, micro: Sequence[Batch]) -> tuple[dict[tuple[str, str], float], float]:
+    """What each term counts over the step of all processes, and its examples."""
+    mine: dict[tuple[str, str], Any] = {ALL: float(sum(batch.examples for batch in micro))}
+    whole: dict[tuple[str, str], Any] = world.add_up(mine | {k: float(v) for k, v in count(model, micro).items()})
+    examples = whole.pop(ALL)
+    return whole, examples
+
+
 def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
-    """What each term counts over the step: the divisor, known before the first backward."""
+    """What each term counts over these micro-batches: the divisor, known before the first backward."""
     counts: dict[tuple[str, str], float] = {}
     for batch in micro:
         for name, value in model.question(batch.task).counts(batch).items():
@@ -234,9 +264,9 @@ def require_finite(
     if not bad and math.isfinite(norm):
         return
     what = ", ".join(bad) or "the gradient norm"
-    ids = batches.example_ids(guilty(model, micro, batches))
+    ids = [id for some in world.gather(batches.example_ids(guilty(model, micro, batches))) for id in some]
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    tasks = ", ".join(sorted({b.task for b in micro}))
+    tasks = ", ".join(sorted({task for some in world.gather([b.task for b in micro]) for task in some}))
     raise RunFailed(
         f"step {step}: {what} is not finite; task {tasks}, examples {shown}. The weights were not touched; "
         "lower optim.lr or look at these examples"

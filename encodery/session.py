@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from encodery import build, checkpoint, every, files, optim, predict, probe
+from encodery import build, checkpoint, every, files, optim, predict, probe, world
 from encodery.build import Built, Split
 from encodery.config import Resolved
 from encodery.dynamics import Recorder
@@ -52,18 +52,18 @@ class Session:
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
         self.keep_at = keep_steps(built.keep_at, total)
-        self.dynamics = None
-        if options.dynamics:
-            record = "train" if options.dynamics is True else options.dynamics
+        self.dynamics, self.leaving = None, False
+        record = "train" if options.dynamics is True else options.dynamics
+        if record == "train" and world.size() > 1:
+            raise UserError("train.dynamics: train sees only its own rows in each process; use eval or `200 steps`")
+        if record and world.leads():
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
 
     # Resume
 
     def resume(self) -> None:
         """Go on at the newest intact checkpoint; each damaged one is named with its reason."""
-        found, skipped = checkpoint.latest(self.run.checkpoints)
-        for sentence in skipped:
-            self.tell(f"warning: {sentence}")
+        found = self.newest()
         if found is None:
             self.run.rewind_metrics(-1)
             return
@@ -76,12 +76,22 @@ class Session:
         self.run.rewind_metrics(self.state.step)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
 
+    def newest(self) -> checkpoint.Checkpoint | None:
+        """The newest intact checkpoint: the first process finds it, the others open the same one."""
+        found, skipped = checkpoint.latest(self.run.checkpoints) if world.leads() else (None, [])
+        for sentence in skipped:
+            self.tell(f"warning: {sentence}")
+        place = world.from_lead(str(found.path) if found else None)
+        return checkpoint.load(Path(place)) if place and found is None else found
+
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
         self.built.model.load_state_dict(found.tensors("model"))
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
+        if not world.leads():
+            return
         self.run.sync()
         if self.dynamics:
             self.dynamics.flush()
@@ -103,11 +113,11 @@ class Session:
             if watch:
                 watch(report)
             self.after(report)
-            self.leave_if_asked()
+            self.leave_if_asked(asked=self.leaving)
 
-    def leave_if_asked(self, _: int = 0) -> None:
+    def leave_if_asked(self, _: int = 0, asked: bool | None = None) -> None:
         """End with exit code 3 after a signal; whoever calls has nothing unsaved."""
-        if self.stop.requested:
+        if self.stop.requested if asked is None else asked:
             again = "the same command goes on"
             raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
@@ -146,10 +156,11 @@ class Session:
             self.look_at_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
-        if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
+        if self.built.probes and world.leads() and (step in self.keep_at or last or self.probe_due(step)):
             self.look()
         keep = better and options.select == "best"
-        if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
+        self.leaving = world.any_of(self.stop.requested)  # all processes at the same step
+        if self.saves.due(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
 
     def look_at_rows(self) -> None:
@@ -161,7 +172,8 @@ class Session:
 
     def keep(self, share: str) -> None:
         """The model of this step, for later: RUN@25%."""
-        self.run.kept.mkdir(exist_ok=True)
+        if world.leads():
+            self.run.kept.mkdir(exist_ok=True)
         self.write_model(self.run.kept / share)
         self.tell(f"step {self.state.step}  kept as {self.run.path}@{share}%")
 
@@ -183,11 +195,14 @@ class Session:
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
         assert self.built.choice is not None
-        try:
-            better = self.evaluate(self.built.choice)
-        except Stopped:
-            return False
-        self.state.owes_evaluation = False
+        better = False
+        if world.leads():
+            with suppress(Stopped):
+                better = self.evaluate(self.built.choice)
+                self.state.owes_evaluation = False
+        better, state = world.from_lead([better, self.state.plain()])
+        if not world.leads():  # the others go on with what the first has found
+            vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
         return better
 
     def record(self, report: StepReport, loss: float) -> None:
@@ -275,6 +290,8 @@ class Session:
 
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
+        if not world.leads():
+            return
         try:
             with files.atomic_folder(folder) as beside:
                 self.built.model.save(beside, self.built.tokenizer, self.built.card)

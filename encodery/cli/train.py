@@ -4,10 +4,12 @@ Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery con
 """
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
+from encodery.launch import launched_by_us
 
 if TYPE_CHECKING:
     from encodery.rundir import RunDir
@@ -24,17 +26,24 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
     )
+    parser.add_argument("--processes", type=int, metavar="N", help="N processes here, one per device (torchrun)")
+    parser.add_argument(
+        "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
         "encodery train recipe:toy/nli                      # no download, half a minute",
+        "encodery train rte.yaml --processes 4              # or: torchrun --nproc-per-node 4 -m encodery train rte.yaml",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Train once or for several seeds."""
+    """Train once or for several seeds, in one process or in several."""
+    if args.processes is not None and not launched_by_us():
+        return in_processes(args, rest)
     from encodery.many import train_seeds
     from encodery.report import tables
 
@@ -46,11 +55,34 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError(f"{error}{_hint(rest)}") from None
     for path, sentence in failures.items():
         print(f"failed: {path}: {sentence}")
+    if os.environ.get("RANK", "0") != "0":  # the first of several processes says it
+        return 0
     if len(runs) > 1:
         print(tables.markdown(tables.table([r.path for r in runs])))
     elif runs:
         print(last_line(runs[0]))
     return 1 if failures else 0
+
+
+def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check the settings, then start the processes."""
+    from encodery.config import load
+    from encodery.launch import launch
+    from encodery.progress import Progress
+
+    load(args.config, rest, allow_code=args.allow_code)
+    launch(["train", *words_of(args), *rest], args.processes, args.restarts, Progress(args.quiet).say)
+    return 0
+
+
+def words_of(args: argparse.Namespace) -> list[str]:
+    """The command line again, without what only starts processes."""
+    words = [args.config] if args.config else []
+    for name in ("out", "seeds"):
+        if (value := getattr(args, name)) is not None:
+            words += [f"--{name}", str(value)]
+    flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "quiet")
+    return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name)]
 
 
 def _hint(rest: list[str]) -> str:

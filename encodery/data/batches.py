@@ -21,6 +21,7 @@ from encodery.data.layouts import (
     groups_of,
     row_cuts,
 )
+from encodery.data.share import WHOLE, Share
 from encodery.data.tokens import TokenTable
 
 LayoutName = Literal["packed", "rows", "padded"]
@@ -203,6 +204,7 @@ class Batches:
     noise: int  # of the weights: dropout
     cutter: Cutter
     weights: np.ndarray | None = None  # of each table row, where a selection has some
+    share: Share = WHOLE  # what this process takes of each step
 
     @property
     def steps_per_epoch(self) -> int:
@@ -241,9 +243,13 @@ class Batches:
         return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
 
     def of_rows(self, rows: np.ndarray, step: int) -> list[Batch]:
-        """Micro-batches of table rows for a step."""
-        table, rows = texts_of(self.table, rows)
-        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step))
+        """Micro-batches of table rows for a step: this process's share of them, perhaps none."""
+        mine = self.share.of(self.table, rows)
+        if not len(mine):
+            return []
+        table, rows = texts_of(self.table, mine)
+        rank = [self.share.rank] if self.share.rank else []  # dropout alone may differ between processes
+        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step, *rank))
         noise = draws.key(self.noise, "noise", step)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 
