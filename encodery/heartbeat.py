@@ -93,7 +93,7 @@ class Heart:
     def end(self, sentence: str, said: str = "") -> None:
         """Say it, end the frozen process if it is here, and end this one."""
         print(f"rank {self.rank}: {sentence}", file=sys.stderr, flush=True)
-        _, pid, host = (said.split() + ["", "", ""])[:3]
+        _, pid, host = [*said.split(), "", "", ""][:3]
         if host == socket.gethostname():
             with suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)

@@ -130,7 +130,7 @@ def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> 
 def check_same(
     run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
 ) -> None:
-    """Another seed, data or arithmetic setting is refused; another device, thread or process count goes on with a notice."""
+    """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not."""
     info = run.info()
     if not info:
         return

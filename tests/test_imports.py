@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote",
     },
     {"tasks"},
     {"world", "heartbeat"},
@@ -32,7 +32,7 @@ FLOORS = [
         "raw", "export", "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api", "launch"},
-    {"sweep", "select", "selection"},
+    {"sweep", "select", "selection", "elsewhere"},
     {"curve"},
     {"cli"},
 ]  # fmt: skip

@@ -5,6 +5,7 @@ Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery con
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
@@ -30,13 +31,16 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
     )
+    parser.add_argument(
+        "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
         "encodery train recipe:toy/nli                      # no download, half a minute",
-        "encodery train rte.yaml --processes 4              # or: torchrun --nproc-per-node 4 -m encodery train rte.yaml",
+        "encodery train rte.yaml --processes 4              # same as torchrun --nproc-per-node 4 -m encodery …",
     )
 
 
@@ -53,9 +57,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         runs, failures = train_seeds(args, rest)
     except UserError as error:
         raise UserError(f"{error}{_hint(rest)}") from None
+    lead = os.environ.get("RANK", "0") == "0"  # of several processes the first one says it
+    if args.copy_to and lead:
+        copy_away([run.path for run in runs], args.copy_to)
     for path, sentence in failures.items():
         print(f"failed: {path}: {sentence}")
-    if os.environ.get("RANK", "0") != "0":  # the first of several processes says it
+    if not lead:
         return 0
     if len(runs) > 1:
         print(tables.markdown(tables.table([r.path for r in runs])))
@@ -75,12 +82,20 @@ def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
+def copy_away(runs: list[Path], address: str) -> None:
+    """Copies of finished runs; of several each in a folder of its own name."""
+    from encodery.remote import put
+
+    for path in runs:
+        put(path, address if len(runs) == 1 else f"{address.rstrip('/')}/{path.name}", leave_out=["checkpoints"])
+
+
 def words_of(args: argparse.Namespace) -> list[str]:
     """The command line again, without what only starts processes."""
     words = [args.config] if args.config else []
-    for name in ("out", "seeds"):
+    for name in ("out", "seeds", "copy_to"):
         if (value := getattr(args, name)) is not None:
-            words += [f"--{name}", str(value)]
+            words += [f"--{name.replace('_', '-')}", str(value)]
     flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "quiet")
     return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name)]
 

@@ -85,7 +85,7 @@ class Sampling(Presampling):
             scores.append(score(model, outputs, batch))
             add(whole, terms)
         mine = torch.cat(scores).tolist() if scores else []
-        self.learn(torch.tensor(sum(world.gather(mine), []), dtype=torch.float64))
+        self.learn(torch.tensor([value for some in world.gather(mine) for value in some], dtype=torch.float64))
         return whole
 
     def drawn(self, model: Model, micro: Sequence[Batch], totals: Totals, size: int) -> Terms:
