@@ -9,6 +9,7 @@ from typing import Any
 
 from encodery.errors import EncoderyError, ProcessLost, RunFailed, Stopped, UserError
 
+NODES = "ENCODERY_NODES"  # set for an agent of several machines: `2 host:port`, where they meet
 OURS = "ENCODERY_LAUNCHED"  # in the environment of processes that this page started
 GRACE = 25  # seconds in which processes that are asked to end may save
 
@@ -24,8 +25,12 @@ def launch(words: Sequence[str], processes: int, restarts: int, say: Callable[[s
         raise UserError("--processes: 1 or more; --restarts: 0 or more")
     if "RANK" in os.environ:
         raise UserError("--processes starts torchrun itself; leave it away under torchrun or `accelerate launch`")
+    if NODES in os.environ:  # machines must begin again together: torchrun's agents agree on that
+        together, restarts = restarts, 0
+    else:
+        together = 0
     for left in range(restarts, -1, -1):
-        failure = attempt(words, processes)
+        failure = attempt(words, processes, together)
         if failure is None:
             return
         if not failure.again or left == 0:
@@ -64,16 +69,23 @@ class Failure:
         return ProcessLost(f"{self.sentence}; the same command goes on at the last checkpoint")
 
 
-def attempt(words: Sequence[str], processes: int) -> Failure | None:
+def meeting() -> dict[str, Any]:
+    """Where the agents meet: here, or at the first of several machines."""
+    if NODES not in os.environ:
+        return {"min_nodes": 1, "max_nodes": 1, "rdzv_endpoint": "127.0.0.1:0", "local_addr": "127.0.0.1"}
+    nodes, place = os.environ[NODES].split()
+    return {"min_nodes": int(nodes), "max_nodes": int(nodes), "rdzv_endpoint": place}
+
+
+def attempt(words: Sequence[str], processes: int, restarts: int = 0) -> Failure | None:
     """All processes, to their end; None if that was a good one."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=processes, run_id=f"encodery-{os.getpid()}", rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", max_restarts=0, monitor_interval=0.1,
-        shutdown_timeout=GRACE,
+        **meeting(), nproc_per_node=processes, run_id="encodery", rdzv_backend="c10d", max_restarts=restarts,
+        monitor_interval=0.1, shutdown_timeout=GRACE,
     )  # fmt: skip
     with environment():
         try:
@@ -93,7 +105,7 @@ class environment:
         self.before = dict(os.environ)
         os.environ[OURS] = "1"
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        if sys.platform == "linux":
+        if sys.platform == "linux" and NODES not in os.environ:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # nobody else needs to reach them
 
     def __exit__(self, *_: Any) -> None:

@@ -38,6 +38,13 @@ def _open(address: str) -> tuple[Any, str]:
     return system, path
 
 
+def check(address: str) -> None:
+    """An error now, not after a day of training, if nobody here can speak to that store."""
+    if not is_remote(address):
+        raise UserError(f"{address}: not an address such as s3://bucket/name")
+    _open(address)
+
+
 @contextmanager
 def _speaking(address: str) -> Iterator[None]:
     """What a store's client raises, as a sentence."""
@@ -77,9 +84,8 @@ def _listed(system: Any, path: str) -> list[str]:
 def _copy(system: Any, path: str, cache: Path) -> Path:
     """The file in the cache, named by its address and version; fetched if that version is not there."""
     about = system.info(path)
-    kept = {
-        key: str(about[key]) for key in ("size", "ETag", "etag", "mtime", "LastModified", "created") if key in about
-    }
+    version = ("size", "ETag", "etag", "mtime", "LastModified", "created")
+    kept = {key: str(about[key]) for key in version if key in about}
     text = json.dumps([type(system).__name__, path, kept], sort_keys=True)
     local = cache / "remote" / hashlib.sha256(text.encode()).hexdigest()[:32] / path.rpartition("/")[2]
     if not local.is_file():

@@ -31,7 +31,7 @@ FLOORS = [
         "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
         "raw", "export", "prepare", "importers", "calibrate", "embed",
     },
-    {"run", "many", "api", "launch"},
+    {"run", "many", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},
     {"curve"},
     {"cli"},

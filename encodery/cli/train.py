@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 from encodery.launch import launched_by_us
+from encodery.remote import check
 
 if TYPE_CHECKING:
     from encodery.rundir import RunDir
@@ -27,7 +28,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
     )
-    parser.add_argument("--processes", type=int, metavar="N", help="N processes here, one per device (torchrun)")
+    parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
+    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="with slurm: machines, N processes on each")
     parser.add_argument(
         "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
     )
@@ -46,6 +49,10 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train once or for several seeds, in one process or in several."""
+    if args.copy_to:
+        check(args.copy_to)
+    if args.executor == "slurm":
+        return on_slurm(args, rest)
     if args.processes is not None and not launched_by_us():
         return in_processes(args, rest)
     from encodery.many import train_seeds
@@ -79,6 +86,20 @@ def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
 
     load(args.config, rest, allow_code=args.allow_code)
     launch(["train", *words_of(args), *rest], args.processes, args.restarts, Progress(args.quiet).say)
+    return 0
+
+
+def on_slurm(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check the settings, then submit the job."""
+    from encodery.config import load
+    from encodery.on_slurm import submit
+
+    resolved = load(args.config, rest, allow_code=args.allow_code)
+    processes = args.processes or 1
+    words = ["train", *words_of(args), *rest, f"--processes={processes}", f"--restarts={args.restarts}"]
+    folder = Path("runs", ".slurm")
+    job = submit(words, folder, args.nodes, processes, on_cpu=resolved.config.device == "cpu")
+    print(f"Slurm job {job.job_id}: {args.nodes} × {processes} processes; log: {job.paths.stderr}")
     return 0
 
 
