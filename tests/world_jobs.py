@@ -1,0 +1,80 @@
+"""What the processes of tests/test_world.py do; also called with one process, for comparison."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from encodery import build, optim, world
+from encodery.errors import EncoderyError
+from encodery.loop import StepReport, TrainState, train
+from encodery.progress import Progress
+from encodery.run import train_run
+from tests.helpers import resolve
+
+STEPS = 20
+
+
+def measure(trees: dict[str, dict[str, Any]], out: str, wide: bool = False) -> None:
+    """20 steps of each config; the first gradient, the weights, the rows of each step and the last report, by rank."""
+    world.join()
+    for name, tree in trees.items():
+        found = steps_of(tree, wide)
+        save_file(found, Path(out) / f"{name}-{world.rank()}.safetensors")
+    world.rest()
+
+
+def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
+    resolved = resolve(tree)
+    with world.one_by_one():
+        built = build.build(resolved, build.find_inputs(resolved))
+    if wide:
+        built.model.double()
+    options: Any = resolved.config.optim
+    optimizer = build.make_optimizer(built.model, resolved.config)
+    found: dict[str, torch.Tensor] = {}
+    step = optimizer.step
+
+    def remember(factor: float) -> None:
+        if not found:
+            named = built.model.named_parameters()
+            found.update({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None})
+        step(factor)
+
+    optimizer.step = remember  # type: ignore[method-assign]
+    method: Any = resolved.method
+    running = method.start(built.model)
+    rate = optim.schedule(options, STEPS)
+    reports = list(train(built.model, running, built.batches, optimizer, rate, TrainState(STEPS), options.clip))
+    found |= {f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()}
+    rows = [built.batches.share.of(built.batches.table, built.batches.rows_at(step)) for step in range(STEPS)]
+    found |= {f"rows/{i}": torch.from_numpy(some.copy()) for i, some in enumerate(rows)}
+    return found | {"report": numbers(reports[0])}
+
+
+def numbers(report: StepReport) -> torch.Tensor:
+    """All that metrics.jsonl would say of a step, but for the clock."""
+    sizes = [report.loss, report.norm, report.tokens, report.cells, report.sequences]
+    return torch.tensor([*sizes, *(v for _, v in sorted(report.notes.items()))], dtype=torch.float64)
+
+
+def run_until(tree: dict[str, Any], out: str, at: int, rank: int, number: int) -> int:
+    """A run in which one process gets a signal after some step (0: never); the exit code."""
+
+    def watch(report: StepReport) -> None:
+        if report.step == at and world.rank() == rank:
+            os.kill(os.getpid(), number)
+
+    try:
+        train_run(resolve(tree), out, progress=Progress(quiet=True), watch=watch)
+    except EncoderyError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+NOTHING = signal.SIGCONT
