@@ -19,7 +19,7 @@ from encodery.data.pieces import TokenizerPieces
 from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
-from encodery.models import hub, lora, prove
+from encodery.models import hub, lora, prove, sharding
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
 from encodery.models.ready import make_ready
@@ -140,6 +140,10 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     card = card_of(task, entry, objective, config, length, pieces)
     make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, length)
+    if config.train.shard and world.size() > 1:
+        options_of = config.method["kind"], len(resolved.tasks), config.model.tune, config.train.dynamics, probes
+        sharding.require_fit(*options_of)
+        sharding.shard(model, device)
     return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes, shares)
 
 

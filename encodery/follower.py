@@ -1,8 +1,13 @@
 """A run directory as seen by a process that must not write: of several processes only the first one does."""
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from encodery.rundir import RunDir
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Answer, Task
 
 
 class Follower(RunDir):
@@ -28,3 +33,12 @@ class Follower(RunDir):
 
     def sync(self) -> None:
         """The first process does it."""
+
+    def write_scores(self, scores: Mapping[str, Any]) -> None:
+        """The first process does it."""
+
+    def write_answers(
+        self, task: "Task", split: str, answers: "Mapping[str, Answer]", pages: Mapping[str, str] | None = None
+    ) -> Path:
+        """The first process does it."""
+        return self.predictions_path(task.name, split)

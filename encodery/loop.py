@@ -11,8 +11,9 @@ import torch
 from encodery import flops, world
 from encodery.data.batches import Batch, Batches, describe
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, notes_of
+from encodery.methods.base import Presampling, Running, Totals, Updating, backward, losses_of, notes_of
 from encodery.models.model import Model, Terms
+from encodery.models.sharding import is_sharded
 from encodery.optim import Optimizer, clip
 
 ALL = ("", "examples")  # among counts: those of the step as a whole
@@ -199,7 +200,10 @@ def gradient(
         totals = totals_of(counts, number, state, reduction)
         talks = world.talks()
         try:
-            return micro, counts, method(model, micro, totals)
+            terms = method(model, micro, totals)
+            if is_sharded(model):
+                idle_passes(model, stream, micro, totals)
+            return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
@@ -212,6 +216,13 @@ def gradient(
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
             state.budget = max(min(state.budget, largest) // 2, 1)
         model.zero_grad(set_to_none=True)
+
+
+def idle_passes(model: Model, batches: Batches, micro: Sequence[Batch], totals: Totals) -> None:
+    """Passes without weight, as many as this process has fewer than the others: parameters are gathered together."""
+    for _ in range(max(world.gather(len(micro))) - len(micro)):
+        batch = micro[-1] if micro else batches.alone(int(batches.rows_at(totals.step)[0]))
+        backward(model, batch, totals.times(0.0))
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -90,7 +90,8 @@ def prepared(
         for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
             session.tell(note)
         session.resume()
-        world.require_equal(built.model.named_parameters(), "the weights")
+        if not resolved.config.train.shard:
+            world.require_equal(built.model.named_parameters(), "the weights")
         yield session
 
 
@@ -115,8 +116,10 @@ def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
 
 def conclude(session: Session, resolved: Resolved) -> None:
     """The end of training: the first process writes what came out, the others wait."""
-    if world.leads():
-        finish(session, resolved, session.finish())
+    if session.works:
+        result = session.finish()
+        if world.leads():
+            finish(session, resolved, result)
     world.rest()
 
 

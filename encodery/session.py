@@ -13,7 +13,7 @@ from encodery.dynamics import Recorder
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Running
-from encodery.models import lora
+from encodery.models import lora, sharding
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
@@ -68,7 +68,8 @@ class Session:
             self.run.rewind_metrics(-1)
             return
         self.load_weights(found)
-        self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
+        moments = sharding.like(self.optimizer.tensors(), found.tensors("optimizer"))
+        self.optimizer.load(moments, found.state["optimizer"])
         if self.method_group in found.groups:
             self.method.load(found.tensors(self.method_group))
         self.state = TrainState.read(found.state["train"])
@@ -86,16 +87,19 @@ class Session:
 
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
-        self.built.model.load_state_dict(found.tensors("model"))
+        sharding.load(self.built.model, found.tensors("model"))
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
-        if not world.leads():
+        if not self.works:
             return
         self.run.sync()
         if self.dynamics:
             self.dynamics.flush()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
+        tensors = {group: sharding.whole(named) for group, named in tensors.items()}
+        if not world.leads():
+            return
         if held := self.method.tensors():
             tensors[self.method_group] = held
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
@@ -160,8 +164,20 @@ class Session:
             self.look()
         keep = better and options.select == "best"
         self.leaving = world.any_of(self.stop.requested)  # all processes at the same step
-        if self.saves.due(step) or keep or last or self.leaving or self.state.stopped_early:
+        if self.config.train.check_processes:
+            world.require_equal(self.built.model.named_parameters(), f"step {step}: the weights")
+        if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
+
+    def due_save(self, step: int) -> bool:
+        """Whether a checkpoint is due; by the first process's clock, where all of them take part."""
+        due = self.saves.due(step)
+        return bool(world.from_lead(due)) if sharding.is_sharded(self.built.model) else due
+
+    @property
+    def works(self) -> bool:
+        """Whether this process does what one alone could do: the first one, and all of them with a sharded model."""
+        return world.leads() or sharding.is_sharded(self.built.model)
 
     def look_at_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
@@ -196,7 +212,7 @@ class Session:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
         assert self.built.choice is not None
         better = False
-        if world.leads():
+        if self.works:
             with suppress(Stopped):
                 better = self.evaluate(self.built.choice)
                 self.state.owes_evaluation = False
@@ -241,7 +257,8 @@ class Session:
         """The model's answers; a signal ends it between two batches."""
         cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
         model, task = self.built.model, self.built.task
-        return predict.answer(model, task, split.table, cutter, self.leave_if_asked, split.examples)
+        tick = None if sharding.is_sharded(model) else self.leave_if_asked  # they can only leave together
+        return predict.answer(model, task, split.table, cutter, tick, split.examples)
 
     # The end
 
@@ -290,8 +307,12 @@ class Session:
 
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
-        if not world.leads():
-            return
+        with sharding.gathered(self.built.model):
+            if world.leads():
+                self.write_whole(folder)
+
+    def write_whole(self, folder: Path) -> None:
+        """A model that lies whole in this process."""
         try:
             with files.atomic_folder(folder) as beside:
                 self.built.model.save(beside, self.built.tokenizer, self.built.card)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from encodery import heartbeat
 from encodery.errors import ProcessLost, RunFailed, UserError
@@ -188,7 +189,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     if size() == 1:
         return
     every = list(parameters)
-    if not every:
+    if not every or isinstance(every[0], DTensor):  # FSDP has summed what it shards
         return
     has = torch.tensor([p.grad is not None for p in every], dtype=torch.uint8, device=every[0].device)
     with contact():

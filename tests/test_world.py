@@ -132,7 +132,7 @@ def test_R9_R14_a_run_goes_on_with_another_number_of_processes(
     together(tmp_path, run_until, tree, str(up.path), 0, 0, NOTHING)
     # The signal reaches one process, which does not write; both stop after the same step.
     assert end(start(tmp_path, run_until, tree, str(down.path), 6, 1, signal.SIGTERM)) == [Stopped.exit_code] * 2
-    assert checkpoint.steps(down.checkpoints) == {4, 5, 6}  # 5 is the best so far
+    assert checkpoint.steps(down.checkpoints) == {5, 6}
     assert run_until(tree, str(down.path), 0, 0, NOTHING) == 0
     for run, words in ((up, "processes was 1, is now 2"), (down, "processes was 2, is now 1")):
         same(run, alone)
@@ -149,7 +149,7 @@ def test_R12_a_dead_or_frozen_process_ends_the_others(
     assert end(job, 60) == [ProcessLost.exit_code, -signal.SIGKILL]  # the frozen one is killed by its neighbour
     said = (tmp_path / "said-0.txt").read_text()
     assert ("rank 1 has not answered" if number == signal.SIGSTOP else "rank 0 lost the other processes") in said
-    assert 4 in checkpoint.steps(run.checkpoints)
+    assert checkpoint.steps(run.checkpoints) == {4, 5}
     together(tmp_path, run_until, tree, str(run.path), 0, 0, NOTHING)
     same(run, alone)
 
