@@ -198,11 +198,11 @@ def gradient(
         if not counts:  # however the step is cut, they are the same
             counts, number = count_all(model, micro)
         totals = totals_of(counts, number, state, reduction)
+        passes = max(world.gather(len(micro))) if is_sharded(model) else len(micro)
         talks = world.talks()
         try:
             terms = method(model, micro, totals)
-            if is_sharded(model):
-                idle_passes(model, stream, micro, totals)
+            idle(model, stream, micro, totals, passes - len(micro))
             return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -218,9 +218,9 @@ def gradient(
         model.zero_grad(set_to_none=True)
 
 
-def idle_passes(model: Model, batches: Batches, micro: Sequence[Batch], totals: Totals) -> None:
-    """Passes without weight, as many as this process has fewer than the others: parameters are gathered together."""
-    for _ in range(max(world.gather(len(micro))) - len(micro)):
+def idle(model: Model, batches: Batches, micro: Sequence[Batch], totals: Totals, passes: int) -> None:
+    """Passes without weight, as many as this process has fewer than the others: a sharded model is gathered by all."""
+    for _ in range(passes):
         batch = micro[-1] if micro else batches.alone(int(batches.rows_at(totals.step)[0]))
         backward(model, batch, totals.times(0.0))
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -26,8 +27,11 @@ def _enter(rank: int, environment: dict[str, str], log: str, job: Callable[..., 
     torch.set_num_threads(1)
     os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
     with open(f"{log}-{rank}.txt", "a") as stream, redirect_stderr(stream):
-        code = job(*args)
-        stream.flush()
+        try:
+            code = job(*args)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

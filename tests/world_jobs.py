@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from encodery import build, optim, world
 from encodery.errors import EncoderyError
 from encodery.loop import StepReport, TrainState, train
+from encodery.models import sharding
 from encodery.progress import Progress
 from encodery.run import train_run
 from tests.helpers import resolve
@@ -42,7 +43,7 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     def remember(factor: float) -> None:
         if not found:
             named = built.model.named_parameters()
-            found.update({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None})
+            found.update(sharding.whole({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None}))
         step(factor)
 
     optimizer.step = remember  # type: ignore[method-assign]
@@ -50,10 +51,26 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     running = method.start(built.model)
     rate = optim.schedule(options, STEPS)
     reports = list(train(built.model, running, built.batches, optimizer, rate, TrainState(STEPS), options.clip))
-    found |= {f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()}
+    found |= sharding.whole({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})
+    assert sharding.is_sharded(built.model) == (resolved.config.train.shard and world.size() > 1)
+    if not built.task.labelled:
+        require_tied(built.model, built.task.name)
     rows = [built.batches.share.of(built.batches.table, built.batches.rows_at(step)) for step in range(STEPS)]
     found |= {f"rows/{i}": torch.from_numpy(some.copy()) for i, some in enumerate(rows)}
     return found | {"report": numbers(reports[0])}
+
+
+def require_tied(model: Any, task: str) -> None:
+    """P1: generator and discriminator hold the same embeddings, spread and gathered."""
+    generator = model.question(task).generator
+    for _ in range(2):
+        theirs = dict(generator.encoder.net.embeddings.named_parameters())
+        ours = dict(model.encoder.net.embeddings.named_parameters())
+        assert ours.keys() == theirs.keys()
+        assert all(ours[name] is theirs[name] for name in ours)
+        with sharding.gathered(model):
+            assert model.encoder.net.get_input_embeddings().weight is generator.words
+            assert generator.words.shape == model.encoder.net.get_input_embeddings().weight.shape
 
 
 def numbers(report: StepReport) -> torch.Tensor:
