@@ -1,0 +1,67 @@
+"""Training as a Slurm job, through submitit's stand-in: it runs, stops when Slurm asks, is queued again and goes on."""
+
+import importlib.util
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from encodery import checkpoint
+from encodery.errors import UserError
+from encodery.launch import NODES, meeting
+from encodery.on_slurm import Job, parameters, submit
+from encodery.rundir import RunDir
+from tests.helpers import settings, weights_of
+from tests.sweep.runs import until
+from tests.world_jobs import NOTHING, run_until
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
+
+
+@pytest.mark.slow
+def test_R1_R12_a_job_is_killed_preempted_queued_again_and_ends_as_an_undisturbed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one launch, because each costs seconds: the launcher too is tested here."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    train = {"max_steps": 60, "save": "1 steps", "evaluate": "never"}
+    still = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+    tree = settings(tmp_path, rows=40, model=still, train=train)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
+    run = RunDir(tmp_path / "run")
+    words = ["train", str(tmp_path / "c.yaml"), "-o", str(run.path), "--processes=2", "--quiet"]
+    job = Job(words, 1)
+    ended: list[int] = []
+    thread = threading.Thread(target=lambda: ended.append(job()))
+    thread.start()
+    until(lambda: len(checkpoint.steps(run.checkpoints)) > 0, 240)
+    first = run.holder()
+    assert first is not None
+    os.kill(first.pid, signal.SIGKILL)  # the launcher begins again by itself
+    until(lambda: (again := run.holder()) is not None and again.pid != first.pid, 240)
+    seen = max(checkpoint.steps(run.checkpoints))
+    until(lambda: run.is_done or max(checkpoint.steps(run.checkpoints)) > seen, 240)
+    submission = job.checkpoint()  # Slurm's time is up: save and stop
+    thread.join()
+    assert ended == [3 if not run.is_done else 0]
+    assert submission.function.words == words
+    if ended == [3]:
+        submit(words, tmp_path / "slurm", 1, 2, on_cpu=True, cluster="local").result()
+    assert run.is_done
+    assert run_until(tree, str(tmp_path / "alone"), 0, 0, NOTHING) == 0
+    ours, theirs = weights_of(run), weights_of(RunDir(tmp_path / "alone"))
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 2e-5
+
+
+def test_what_a_training_job_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = parameters(2, 8, on_cpu=False)
+    assert (asked["nodes"], asked["tasks_per_node"], asked["gpus_per_node"], asked["cpus_per_task"]) == (2, 1, 8, 8)
+    assert parameters(1, 4, on_cpu=True)["gpus_per_node"] == 0
+    with pytest.raises(UserError, match="no sbatch here"):
+        submit(["train"], tmp_path, 1, 1, on_cpu=True)
+    assert meeting()["max_nodes"] == 1
+    monkeypatch.setenv(NODES, "2 first:20001")
+    assert meeting() == {"min_nodes": 2, "max_nodes": 2, "rdzv_endpoint": "first:20001"}
