@@ -24,6 +24,7 @@ from encodery.errors import ProcessLost, RunFailed, UserError
 # by the launcher and by heartbeats, not by this.
 LONGEST_WAIT = timedelta(hours=24)
 BUCKET = 25 * 2**20  # bytes of gradients that travel at once
+TABLE = 4096  # rows from which on a matrix may be a table of embeddings
 
 Number = float | list[float]
 
@@ -184,29 +185,73 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """The gradient of the whole step, on every process: sums, since each loss was divided by the totals of all.
 
     A parameter that got none here but elsewhere becomes zeros; one that got none anywhere stays without, so that
-    weight decay leaves it alone.
+    weight decay leaves it alone. Of large tables only the rows travel that somebody has used.
     """
-    if size() == 1:
-        return
     every = list(parameters)
-    if not every or isinstance(every[0], DTensor):  # FSDP has summed what it shards
+    if size() == 1 or not every or isinstance(every[0], DTensor):  # FSDP has summed what it shards
         return
-    has = torch.tensor([p.grad is not None for p in every], dtype=torch.uint8, device=every[0].device)
     with contact():
-        dist.all_reduce(has, dist.ReduceOp.MAX)
-        moved = [p for p, one in zip(every, has.tolist(), strict=True) if one]
-        for some in buckets(moved):
-            _reduce(some)
+        rows = [used_rows(p.grad) if p.grad is not None else None for p in every]
+        counts = _gathered(torch.tensor([_count(p, some) for p, some in zip(every, rows, strict=True)]))
+        dense = []
+        for parameter, some, found in zip(every, rows, counts.T.tolist(), strict=True):
+            if max(found) == UNUSED:
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if is_table(parameter) and 2 * sum(max(one, 0) for one in found) < len(parameter):
+                _reduce_rows(parameter.grad, some, [max(one, 0) for one in found])
+            else:
+                dense.append(parameter.grad)
+        for bucket in buckets(dense):
+            _reduce(bucket)
 
 
-def buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[Tensor]]:
+UNUSED = -1  # in place of a count: no gradient at all
+
+
+def is_table(tensor: Tensor) -> bool:
+    """Whether a gradient may have many empty rows: that of word embeddings has."""
+    return tensor.ndim == 2 and len(tensor) >= TABLE
+
+
+def used_rows(grad: Tensor) -> Tensor | None:
+    """The rows of a table's gradient that are not zero; None for others."""
+    if not is_table(grad):
+        return None
+    largest: Tensor = torch.linalg.vector_norm(grad, float("inf"), dim=1)
+    return largest.nonzero()[:, 0]
+
+
+def _count(parameter: torch.nn.Parameter, rows: Tensor | None) -> int:
+    if parameter.grad is None:
+        return UNUSED
+    return len(rows) if rows is not None else 0
+
+
+def _gathered(tensor: Tensor) -> Tensor:
+    """One row for each process; equal shapes."""
+    found = [torch.empty_like(tensor) for _ in range(size())]
+    dist.all_gather(found, tensor)
+    return torch.stack(found)
+
+
+def _reduce_rows(grad: Tensor, rows: Tensor | None, counts: Sequence[int]) -> None:
+    """Everybody's rows, added in the order of the ranks."""
+    mine = rows if rows is not None else torch.zeros(0, dtype=torch.int64, device=grad.device)
+    room = max(counts) - len(mine)
+    ids = _gathered(torch.nn.functional.pad(mine, (0, room)))
+    values = _gathered(torch.nn.functional.pad(grad[mine], (0, 0, 0, room)))
+    grad[mine] = 0
+    for number, count in enumerate(counts):
+        grad.index_add_(0, ids[number, :count], values[number, :count])
+
+
+def buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Gradients of one type, up to 25 MB together."""
     held: list[Tensor] = []
     room = 0
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        grad = parameter.grad
+    for grad in grads:
         bytes_ = grad.numel() * grad.element_size()
         if held and (room + bytes_ > BUCKET or grad.dtype != held[0].dtype or grad.device != held[0].device):
             yield held

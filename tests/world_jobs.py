@@ -24,6 +24,7 @@ def measure(trees: dict[str, dict[str, Any]], out: str, wide: bool = False) -> N
     """20 steps of each config; the first gradient, the weights, the rows of each step and the last report, by rank."""
     world.join()
     for name, tree in trees.items():
+        world.TABLE = 4096 if name == "classification" else 8  # the others send rows of the word embeddings
         found = steps_of(tree, wide)
         save_file(found, Path(out) / f"{name}-{world.rank()}.safetensors")
     world.rest()
