@@ -18,6 +18,7 @@ from encodery.elsewhere import PLACE, OnRay, OnSlurm, do, pieces_elsewhere, shar
 from encodery.embed import EmbedOptions, embed, open_all, remote_job
 from encodery.errors import RunFailed, UserError
 from encodery.progress import Progress
+from encodery.rundir import RunDir
 from encodery.sweep.execute import execute
 from encodery.sweep.file import Limits, Resources
 from encodery.tasks.corpus import Corpus
@@ -69,7 +70,7 @@ class Here:
 
 def test_P21_shards_made_elsewhere_have_the_same_bytes(tmp_path: Path, pieces: TokenizerPieces, corpus: Corpus) -> None:
     prepare(tmp_path / "here", corpus, pieces, 32, workers=1)
-    broken, engine = Here(breaks_at=2), Here()
+    broken, engine = Here(breaks_at=4), Here()
     with pytest.raises(RunFailed, match="was lost"):
         prepare(tmp_path / "there", corpus, pieces, 32, workers=shards_elsewhere(lambda _: broken))
     prepare(tmp_path / "there", corpus, pieces, 32, workers=shards_elsewhere(lambda _: engine))
@@ -98,9 +99,10 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_D5_vectors_made_elsewhere_have_the_same_bytes(tmp_path: Path, trained: Any, small_shards: None) -> None:
     options, run = EmbedOptions(), str(trained("single"))
-    source, rows = open_all(run, "moods:train", None, "cpu", False)
+    on = f"{RunDir(run).info()['task']}:train"
+    source, rows = open_all(run, on, None, "cpu", False)
     here = embed(source, rows, options, tmp_path / "here")
-    elsewhere = pieces_elsewhere(lambda _: Here(), remote_job(run, "moods:train", None, options, "cpu"))
+    elsewhere = pieces_elsewhere(lambda _: Here(), remote_job(run, on, None, options, "cpu"))
     there = embed(source, rows, options, tmp_path / "there", elsewhere=elsewhere)
     assert content(there.folder) == content(here.folder)
 
