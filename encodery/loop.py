@@ -2,21 +2,26 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 
 from encodery import flops, world
-from encodery.data.batches import Batch, Batches, describe
+from encodery.data.batches import Batch, describe
+from encodery.data.mixed import Stream
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, backward, losses_of, notes_of
+from encodery.methods.base import Running, Totals, Updating, backward, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.models.sharding import is_sharded
 from encodery.optim import Optimizer, clip
+from encodery.weighting.base import Part, Weighing
+from encodery.weighting.constant import Constant
 
-ALL = ("", "examples")  # among counts: those of the step as a whole
+CONSTANT: Weighing = Constant()
+SAME: Mapping[str, float] = {}
+EXAMPLES = ""  # among counts, in place of a task: the examples of the task that follows
 MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
 
 
@@ -49,7 +54,9 @@ class TrainState:
     budget: int = 16384  # tokens of a micro-batch; falls when the device runs out of memory
     scaler: LossScale | None = None
     losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
+    task_losses: dict[str, list[float]] = field(default_factory=dict)  # the same of each task, where there are several
     best: dict[str, Any] | None = None  # {"step", "score"} of the best evaluation so far
+    best_of: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same for each task
     waited: int = 0  # evaluations since then
     owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
@@ -59,6 +66,11 @@ class TrainState:
     def remember(self, loss: float, keep: int = 100) -> None:
         """Keep the latest losses."""
         self.losses = [*self.losses[1 - keep :], loss]
+
+    def remember_tasks(self, means: Mapping[str, float], keep: int = 100) -> None:
+        """Keep the latest losses of each task."""
+        for task, loss in means.items():
+            self.task_losses[task] = [*self.task_losses.get(task, [])[1 - keep :], loss]
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -91,21 +103,26 @@ class StepReport:
 def train(
     model: Model,
     method: Running,
-    batches: Batches,
+    batches: Stream,
     optimizer: Optimizer,
     schedule: Callable[[int], float],
     state: TrainState,
     clip_norm: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
+    weighting: Weighing = CONSTANT,
+    rates: Mapping[str, float] = SAME,
 ) -> Iterator[StepReport]:
-    """Take steps until `state.total`; the state is up to date whenever a report is yielded."""
-    update = Update(model, batches, optimizer, schedule, state, clip_norm)
+    """Take steps until `state.total`; the state is up to date whenever a report is yielded.
+
+    `rates` holds the factors of tasks whose learning rate differs.
+    """
+    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates)
     if isinstance(method, Updating):  # FreeAT alone: several updates in a step
         method.update = update.early
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, local = gradient(model, method, batches, state, reduction)
+        micro, counts, local = gradient(model, method, batches, state, reduction, weighting)
         whole = world.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
         norm, skipped = update(terms, micro)
@@ -115,6 +132,8 @@ def train(
         loss = sum(means.values())
         if not skipped:
             state.remember(loss)
+            if len(model.names) > 1:
+                state.remember_tasks(by_task(terms, counts))
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
         sizes = whole_step(model, micro)
@@ -130,6 +149,14 @@ def whole_step(model: Model, micro: Sequence[Batch]) -> dict[str, float]:
     return {name: sum(one[name] for one in said) for name in mine}
 
 
+def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """The mean loss of each task of a step."""
+    found: dict[str, float] = {}
+    for key, value in terms.items():
+        found[key[0]] = found.get(key[0], 0.0) + float(value) / counts[key]
+    return found
+
+
 def cost_of(model: Model, batch: Batch) -> float:
     """FLOPs of a micro-batch in a plain step; 0 where they are not known."""
     question = model.question(batch.task)
@@ -141,11 +168,12 @@ class Update:
     """What happens to a gradient: it is checked, clipped, applied and forgotten."""
 
     model: Model
-    batches: Batches
+    batches: Stream
     optimizer: Optimizer
     schedule: Callable[[int], float]
     state: TrainState
     clip_norm: float
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
@@ -171,8 +199,15 @@ class Update:
         """Move the weights, if everything is finite; the gradient's true norm."""
         require_finite(self.model, terms, norm, self.state.step + 1, micro, self.batches)
         norm = rescale(self.parameters, norm, self.clip_norm, scale)
-        self.optimizer.step(self.schedule(self.state.step))
+        self.optimizer.step(self.schedule(self.state.step), self.shared_rate())
         return norm
+
+    def shared_rate(self) -> float:
+        """The encoder's factor: that of the step's task, or the mean of those of its tasks, by their shares."""
+        shares = self.batches.tasks_at(self.state.step)
+        if not any(task in self.rates for task in shares):
+            return 1.0
+        return sum(self.rates.get(task, 1.0) * share for task, share in shares.items()) / sum(shares.values())
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -186,23 +221,21 @@ class Update:
 
 
 def gradient(
-    model: Model, method: Running, batches: Batches, state: TrainState, reduction: str
+    model: Model, method: Running, batches: Stream, state: TrainState, reduction: str, weighting: Weighing = CONSTANT
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
         micro = stream.at(state.step)
-        if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
-            method.source = stream
         if not counts:  # however the step is cut, they are the same
-            counts, number = count_all(model, micro)
-        totals = totals_of(counts, number, state, reduction)
+            counts, examples = count_all(model, micro)
+        parts = parts_of(stream, micro, counts, examples, state, reduction)
         passes = max(world.gather(len(micro))) if is_sharded(model) else len(micro)
         talks = world.talks()
         try:
-            terms = method(model, micro, totals)
-            idle(model, stream, micro, totals, passes - len(micro))
+            terms = weighting(method, model, parts)
+            idle(model, parts[0], passes - len(micro))
             return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -218,11 +251,26 @@ def gradient(
         model.zero_grad(set_to_none=True)
 
 
-def idle(model: Model, batches: Batches, micro: Sequence[Batch], totals: Totals, passes: int) -> None:
+def idle(model: Model, part: Part, passes: int) -> None:
     """Passes without weight, as many as this process has fewer than the others: a sharded model is gathered by all."""
     for _ in range(passes):
-        batch = micro[-1] if micro else batches.alone(int(batches.rows_at(totals.step)[0]))
-        backward(model, batch, totals.times(0.0))
+        row = int(part.source.rows_at(part.totals.step)[0])
+        backward(model, part.micro[-1] if part.micro else part.source.alone(row), part.totals.times(0.0))
+
+
+def parts_of(
+    stream: Stream, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], examples: Mapping[str, float],
+    state: TrainState, reduction: str,
+) -> list[Part]:  # fmt: skip
+    """A step's micro-batches task by task, each with its own totals; the same tasks in every process."""
+    found, scale = [], state.scaler.scale if state.scaler else 1.0
+    for task, share in stream.tasks_at(state.step).items():
+        own = [batch for batch in micro if batch.task == task]
+        mine = {key: value for key, value in counts.items() if key[0] == task}
+        divisors, number = (dict.fromkeys(mine, 1.0), 1.0) if reduction == "sum" else (mine, examples[task])
+        totals = Totals(divisors, scale, number, state.step)
+        found.append(Part(task, own, totals, mine, stream.stream(task), share))
+    return found
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -231,19 +279,13 @@ def out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, torch.OutOfMemoryError)
 
 
-def totals_of(counts: dict[tuple[str, str], float], examples: float, state: TrainState, reduction: str) -> Totals:
-    """What the terms of this step are divided by."""
-    scale = state.scaler.scale if state.scaler else 1.0
-    if reduction == "sum":
-        return Totals(dict.fromkeys(counts, 1.0), scale, 1.0, state.step)
-    return Totals(counts, scale, examples, state.step)
-
-
-def count_all(model: Model, micro: Sequence[Batch]) -> tuple[dict[tuple[str, str], float], float]:
-    """What each term counts over the step of all processes, and its examples."""
-    mine: dict[tuple[str, str], Any] = {ALL: float(sum(batch.examples for batch in micro))}
-    whole: dict[tuple[str, str], Any] = world.add_up(mine | {k: float(v) for k, v in count(model, micro).items()})
-    examples = whole.pop(ALL)
+def count_all(model: Model, micro: Sequence[Batch]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """What each term counts over the step of all processes, and each task's examples."""
+    mine: dict[tuple[str, str], Any] = {k: float(v) for k, v in count(model, micro).items()}
+    for batch in micro:
+        mine[EXAMPLES, batch.task] = mine.get((EXAMPLES, batch.task), 0.0) + float(batch.examples)
+    whole: dict[tuple[str, str], Any] = world.add_up(mine)
+    examples = {task: whole.pop((kind, task)) for kind, task in list(whole) if kind == EXAMPLES}
     return whole, examples
 
 
@@ -267,9 +309,7 @@ def overflowed(norm: float, state: TrainState) -> bool:
     return overflow
 
 
-def require_finite(
-    model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches
-) -> None:
+def require_finite(model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Stream) -> None:
     """A NaN or infinity ends the run before the weights are touched (R6)."""
     bad = [f"loss {'/'.join(key)}" for key, value in terms.items() if not math.isfinite(float(value))]
     if not bad and math.isfinite(norm):
@@ -285,9 +325,9 @@ def require_finite(
 
 
 @torch.no_grad()
-def guilty(model: Model, micro: Sequence[Batch], batches: Batches) -> Sequence[Batch]:
+def guilty(model: Model, micro: Sequence[Batch], batches: Stream) -> Sequence[Batch]:
     """The sequences whose loss is not finite even alone; all of the step, where no single one is to blame."""
-    alone = [batches.alone(int(row)) for batch in micro for row in batch.ids]
+    alone = [batches.stream(batch.task).alone(int(row)) for batch in micro for row in batch.ids]
     found = [one for one in alone if not all(math.isfinite(float(value)) for value in model(one)[1].values())]
     return found or micro
 
@@ -302,7 +342,7 @@ def rescale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float,
     return true
 
 
-def steps_in_all(batches: Batches, epochs: float, max_steps: int | None) -> int:
+def steps_in_all(batches: Stream, epochs: float, max_steps: int | None) -> int:
     """How many steps a run takes."""
     if max_steps is not None:
         return max_steps

@@ -27,7 +27,7 @@ class R4F(R3F):
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
         if self.head_norm is not None and step_of(micro, totals) >= self.start_step:
-            for task in sorted({batch.task for batch in micro}):
+            for task in sorted({task for task, _ in totals.counts}):  # in every process, also without a batch
                 limit(last_layer(model, task), self.head_norm)
         return super().__call__(model, micro, totals)
 

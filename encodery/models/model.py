@@ -89,6 +89,22 @@ class Model(nn.Module):
             state = {k: v.detach().cpu().contiguous() for k, v in question.state_dict().items()}
             save_file(state, folder / f"{name}.safetensors")
 
+    def take_heads(self, folder: Path) -> list[str]:
+        """The heads of a saved folder that are of these tasks, by name; says which ones are new."""
+        known = (read_card(folder) or {"tasks": {}})["tasks"]
+        old = {name: name in known for name in self.names}
+        own = {name: self.question(name) for name, there in old.items() if there}
+        if own:
+            try:
+                Model(self.encoder, own).load_heads(folder)
+            except RuntimeError as error:
+                raise UserError(
+                    f"model.heads: a head of {folder} does not fit ({str(error).splitlines()[-1].strip()})"
+                ) from None
+        fresh = [name for name, there in old.items() if not there]
+        taken = [f"heads taken over: {', '.join(own)}"] if own else []
+        return [*taken, f"new heads: {', '.join(fresh)}"] if fresh else taken
+
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
         question: Any
