@@ -46,6 +46,7 @@ class Built:
     notes: list[str]
     probes: list[Probe]
     keep_at: Sequence[float]
+    plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 
     @property
     def task(self) -> Task:
@@ -139,11 +140,12 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, max(subject.max_length for subject in subjects))
+    plain = None
     if config.train.shard and world.size() > 1:
         sharding.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
-        sharding.shard(model, device)
+        plain = sharding.shard(model, device)
     stream = mixed([subject.stream(config, cutter) for subject in subjects], resolved)
-    return Built(subjects, tokenizer, pieces, model, stream, cutter, card, notes, probes, shares)
+    return Built(subjects, tokenizer, pieces, model, stream, cutter, card, notes, probes, shares, plain)
 
 
 def require_different(tasks: Sequence[Task], decides: str | None) -> None:

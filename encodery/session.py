@@ -365,15 +365,16 @@ class Session:
 
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
-        with sharding.gathered(self.built.model):
-            if world.leads():
-                self.write_whole(folder)
-
-    def write_whole(self, folder: Path) -> None:
-        """A model that lies whole in this process."""
+        model = self.built.model
+        gathered = sharding.whole(model.state_dict()) if sharding.is_sharded(model) else {}
+        if not world.leads():
+            return
+        if self.built.plain:
+            model = self.built.plain
+            model.load_state_dict(gathered)
         try:
             with files.atomic_folder(folder) as beside:
-                self.built.model.save(beside, self.built.tokenizer, self.built.card)
+                model.save(beside, self.built.tokenizer, self.built.card)
         except OSError as error:
             raise RunFailed(files.trouble("the model could not be saved", self.run.path, error)) from error
 

@@ -68,7 +68,13 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
         "train": {"max_steps": STEPS, "batch_size": 12, "max_length": 32, "evaluate": "never", "keep_at": []},
         "device": "cpu",
     }
-    return {"classification": plain, "electra": electra} | {n: {**plain, "method": m} for n, m in methods.items()}
+    few = {"train_rows": 24, "dev_rows": 4, "test_rows": 4}
+    toy = {"model": {**plain["model"], "tokenizer": "toy"}}
+    toy["tasks"] = [{"name": "toy/nli", **few}, {"name": "toy/similarity", **few, "batch_size": 1}]
+    several = {"mixed": {}, "pcgrad": {"weighting": "pcgrad"}, "gradnorm": {"weighting": "gradnorm"}}
+    several["uncertainty"] = {"weighting": "uncertainty", "method": {"kind": "sam"}}
+    found = {"classification": plain, "electra": electra} | {n: {**plain, "method": m} for n, m in methods.items()}
+    return found | {name: {**plain, **toy, **more} for name, more in several.items()}
 
 
 def apart(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], kind: str) -> float:

@@ -5,9 +5,9 @@ whole pass. Gradients are summed, since every loss was divided by the totals of 
 processes, so all of them take equally many passes.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+import copy
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from encodery import world
 from encodery.errors import UserError
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def require_fit(method: str, tasks: int, tune: str, dynamics: Any, probes: Any) -> None:
@@ -32,8 +34,12 @@ def require_fit(method: str, tasks: int, tune: str, dynamics: Any, probes: Any) 
         raise UserError(f"train.shard: not with {odd[0]}; plain training of one task only")
 
 
-def shard(model: nn.Module, device: torch.device) -> None:
-    """Spread the parameters over all processes; what builds an optimiser comes after this."""
+def shard(model: M, device: torch.device) -> M | None:
+    """Spread the parameters over all processes; what builds an optimiser comes after this.
+
+    The first process gets a copy in ordinary memory, through which the model is saved.
+    """
+    plain = copy.deepcopy(model).cpu() if world.leads() else None
     mesh = init_device_mesh(device.type, (world.size(),))
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
@@ -41,6 +47,7 @@ def shard(model: nn.Module, device: torch.device) -> None:
     for part in sharded_parts(model):
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)
+    return plain
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -61,19 +68,6 @@ def sharded_parts(model: nn.Module) -> list[Any]:
 def is_sharded(model: nn.Module) -> bool:
     """Whether the model is spread over processes."""
     return isinstance(model, FSDPModule)
-
-
-@contextmanager
-def gathered(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is whole in every process: to save it. All processes must come here."""
-    parts = sharded_parts(model)
-    for part in parts:
-        part.unshard()
-    try:
-        yield
-    finally:
-        for part in parts:
-            part.reshard()
 
 
 def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
