@@ -21,9 +21,9 @@ follows lies on top. On the command line a setting is written `--optim.lr 1e-5`,
 Later wins: defaults, extends, file, command line. Mappings merge, lists replace. Changing a `kind` drops the keys of
 the old kind, with a note.
 
-Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}` (`mix`
-and `weighting` too); `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`. `tasks`
-as a mapping changes the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
+Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`, as
+with `mix` and `weighting`; `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`.
+`tasks` as a mapping changes the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
 
 ParaGen's names (`--task.model.init_mag 0.03`, `--task.trainer.optimizer.lr.max_rate 2e-5`, `--env.seed 3`) are
 understood on the command line, with a note; the table is `encodery/paragen.py`.

@@ -115,7 +115,12 @@ def training_data(
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
     """Refuse now what could not be done at the end."""
     options = config.train
-    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
+    if options.select == "each" and config.model.tune == "lora":
+        raise UserError("train.select: each needs weights of several steps, and adapters are merged once; use best")
+    for key, asked in (
+        (f"select: {options.select}", options.select != "last"),
+        ("patience:", options.patience is not None),
+    ):
         if asked and (choice is None or options.evaluate == "never"):
             raise UserError(
                 f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"

@@ -29,8 +29,9 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
     {
-        "build", "subject", "cards", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session",
-        "evaluate", "attack", "raw", "export", "prepare", "importers", "calibrate", "embed",
+        "build", "subject", "cards", "teach",
+        "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
+        "raw", "export", "prepare", "importers", "calibrate", "embed",
     },
     {"run", "many", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},

@@ -275,6 +275,19 @@ def test_R1_R4_killed_in_mid_run_it_goes_on_to_the_same_bits(tmp_path: Path, kin
     same(run(whole, tmp_path / "killed"), straight)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mlm", "electra"])
+def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
+    text = {"name": "toy/corpus", "objective": {"kind": kind}, "count": 40}
+    done = run(tree(tmp_path, [text, NLI], mix="uniform", train={"max_steps": 4, "evaluate": "end"}), tmp_path / "run")
+    assert list(done.read_scores()["scores"]) == ["toy/nli:dev"]
+    model, _, _ = build.load_model(done.model, device="cpu")
+    stored = load_file(done.model / "heads" / "toy-corpus.safetensors")
+    tied = model.question("toy/corpus").state_dict()
+    assert all(torch.equal(tied[name], value) for name, value in stored.items())
+    assert open_classifier(done.path, "cpu").head.name == "toy/nli", "only one head answers texts"
+
+
 def test_tables_know_the_runs_of_several_tasks(trained: RunDir) -> None:
     from encodery.report import tables
 
