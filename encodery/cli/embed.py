@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def arguments(parser: Parser) -> None:
     """Which model, on what, which vector."""
     parser.add_argument("model", metavar="RUN|MODEL", help="run directory, model folder or hub name")
-    parser.add_argument("--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train")
+    parser.add_argument(
+        "--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train; default split: dev, else test"
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")
@@ -57,7 +59,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     job = remote_job(args.model, args.on, args.data, options, args.device)
     with Counting(f"embed {meant.key}", rows, args.quiet) as tick:
         found = embed(source, meant, options, Path(args.out) if args.out else None, tick, elsewhere(args.executor, job))
-    print(
-        f"{found.folder}: {found.meta['count']:,} × {found.meta['width']}, {args.site} of layer {found.meta['layer']}"
-    )
+    size = f"{found.meta['count']:,} × {found.meta['width']}"
+    print(f"{found.folder}: {meant.key}, {size}, {args.site} of layer {found.meta['layer']}")
     return 0

@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
         "encodery prepare pretrain.yaml -o /shared/prepared --executor slurm",
-        "encodery prepare --model.new.kind electra --model.tokenizer vocab.txt --tasks.name corpus \\\n"
+        "encodery prepare --model.tokenizer vocab.txt --tasks.name corpus \\\n"
         "      --tasks.files 'text/*.txt' --train.max_length 128 -o prepared",
     )
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.prepare import prepare_run, report_lines
     from encodery.progress import Portion
 
-    resolved = load(args.config, rest)
+    resolved = load(args.config, rest, weights=False)
     with Portion(resolved.tasks[0][0].name, args.quiet) as tick:
         done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), tick))
     for one in done:

@@ -1,6 +1,8 @@
-"""Train: fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on where it stopped.
+"""Train: pretrain or fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on.
 
-Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to.
+Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to, and
+`encodery config --reference` all there are. A task that is a corpus means pretraining; --tasks.subset and
+--tasks.fraction train on a part of the rows; --train.dynamics records what `encodery select` needs for el2n and kin.
 """
 
 import argparse
@@ -43,6 +45,9 @@ def arguments(parser: Parser) -> None:
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
         "encodery train recipe:toy/nli                      # no download, half a minute",
+        "encodery train recipe:pretrain/electra-tiny -o runs/tiny",
+        "encodery train --model runs/tiny --tasks.name glue/mnli --tasks.subset selections/stream --tasks.fraction 10%",
+        "encodery train mnli.yaml --train.dynamics eval -o runs/mnli-dynamics",
         "encodery train rte.yaml --processes 4              # same as torchrun --nproc-per-node 4 -m encodery …",
     )
 

@@ -123,6 +123,8 @@ def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:
     if not isinstance(seed, Mapping):
         return settings, 0 if seed is None else seed
     init, data = seed.get("init", 1), seed.get("data", 1)
+    for key in [key for key in settings if key.startswith("tasks.") and key.endswith(".subset")]:
+        settings[key] = str(settings[key]).removesuffix(f"-seed-{data}")  # a curve has a selection for each seed
     return settings, init if init == data else f"{init}/{data}"
 
 
