@@ -151,7 +151,7 @@ def test_R12_a_dead_or_frozen_process_ends_the_others(
     tmp_path: Path, tree: dict[str, Any], alone: RunDir, number: signal.Signals
 ) -> None:
     run = RunDir(tmp_path / "run")
-    job = start(tmp_path, run_until, tree, str(run.path), 6, 1, number, ENCODERY_BEAT="0.2")
+    job = start(tmp_path, run_until, tree, str(run.path), 6, 1, number, ENCODERY_BEAT="0.5")
     assert end(job, 60) == [ProcessLost.exit_code, -signal.SIGKILL]  # the frozen one is killed by its neighbour
     said = (tmp_path / "said-0.txt").read_text()
     assert ("rank 1 has not answered" if number == signal.SIGSTOP else "rank 0 lost the other processes") in said
