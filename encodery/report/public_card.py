@@ -37,12 +37,12 @@ def public_card(
     called = name or run.path.resolve().name
     parts = [
         front_matter(run, config, result, called, license),
-        f"# {called}\n\n{info['task']} with {base}, trained by encodery {__version__}.",
-        section("Scores", score_lines(info, result, rows)),
-        section("Data", data_lines(info, config)),
+        f"# {called}\n\n{', '.join(run.task_names())} with {base}, trained by encodery {__version__}.",
+        section("Scores", score_lines(run, result, rows)),
+        section("Data", data_lines(run, config)),
         section("Recipe", recipe_lines(info, config)),
         section("Use", use_lines(run, name or "the-folder-of-this-page")),
-        section("Limits", limit_lines(info, result, rows, config)),
+        section("Limits", limit_lines(run, result, rows, config)),
         section("Citations", [f"- {line}" for line in citations(config, result["scores"])]),
     ]
     return "\n\n".join(parts) + "\n"
@@ -83,12 +83,13 @@ def index_entries(result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any
 # Scores
 
 
-def score_lines(info: Mapping[str, Any], result: Mapping[str, Any], rows: Mapping[str, Row]) -> list[str]:
+def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row]) -> list[str]:
     """A line for each metric; seeds and the choice of rows stand beside the main one."""
     lines = ["| data | metric | this model | 95 % over examples | all seeds: mean ± sd (n) | without a model |"]
     lines.append("|---|---|---|---|---|---|")
     for key, scores in result["scores"].items():
-        rows_of_split = info["data"].get(key.rpartition(":")[2], {}).get("rows")
+        task, _, split = key.rpartition(":")
+        rows_of_split = run.rows_of(task, split).get("rows")
         for metric, value in scores.items():
             easy = result["majority"].get(key, {}).get(metric)
             seeds = spread(rows[key]) if key in rows and rows[key].metric == metric else ""
@@ -129,18 +130,25 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 # Data, recipe, use
 
 
-def data_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """Each split: rows, where from, what a reader must know."""
-    lines = []
-    for split, origin in info["data"].items():
-        where = {"folder": "files on disk", "hub": "the hub", "toy": "encodery's own grammar"}
-        words = [f"{origin['rows']:,} rows from {where.get(origin['source'], origin['source'])}"]
-        words += [f"revision {origin['revision']}"] if origin.get("revision") else []
-        words += [str(origin[part]) for part in ("part", "note") if origin.get(part)]
-        lines.append(f"- {split}: {'; '.join(words)}; content {str(origin['digest'])[:16]}")
-    entry = config["tasks"][0]
-    chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
-    return lines + [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
+def data_lines(run: RunDir, config: Mapping[str, Any]) -> list[str]:
+    """Each split of each task: rows, where from, what a reader must know."""
+    info, lines = run.info(), []
+    every = info.get("data_of") or {run.task_names()[0]: info["data"]}
+    for task, splits in every.items():
+        lines += [f"- {task}:{split}: {origin_words(origin)}" for split, origin in splits.items()]
+    for entry in config["tasks"]:
+        chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
+        lines += [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
+    return lines
+
+
+def origin_words(origin: Mapping[str, Any]) -> str:
+    """Rows, where from, what a reader must know, and a digest of the content."""
+    where = {"folder": "files on disk", "hub": "the hub", "toy": "encodery's own grammar"}
+    words = [f"{origin['rows']:,} rows from {where.get(origin['source'], origin['source'])}"]
+    words += [f"revision {origin['revision']}"] if origin.get("revision") else []
+    words += [str(origin[part]) for part in ("part", "note") if origin.get(part)]
+    return "; ".join([*words, f"content {str(origin['digest'])[:16]}"])
 
 
 def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
@@ -165,7 +173,8 @@ def use_lines(run: RunDir, name: str) -> list[str]:
             f"encoder = AutoModel.from_pretrained({name!r})",
             "```",
         ]
-    lines = ["```python", "import encodery as en", "", f"model = en.load({name!r})"]
+    head = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 else ""
+    lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{head})"]
     return [*lines, "```", "", "The folder is a transformers folder: its Auto classes open it too."]
 
 
@@ -173,16 +182,17 @@ def use_lines(run: RunDir, name: str) -> list[str]:
 
 
 def limit_lines(
-    info: Mapping[str, Any], result: Mapping[str, Any], rows: Mapping[str, Row], config: Mapping[str, Any]
+    run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row], config: Mapping[str, Any]
 ) -> list[str]:
     """What the numbers do not say."""
+    info = run.info()
     lines = [line for key, row in rows.items() for line in seed_limits(info, key, row)]
     chosen = result["chosen"]
     if chosen.get("chosen_on"):
         lines.append(
             f"The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}: scores there are too good."
         )
-    if str(info["task"]).startswith("toy/"):
+    if any(name.startswith("toy/") for name in run.task_names()):
         lines.append("Toy data from a grammar: nobody should quote these scores.")
     if config["model"].get("name"):
         lines.append("Whether the texts were in the pretraining data of the encoder was not checked.")
