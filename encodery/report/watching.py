@@ -134,7 +134,8 @@ def latest_score(records: Sequence[Mapping[str, Any]]) -> str:
     for one in reversed(records):
         scores = [(key[5:], value) for key, value in one.items() if key.startswith("eval.") and value is not None]
         if scores:
-            return f"{one.get('split', '')} {scores[0][0]} {scores[0][1]:.4f}".strip()
+            where = ":".join(str(one[key]) for key in ("task", "split") if key in one)
+            return f"{where} {scores[0][0]} {scores[0][1]:.4f}".strip()
     return ""
 
 

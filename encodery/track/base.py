@@ -113,6 +113,8 @@ class Feed:
 def event_of(record: Mapping[str, Any]) -> Event:
     """A line of metrics.jsonl; nulls (NaN) are left out."""
     split = str(record.get("split") or "eval")
+    if "task" in record:  # one of several
+        split = f"{str(record['task']).replace('/', '-')}-{split}"
     values = {called(key, split): float(value) for key, value in numbers(record)}
     return Event(int(record["step"]), float(record.get("time", 0.0)), values)
 

@@ -40,6 +40,8 @@ def test_names_of_events():
     assert (found.step, found.time) == (3, 1.5)
     assert dict(found.values) == {"train/loss": 0.5, "loss/toy/nli/mlm": 0.1, "method/norm": 2.0}
     assert dict(event_of({"step": 3, "split": "dev", "eval.f1": 0.1}).values) == {"dev/f1": 0.1}
+    several = {"step": 3, "split": "dev", "task": "glue/rte", "eval.f1": 0.1}
+    assert dict(event_of(several).values) == {"glue-rte-dev/f1": 0.1}
 
 
 def test_tensorboard_for_real(sweep, tmp_path):
