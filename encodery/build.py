@@ -203,7 +203,8 @@ def make_model(
     for subject in subjects:
         wanted = {**subject.task.objective(), **subject.entry.objective}
         options = make_objective(wanted, resolved.code, config.model)
-        targets = {name: values[subject.rows] for name, values in subject.train.table.targets.items()}
+        rows: Any = subject.rows
+        targets = {name: values[rows] for name, values in subject.train.table.targets.items()}
         objectives[subject.name] = options.fitted(targets)
         plain = {"kind": wanted["kind"], **objectives[subject.name].plain()}
         known[subject.name] = about(subject.task, plain, subject.max_length)

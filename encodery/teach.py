@@ -70,7 +70,7 @@ def logits_of(model: Classifier, task: Task, examples: Sequence[Example]) -> np.
     found = np.array([rows[example.id] for example in examples], np.float32)
     if not task.labels:
         return found
-    return found[:, [fitting.head.labels.index(label) for label in task.labels]]
+    return np.asarray(found[:, [fitting.head.labels.index(label) for label in task.labels]])
 
 
 def together(found: Sequence[np.ndarray], form: str) -> np.ndarray:
