@@ -53,6 +53,11 @@ class Built:
         return self.subjects[0].task
 
     @property
+    def choice(self) -> Split | None:
+        """What the checkpoint of the first task is chosen on."""
+        return self.subjects[0].choice
+
+    @property
     def name(self) -> str:
         """All tasks."""
         return " + ".join(subject.name for subject in self.subjects)
