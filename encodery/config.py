@@ -35,6 +35,8 @@ _NOT_IDENTITY = [
     ("data",),
     ("device",),
     ("threads",),
+    ("train", "shard"),
+    ("train", "check_processes"),
     ("train", "log"),
     ("train", "save"),
     ("train", "keep_checkpoints"),

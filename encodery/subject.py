@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encodery import chosen, predict, pretrain
+from encodery import chosen, predict, pretrain, world
 from encodery.cards import longest_of
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
+from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
@@ -54,7 +55,9 @@ class Subject:
         task, entry, table = self.task, self.entry, self.train.table
         size = entry.batch_size or config.train.batch_size
         weights = chosen.weights(task, entry, table) if entry.subset else None
-        return Batches(task.name, table, self.rows, size, config.seed.data, config.seed.init, cutter, weights)
+        share = Share(world.rank(), world.size())
+        seeds = config.seed.data, config.seed.init
+        return Batches(task.name, table, self.rows, size, *seeds, cutter, weights, share=share)
 
 
 def make_subject(

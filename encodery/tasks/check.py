@@ -90,7 +90,7 @@ def _status(task: OnHub, split: str, folder: Path) -> Status:
     state, words = _judge(name, task.examples(split), official)
     if task.is_ours(split, folder):  # whatever its size: it is not the published split
         state = "other" if state == "whole" and official else "part"
-        words = f"{origin.rows:,} of {origin.of:,} rows" if origin.of else words
+        words = f"{origin.rows:,} of {origin.of:,} rows" if origin.of else f"{origin.rows:,} rows"
     words = "; ".join(filter(None, [words, origin.note]))
     return Status(name, state, origin.rows, f"{words} ({', '.join(origin.files)})")
 

@@ -24,14 +24,23 @@ def section(found: Found) -> Section | None:
 
 
 def trained(found: Found) -> str:
-    """`12 runs of 4 configurations on glue/rte: 11 done, 1 failed.`"""
+    """`12 runs in 4 configurations of roberta-base on glue/rte: 11 done, 1 failed.`"""
     tasks = list(dict.fromkeys(one.task or "own task" for one in found.records))
     shown = ", ".join(tasks[:FEW]) + (f" and {len(tasks) - FEW} more tasks" if len(tasks) > FEW else "")
     kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in found.records})
     states = Counter(one.state for one in found.records)
     ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    of = f" of {kinds} configurations" if kinds > len(tasks) else ""
-    return f"{_count(len(found.records), 'run')}{of} on {shown}: {ended}."
+    of = f" in {kinds} configurations" if kinds > len(tasks) else ""
+    return f"{_count(len(found.records), 'run')}{of} of {_models(found.records)} on {shown}: {ended}."
+
+
+def _models(those: Sequence[Record]) -> str:
+    """The encoder that was trained, or how many."""
+    names = {one.settings.get("model.name") for one in those}
+    if len(names) > 1:
+        return f"{len(names)} encoders"
+    name = next(iter(names))
+    return without_paths(str(name)).removeprefix("…/") if name else "a new encoder"
 
 
 def _count(number: int, word: str) -> str:
@@ -60,7 +69,9 @@ def judged(found: Found, row: Row) -> str:
     """What the comparison with the baseline says of a row, in words."""
     more = row.more
     if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
-        return "; it is the baseline"
+        tested = [p for one in found.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+        clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
+        return "; it is the baseline" + (clear if tested else "")
     if not found.baseline or more.get("difference") is None:
         return ""
     gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"

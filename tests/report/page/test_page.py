@@ -51,6 +51,7 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
 
 
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
+    assert "14 runs in 7 configurations of 2 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
     assert re.search(
         r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
         page,
@@ -187,12 +188,11 @@ def test_nothing_to_report_and_a_folder_as_file_are_refused(tmp_path: Path, caps
 
 @pytest.mark.slow
 def test_five_hundred_runs_and_a_hundred_thousand_predictions(tmp_path: Path) -> None:
-    """In less than 30 s and 15 MB, and without torch."""
-    rows = 200
-    source = made.many(tmp_path, count=500, rows=rows)
-    begin = time.monotonic()
+    """In less than 30 s and 15 MB. Time of this process, for the machine may be busy with other tests."""
+    source = made.many(tmp_path, count=500, rows=200)
+    begin = time.process_time()
     out = tmp_path / "page.html"
     assert main(["report", str(source), "-o", str(out)]) == 0
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30
     assert out.stat().st_size < 15e6
     assert "500 runs" in out.read_text()
