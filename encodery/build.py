@@ -54,6 +54,11 @@ class Built:
         return self.subjects[0].task
 
     @property
+    def choice(self) -> Split | None:
+        """What the checkpoint of the first task is chosen on."""
+        return self.subjects[0].choice
+
+    @property
     def name(self) -> str:
         """All tasks."""
         return " + ".join(subject.name for subject in self.subjects)
@@ -208,7 +213,8 @@ def make_model(
     for subject in subjects:
         wanted = {**subject.task.objective(), **subject.entry.objective}
         options = make_objective(wanted, resolved.code, config.model)
-        targets = {name: values[subject.rows] for name, values in subject.train.table.targets.items()}
+        rows: Any = subject.rows
+        targets = {name: values[rows] for name, values in subject.train.table.targets.items()}
         objectives[subject.name] = options.fitted(targets)
         plain = {"kind": wanted["kind"], **objectives[subject.name].plain()}
         known[subject.name] = about(subject.task, plain, subject.max_length)

@@ -124,8 +124,10 @@ def _resolve(
     checked = check(layer, code, weights)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
-    kinds = [checked.kinds[section] for section in ("method", "mix", "weighting")]
-    return Resolved(checked.config, checked.tasks, *kinds, origins, layer.notes, folder, name, code.used)
+    method, mix, weighting = (checked.kinds[section] for section in ("method", "mix", "weighting"))
+    return Resolved(
+        checked.config, checked.tasks, method, mix, weighting, origins, layer.notes, folder, name, code.used
+    )
 
 
 def _origin(layer: Layer, key: Key) -> str:

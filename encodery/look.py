@@ -100,7 +100,7 @@ def corpus_lines(resolved: Resolved, seen: View, split: str, rows: int) -> Itera
     tokens = int(lengths.sum())
     shape = f"{len(lengths):,} of {lengths.mean():.1f} tokens (longest {lengths.max()})"
     yield f"blocks of {split}: {shape}, {tokens:,} tokens in all"
-    stream = replace(built.batches, table=blocks.table, rows=AllRows(len(lengths)))
+    stream = replace(built.batches.stream(seen.task.name), table=blocks.table, rows=AllRows(len(lengths)))
     yield from corrupted.describe(built.model, stream, seen.tokenizer, rows)
     yield from batch_lines(seen)
 

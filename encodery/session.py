@@ -349,7 +349,7 @@ class Session:
     def choose(self) -> dict[str, Any]:
         """Last or best weights; what was chosen, and on what, stands in every table."""
         options, state = self.config.train, self.state
-        where = {"select": options.select, "step": state.step, "stopped_early": state.stopped_early}
+        where: dict[str, Any] = {"select": options.select, "step": state.step, "stopped_early": state.stopped_early}
         if len(self.built.subjects) > 1 and state.best_of:
             where["best_of"] = state.best_of
         if options.select == "last" or state.best is None:

@@ -70,7 +70,7 @@ def logits_of(model: Classifier, task: Task, examples: Sequence[Example]) -> np.
     found = np.array([rows[example.id] for example in examples], np.float32)
     if not task.labels:
         return found
-    return found[:, [fitting.head.labels.index(label) for label in task.labels]]
+    return np.asarray(found[:, [fitting.head.labels.index(label) for label in task.labels]])
 
 
 def together(found: Sequence[np.ndarray], form: str) -> np.ndarray:
@@ -79,7 +79,7 @@ def together(found: Sequence[np.ndarray], form: str) -> np.ndarray:
         return found[0]
     stacked = np.stack(found).astype(np.float64)
     if form == "regression":
-        return stacked.mean(0).astype(np.float32)
+        return np.asarray(stacked.mean(0), np.float32)
     if form == "multilabel":
         yes = (1 / (1 + np.exp(-stacked))).mean(0).clip(1e-12, 1 - 1e-12)
         return np.asarray(np.log(yes) - np.log1p(-yes), np.float32)

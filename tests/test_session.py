@@ -116,11 +116,11 @@ def snapshots(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, torch.Tens
     found: dict[int, dict[str, torch.Tensor]] = {}
     evaluate = Session.evaluate
 
-    def watched(self: Session, split: Any) -> bool:
+    def watched(self: Session) -> bool:
         found[self.state.step] = {
             n: t.clone() for n, t in self.built.model.question("table/train").head.state_dict().items()
         }
-        return evaluate(self, split)
+        return evaluate(self)
 
     monkeypatch.setattr(Session, "evaluate", watched)
     return found
