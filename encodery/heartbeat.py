@@ -27,7 +27,7 @@ _running: "Heart | None" = None
 def start(rank: int, size: int) -> None:
     """Begin to beat and to listen, if that has not begun."""
     global _running
-    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as dist
 
     if _running is not None:
         return
