@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style docs stories bench bench-long clean
+.PHONY: demo test check style docs stories bench bench-long bench-gpu clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,10 @@ bench: $(VENV)/installed
 
 bench-long: $(VENV)/installed
 	$(BIN)/python bench/run.py --long
+
+# For a machine with GPUs; what comes out is worth sending back.
+bench-gpu: $(VENV)/installed
+	$(BIN)/python bench/gpu.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

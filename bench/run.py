@@ -27,6 +27,7 @@ LONG = {
     "sweep": ["--rounds", "2"],
     "embed": ["--rounds", "5"],
     "choosing": [],
+    "processes": ["--rounds", "5"],
 }
 
 

@@ -35,6 +35,8 @@ _NOT_IDENTITY = [
     ("data",),
     ("device",),
     ("threads",),
+    ("train", "shard"),
+    ("train", "check_processes"),
     ("train", "log"),
     ("train", "save"),
     ("train", "keep_checkpoints"),
@@ -50,6 +52,8 @@ class Resolved:
     config: Config
     tasks: "list[tuple[Task, Entry]]"
     method: Options
+    mix: Options
+    weighting: Options
     origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`
     notes: list[str] = field(compare=False)
     folder: Path = field(compare=False)
@@ -120,7 +124,8 @@ def _resolve(
     checked = check(layer, code, weights)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
-    return Resolved(checked.config, checked.tasks, checked.method, origins, layer.notes, folder, name, code.used)
+    kinds = [checked.kinds[section] for section in ("method", "mix", "weighting")]
+    return Resolved(checked.config, checked.tasks, *kinds, origins, layer.notes, folder, name, code.used)
 
 
 def _origin(layer: Layer, key: Key) -> str:
@@ -182,7 +187,7 @@ def identity_of(
     for i, task in enumerate(tasks):
         for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
             _put(tree, ("tasks", i, name), None)
-    sections = [(tree["method"], "method")]
+    sections = [(tree[section], section) for section in ("method", "mix", "weighting")]
     for entry in tree["tasks"]:
         sections += [(entry, "tasks"), (entry["objective"], "objectives")]
     for section, at in sections:

@@ -117,9 +117,13 @@ def _of_text(name: str, runs: Sequence[RunDir]) -> Task | None:
 
 def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bool) -> Task | None:
     for run in runs:
-        task = str(run.info().get("task"))
-        if _same(name, task) or (name == OWN_TEXT and OWN_TEXT in task.split("/")):  # whatever its text is called
+        names = run.task_names()
+        text = name == OWN_TEXT  # whatever its text is called
+        meant = next((one for one in names if _same(name, one) or (text and OWN_TEXT in one.split("/"))), None)
+        if meant is not None and len(names) == 1:
             return _only(config.load(run.path, _data(data), allow_code=allow_code), str(run.path))
+        if meant is not None:
+            return next(t for t, _ in config.load(run.path, {}, allow_code=allow_code).tasks if t.name == meant)
     return None
 
 

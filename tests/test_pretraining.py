@@ -239,10 +239,12 @@ def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
 
 
 def test_scores_are_means_of_sums() -> None:
-    sums = add_up(
-        [{"asked": 4.0, "mlm_loss": 8.0, "mlm_right": 1.0}, {"asked": 6.0, "mlm_loss": 2.0, "mlm_right": 4.0}]
-    )
-    assert scores(sums) == {"loss": 1.0, "perplexity": pytest.approx(2.718281828), "accuracy": 0.5}
+    one = {"asked": 4.0, "mlm_loss": 8.0, "mlm_right": 1.0}
+    one |= {"masked_asked": 3.0, "masked_mlm_loss": 8.0, "masked_mlm_right": 0.0}
+    two = {"asked": 6.0, "mlm_loss": 2.0, "mlm_right": 4.0}
+    two |= {"masked_asked": 1.0, "masked_mlm_loss": 1.0, "masked_mlm_right": 1.0}
+    means = {"loss": 1.0, "perplexity": pytest.approx(2.718281828), "accuracy": 0.5}
+    assert scores(add_up([one, two])) == means | {"masked_loss": 2.25, "masked_accuracy": 0.25}
 
 
 def test_area_under_the_curve_equals_counting_pairs() -> None:
