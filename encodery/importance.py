@@ -104,12 +104,22 @@ def flat(matrices: np.ndarray) -> Numbers:
 
 def normalised(raw: np.ndarray, norm: Norm = "l1") -> Numbers:
     """Each layer by its size, then the whole matrix to [0, 1]; any number of matrices [..., layers, heads]."""
+    return to_unit(by_layer(raw, norm))
+
+
+def by_layer(raw: np.ndarray, norm: Norm) -> Numbers:
+    """Each layer divided by its size; a layer of zeros has nothing to tell its heads apart."""
     found = np.asarray(raw, np.float64)
-    if norm != "none":
-        size = found.sum(-1, keepdims=True) if norm == "l1" else np.linalg.norm(found, axis=-1, keepdims=True)
-        found = np.where(size > 0, found / np.where(size > 0, size, 1.0), 1.0 / found.shape[-1])
-    low, high = found.min((-2, -1), keepdims=True), found.max((-2, -1), keepdims=True)
-    return np.asarray((found - low) / np.where(high > low, high - low, 1.0))
+    if norm == "none":
+        return found
+    size = found.sum(-1, keepdims=True) if norm == "l1" else np.linalg.norm(found, axis=-1, keepdims=True)
+    return np.asarray(np.where(size > 0, found / np.where(size > 0, size, 1.0), 1.0 / found.shape[-1]))
+
+
+def to_unit(matrices: Numbers) -> Numbers:
+    """Smallest 0, largest 1; a constant matrix becomes zeros."""
+    low, high = matrices.min((-2, -1), keepdims=True), matrices.max((-2, -1), keepdims=True)
+    return np.asarray((matrices - low) / np.where(high > low, high - low, 1.0))
 
 
 # Comparing

@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec", "auto",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto", "correlation", "importance",
     },
     {"tasks"},
     {"data"},
@@ -28,11 +28,11 @@ FLOORS = [
     {"predict", "probe", "corrupted", "chosen", "dynamics"},
     {
         "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw", "export", "prepare", "importers", "calibrate", "embed",
+        "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
     },
     {"run", "many", "api"},
     {"sweep", "select", "selection"},
-    {"curve"},
+    {"curve", "gradts"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
