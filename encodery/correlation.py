@@ -113,18 +113,8 @@ def constant(rows: np.ndarray) -> NDArray[np.bool_]:
     return np.asarray((rows == rows[:, :1]).all(1))
 
 
-def bootstrap(
-    first: np.ndarray, second: np.ndarray, of_mean: Callable[[np.ndarray], np.ndarray], kind: Kind, draws: int, seed: int
-) -> tuple[float, float]:
-    """95 % interval of the correlation of two matrices that are means over instances [n, k], drawn anew each time."""
-    rng = np.random.default_rng(seed)
-    tables = [np.stack([of_mean(_resampled(rows, rng)) for _ in range(draws)]) for rows in (first, second)]
-    found = [correlations(a[None], b[None], kind)[0, 0] for a, b in zip(*tables, strict=True)]
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def _resampled(rows: np.ndarray, rng: np.random.Generator) -> Numbers:
-    """The mean over as many rows, drawn with replacement."""
-    counts = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)))
-    return np.asarray(counts @ rows / len(rows), np.float64)
+def resampled_means(rows: np.ndarray, draws: int, seed: int) -> Numbers:
+    """Means of as many rows [n, k], drawn with replacement, again and again: [draws, k]."""
+    rng, size = np.random.default_rng(seed), len(rows)
+    chances = np.full(size, 1 / size)
+    return np.stack([rng.multinomial(size, chances) @ rows / size for _ in range(draws)]).astype(np.float64)

@@ -56,6 +56,10 @@ class Planner:
             done[name] = list(self._block(name, stage, ("stages", name), before))
         return [spec for name in done for spec in done[name]]
 
+    def identity(self, spec: RunSpec) -> str:
+        """The whole hash of a run, which the run itself writes down too."""
+        return self._full[spec.id]
+
     def trial(self, values: Mapping[str, Any]) -> list[RunSpec]:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
