@@ -38,6 +38,7 @@ class Runner:
         self.entries = {task.name: dict(plain) for (task, _), plain in zip(base.tasks, base.config.tasks, strict=True)}
         folder.mkdir(parents=True, exist_ok=True)
         write_base(base, folder, options)
+        self.chooses = base.config.train.select != "last" or base.config.train.patience is not None
         self.asked: dict[str, list[Training]] = {}
 
     def run(self, stage: str, wanted: Sequence[Training]) -> dict[Training, Path]:
@@ -72,7 +73,9 @@ class Runner:
             entry |= {"subset": subset} if subset else {}
             entry |= {"evaluate_on": []} if place else {}
             entries.append(entry)
-        more = self.options.finetune if training.fine_tuning else {}
+        more = dict(self.options.finetune) if training.fine_tuning else {}
+        if self.chooses:
+            more["train.select_on"] = training.tasks[0][0]
         return {"tasks": entries, "seed": training.seed, **more}
 
     def done_elsewhere(self, folder: Path) -> dict[str, Path]:
@@ -94,8 +97,8 @@ def write_base(base: Resolved, folder: Path, options: GradTS) -> None:
         if tree["model"][key] and path.exists():
             tree["model"][key] = str(path.resolve())
     train = tree["train"]
-    if train["select"] == "last" and train["patience"] is None and options.rule == "sound" and not train["holdout"]:
-        train["evaluate"] = "end"
+    if train["select"] == "last" and train["patience"] is None and options.rule == "sound":
+        train["evaluate"] = "end" if train["holdout"] else "never"
     files.write_atomic(folder / BASE, yaml_reader.write(tree))
 
 
@@ -128,6 +131,23 @@ def main_metric(path: Path, task: str) -> str:
     """The headline of a task in a run."""
     main: Mapping[str, str] = RunDir(path).read_scores()["main"]
     return next(name for key, name in main.items() if key.rpartition(":")[0] == task)
+
+
+def on_the_way(path: Path, task: str) -> list[dict[str, float]]:
+    """What a run recorded of a task's scores while it was trained, evaluation by evaluation."""
+    found = []
+    for record in MetricsFile(path / "metrics.jsonl").read():
+        scores = {key.removeprefix("eval."): value for key, value in record.items() if key.startswith("eval.")}
+        if "split" in record and record.get("task", task) == task and scores:
+            found.append({"step": record["step"], **scores})
+    if not found:
+        raise RunFailed(f"{path}: recorded no scores of {task} on the way; set train.evaluate to 1 epoch")
+    return found
+
+
+def chosen_step(path: Path) -> int:
+    """The step whose weights a run reports."""
+    return int(RunDir(path).read_scores()["chosen"]["step"])
 
 
 def seconds_of(path: Path) -> float:

@@ -35,9 +35,7 @@ class Places(NamedTuple):
     parts: tuple[Part, ...]  # keys and values
 
 
-_BERT = Places(
-    "attention.output.dense", (Part("attention.self.key", "whole"), Part("attention.self.value", "whole"))
-)
+_BERT = Places("attention.output.dense", (Part("attention.self.key", "whole"), Part("attention.self.value", "whole")))
 PLACES = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"), _BERT),
     "deberta": Places(
