@@ -48,7 +48,7 @@ def arguments(parser: Parser) -> None:
         help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
     )  # fmt: skip
     parser.add_argument(
-        "--without-heads", metavar="L.H,…", help="switch heads off: layer.head, both from 0 on: 3.4,5.0"
+        "--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4"
     )
     parser.add_argument("--collapse", choices=["argmax", "sum"], help="hans: how three labels become two")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")

@@ -2,8 +2,8 @@
 
 Arms are all tasks, the primary one too; each has a Beta(α, β), at first (1, 1). A round trains the arm that drew the
 highest number for some steps and scores the primary task: the reward is 1 if the score is no worse than the one
-before (at first: than 0). Then all arms forget, α ← (1 - γ)α + γ and so β, and the arm that was trained gets α + reward,
-β + 1 - reward. The first arm is the primary. Utility is α / (α + β).
+before (at first: than 0). Then all arms forget, α ← (1 - γ)α + γ and so β, and the arm that was trained gets
+α + reward, β + 1 - reward. The first arm is the primary. Utility is α / (α + β).
 
 Draws follow from (seed, round). A checkpoint and the history lie in the folder: a killed command goes on.
 """
