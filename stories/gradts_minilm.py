@@ -4,8 +4,8 @@
 
 Fine-tunes every task on `--rows` training rows, measures its heads on `--measured` of them, correlates and ranks, for
 each of the seeds; then runs the trials, takes what passes the threshold, trains all tasks together, and writes the
-table with the correlation matrices and how stable they are. Run again = go on. MNLI, QNLI and QQP are here in part only;
-the primary tasks are scored on their whole dev sets. --dry-run says how many trainings there are.
+table with the correlation matrices and how stable they are. Run again = go on. MNLI, QNLI and QQP are in part only; the
+primary tasks are scored on their whole dev sets. --dry-run says how many trainings there are.
 """
 
 import argparse

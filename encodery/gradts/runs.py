@@ -90,7 +90,7 @@ class Runner:
 
 
 def write_base(base: Resolved, folder: Path, options: GradTS) -> None:
-    """The config that all runs share, with paths that hold from everywhere; scores on the way only where they choose."""
+    """The config that all runs share, with paths that hold from everywhere; scored on the way only if that chooses."""
     tree = base.config.plain()
     for key in ("name", "init_from", "tokenizer"):
         path = base.folder / str(tree["model"][key])

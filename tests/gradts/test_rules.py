@@ -1,6 +1,7 @@
 """The rules of a choice: when trials stop, which one wins, what passes a threshold."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_G19_the_most_alike_first_ties_as_given_nan_last(values: dict[str, float
     known = [name for name in order if not math.isnan(values[name])]
     assert order[: len(known)] == known
     given_order = list(values)
-    for a, b in zip(known, known[1:], strict=False):
+    for a, b in pairwise(known):
         assert values[a] > values[b] or (values[a] == values[b] and given_order.index(a) < given_order.index(b))
     assert rules.above(values, 0.3) == [name for name in values if values[name] >= 0.3]
 
