@@ -79,7 +79,7 @@ def test_G3_G14_the_gradient_is_that_of_finite_differences(kind: str) -> None:
     model = model_of(kind, fresh=True).double()
     batch = batch_of(model, [9, 5])
     found = of_gates(model, batch)
-    step, tolerance = 1e-3, 1e-6 if kind == "deberta" else 1e-9  # DeBERTa's first version has norms in float32
+    step, tolerance = (0.1, 1e-6) if kind == "deberta" else (1e-3, 1e-9)  # DeBERTa's first one has norms in float32
     for place in np.ndindex(*found.shape):
         with torch.no_grad(), ones(model, batch) as gate:
             losses = []
