@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Options)
 
+# Sections whose keys depend on a kind: where the kinds are, and what is meant if nobody says.
+KINDS = {"method": ("methods", "plain"), "mix": ("mix", "shuffled"), "weighting": ("weighting", "constant")}
 SPELLINGS = {"toy/corpus": "corpus/toy"}  # where a task is called otherwise than its file
 
 
@@ -64,7 +66,7 @@ class Checked:
 
     config: Config
     tasks: "list[tuple[Task, Entry]]"
-    method: Options
+    kinds: dict[str, Options]  # method, mix and weighting
 
 
 def check(layer: Layer, code: Code) -> Checked:
@@ -105,13 +107,19 @@ class _Check:
         if "tasks" in tree and entries == []:
             self._error(("tasks",), "expected at least one task")
         pairs = [self._task(entry, ("tasks", i)) for i, entry in enumerate(entries or []) if isinstance(entry, dict)]
-        method = self._method(tree.get("method", {}))
-        if self.errors or config is None or method is None:
+        kinds = {section: self._section(section, self._meant(section)) for section in KINDS}
+        if self.errors or config is None:
             raise UserError("\n".join(self.errors))
         plain = [_whole(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
-        whole = {"kind": tree.get("method", {}).get("kind", "plain"), **method.plain()}
-        config = config.model_copy(update={"tasks": plain, "method": whole})
-        return Checked(config, [(task, options) for task, options in pairs], method)
+        built = {section: options for section, options in kinds.items() if options is not None}
+        whole = {section: {"kind": self._meant(section)["kind"], **own.plain()} for section, own in built.items()}
+        config = config.model_copy(update={"tasks": plain, **whole})
+        return Checked(config, [(task, options) for task, options in pairs], built)
+
+    def _meant(self, section: str) -> Any:
+        """A section with the kind that is meant if nobody says."""
+        tree = self.layer.tree.get(section, {})
+        return {"kind": KINDS[section][1], **tree} if isinstance(tree, dict) else tree
 
     def beside_task(self, kind: type[T], key: str) -> "tuple[T, Task]":
         self._values(self.layer.tree, ())
@@ -127,12 +135,13 @@ class _Check:
             raise UserError("\n".join(self.errors))
         return options, task
 
-    def _method(self, tree: Any) -> Options | None:
+    def _section(self, section: str, tree: Any) -> Options | None:
+        """The options of a section whose keys depend on its kind."""
         if not isinstance(tree, dict):
             return None
-        own = {"kind": "plain", **tree}
-        kind = self._kind("methods", own.pop("kind"), ("method", "kind"))
-        return self._build(kind, own, ("method",), f"method {tree.get('kind', 'plain')}") if kind else None
+        own = dict(tree)
+        kind = self._kind(KINDS[section][0], own.pop("kind"), (section, "kind"))
+        return self._build(kind, own, (section,), f"{section} {tree['kind']}") if kind else None
 
     def _task(self, entry: dict[str, Any], at: Key) -> "tuple[Task, Entry]":
         """The task and what every entry may carry; errors leave a hole that `run` never returns."""

@@ -50,6 +50,8 @@ class Resolved:
     config: Config
     tasks: "list[tuple[Task, Entry]]"
     method: Options
+    mix: Options
+    weighting: Options
     origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`
     notes: list[str] = field(compare=False)
     folder: Path = field(compare=False)
@@ -114,7 +116,8 @@ def _resolve(
     checked = check(layer, code)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
-    return Resolved(checked.config, checked.tasks, checked.method, origins, layer.notes, folder, name, code.used)
+    kinds = [checked.kinds[section] for section in ("method", "mix", "weighting")]
+    return Resolved(checked.config, checked.tasks, *kinds, origins, layer.notes, folder, name, code.used)
 
 
 def _origin(layer: Layer, key: Key) -> str:
@@ -176,7 +179,7 @@ def identity_of(
     for i, task in enumerate(tasks):
         for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
             _put(tree, ("tasks", i, name), None)
-    sections = [(tree["method"], "method")]
+    sections = [(tree[section], section) for section in ("method", "mix", "weighting")]
     for entry in tree["tasks"]:
         sections += [(entry, "tasks"), (entry["objective"], "objectives")]
     for section, at in sections:

@@ -136,7 +136,7 @@ def keep_in_run(run: RunDir, found: Evaluation) -> Path:
 def require_same_rows(run: RunDir, found: Evaluation) -> None:
     """The run's own predictions are not replaced by answers to other rows of the same name."""
     task, split = found.asked
-    known = run.info().get("data", {}).get(split, {}).get("digest") if run.info().get("task") == task.name else None
+    known = run.rows_of(task.name, split).get("digest")
     if known and known != task.origin(split).digest:
         raise UserError(
             f"{found.asked.key} has other rows than when {run.path} was made (some may have been trained on); "
@@ -147,11 +147,7 @@ def require_same_rows(run: RunDir, found: Evaluation) -> None:
 def require_shared_rows(runs: Sequence[RunDir], asked: Asked) -> None:
     """An ensemble answers rows that none of its runs has trained on: all must have had the same split."""
     digest = asked.task.origin(asked.split).digest
-    known = {
-        run: run.info().get("data", {}).get(asked.split, {})
-        for run in runs
-        if run.info().get("task") == asked.task.name
-    }
+    known = {run: run.rows_of(asked.task.name, asked.split) for run in runs}
     others = [str(run.path) for run, about in known.items() if about.get("digest", digest) != digest]
     if others:
         raise UserError(

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from encodery import files
+from encodery.build import load_model
 from encodery.classifier import Classifier, Text, logits, open_classifier
 from encodery.errors import RunFailed, UserError
 from encodery.head import SpanHead
@@ -29,19 +30,22 @@ class Exported:
     difference: float
 
 
-def export(source: str | Path, folder: Path) -> Exported:
-    """Copy the model and check the copy on a few texts; nothing is left behind if it differs."""
+def export(source: str | Path, folder: Path, task: str | None = None) -> Exported:
+    """Copy the model and check the copy on a few texts; nothing is left behind if it differs.
+
+    Of a model with several heads that of one task is exported, as if it had been trained alone.
+    """
     origin = hub.resolve(str(source)).path
     if folder.exists():
         raise UserError(f"{folder}: is already there; give a folder that is not")
     if not folder.resolve().parent.is_dir():
         raise UserError(f"{folder}: the folder {folder.parent} does not exist")
-    ours = open_classifier(source, "cpu")
+    ours = open_classifier(source, "cpu", head=task)
     if ours.head.says not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)
     texts = probes(ours)
     with files.atomic_folder(folder) as beside:
-        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        copy(origin, beside, ours)
         stock = ours.card["tasks"][ours.head.name]["head"] == "stock"
         theirs = stock_logits(beside, texts) if stock else logits(open_classifier(beside, "cpu"), texts)
         difference = float((theirs - logits(ours, texts)).abs().max())
@@ -55,7 +59,7 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
     """A model for tags, spans or rankings: the copy must give the same answers to a few texts."""
     texts = probes(ours) if ours.head.says != "ranking" else [(WORDS, *WORDS.split(", "))]
     with files.atomic_folder(folder) as beside:
-        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        copy(origin, beside, ours)
         if open_classifier(beside, "cpu")(texts) != ours(texts):
             raise RunFailed(f"{folder}: the copy's answers differ from the run's; not exported")
     opens = {"tagging": "TokenClassification", "span": "QuestionAnswering", "ranking": "SequenceClassification"}
@@ -64,6 +68,15 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
     if isinstance(ours.head, SpanHead) and ours.head.head == "joint":
         name += " (after import encodery)"
     return Exported(folder, name, len(texts), 0.0)
+
+
+def copy(origin: Path, folder: Path, ours: Classifier) -> None:
+    """The model's folder as it is; of several heads only the one that is meant, in a class of transformers."""
+    if len(ours.card["tasks"]) == 1:
+        shutil.copytree(origin, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        return
+    model, tokenizer, card = load_model(origin, device="cpu", head=ours.head.name)
+    model.save(folder, tokenizer, card)
 
 
 def probes(model: Classifier) -> list[Text]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from encodery import corrupted
-from encodery.build import Split, build, find_inputs, pick_device, training_data
+from encodery.build import build, find_inputs, pick_device
 from encodery.config import Resolved
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter, InputForm, describe
@@ -21,6 +21,7 @@ from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
 from encodery.pretrain import token_budget
 from encodery.schema import Entry
+from encodery.subject import Split, training_data
 from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.tagged import Tagged
 
@@ -192,7 +193,7 @@ def batch_lines(seen: View) -> Iterator[str]:
     """How the first step lies in memory."""
     config = seen.resolved.config
     train, _, rows = training_data(seen.task, seen.entry, config, seen.pieces, seen.max_length)
-    budget = token_budget(config, seen.task, pick_device(config.device))
+    budget = token_budget(config, [seen.task], pick_device(config.device))
     cutter = Cutter(seen.layout, seen.form, budget, config.train.micro_batch)
     seeds = config.seed
     batches = Batches(seen.task.name, train.table, rows, config.train.batch_size, seeds.data, seeds.init, cutter)

@@ -2,19 +2,24 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 
 from encodery import flops
-from encodery.data.batches import Batch, Batches, describe
+from encodery.data.batches import Batch, describe
+from encodery.data.mixed import Stream
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, notes_of
+from encodery.methods.base import Running, Totals, Updating, losses_of, notes_of
 from encodery.models.model import Model, Terms
 from encodery.optim import Optimizer, clip
+from encodery.weighting.base import Part, Weighing
+from encodery.weighting.constant import Constant
 
+CONSTANT: Weighing = Constant()
+SAME: Mapping[str, float] = {}
 MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
 
 
@@ -47,7 +52,9 @@ class TrainState:
     budget: int = 16384  # tokens of a micro-batch; falls when the device runs out of memory
     scaler: LossScale | None = None
     losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
+    task_losses: dict[str, list[float]] = field(default_factory=dict)  # the same of each task, where there are several
     best: dict[str, Any] | None = None  # {"step", "score"} of the best evaluation so far
+    best_of: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same for each task
     waited: int = 0  # evaluations since then
     owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
@@ -57,6 +64,11 @@ class TrainState:
     def remember(self, loss: float, keep: int = 100) -> None:
         """Keep the latest losses."""
         self.losses = [*self.losses[1 - keep :], loss]
+
+    def remember_tasks(self, means: Mapping[str, float], keep: int = 100) -> None:
+        """Keep the latest losses of each task."""
+        for task, loss in means.items():
+            self.task_losses[task] = [*self.task_losses.get(task, [])[1 - keep :], loss]
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -89,21 +101,26 @@ class StepReport:
 def train(
     model: Model,
     method: Running,
-    batches: Batches,
+    batches: Stream,
     optimizer: Optimizer,
     schedule: Callable[[int], float],
     state: TrainState,
     clip_norm: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
+    weighting: Weighing = CONSTANT,
+    rates: Mapping[str, float] = SAME,
 ) -> Iterator[StepReport]:
-    """Take steps until `state.total`; the state is up to date whenever a report is yielded."""
-    update = Update(model, batches, optimizer, schedule, state, clip_norm)
+    """Take steps until `state.total`; the state is up to date whenever a report is yielded.
+
+    `rates` holds the factors of tasks whose learning rate differs.
+    """
+    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates)
     if isinstance(method, Updating):  # FreeAT alone: several updates in a step
         method.update = update.early
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, whole = gradient(model, method, batches, state, reduction)
+        micro, counts, whole = gradient(model, method, batches, state, reduction, weighting)
         terms, notes = losses_of(whole), notes_of(whole)
         norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
@@ -112,12 +129,22 @@ def train(
         loss = sum(means.values())
         if not skipped:
             state.remember(loss)
+            if len(model.names) > 1:
+                state.remember_tasks(by_task(terms, counts))
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
         state.flops += sum(cost_of(model, batch) for batch in micro)
         yield StepReport(
             state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
         )
+
+
+def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """The mean loss of each task of a step."""
+    found: dict[str, float] = {}
+    for key, value in terms.items():
+        found[key[0]] = found.get(key[0], 0.0) + float(value) / counts[key]
+    return found
 
 
 def cost_of(model: Model, batch: Batch) -> float:
@@ -131,11 +158,12 @@ class Update:
     """What happens to a gradient: it is checked, clipped, applied and forgotten."""
 
     model: Model
-    batches: Batches
+    batches: Stream
     optimizer: Optimizer
     schedule: Callable[[int], float]
     state: TrainState
     clip_norm: float
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
@@ -159,8 +187,15 @@ class Update:
         """Move the weights, if everything is finite; the gradient's true norm."""
         require_finite(self.model, terms, norm, self.state.step + 1, micro, self.batches)
         norm = rescale(self.parameters, norm, self.clip_norm, scale)
-        self.optimizer.step(self.schedule(self.state.step))
+        self.optimizer.step(self.schedule(self.state.step), self.shared_rate(micro))
         return norm
+
+    def shared_rate(self, micro: Sequence[Batch]) -> float:
+        """The encoder's factor: that of the step's task, or the mean of those of its tasks, by their shares."""
+        shares = {batch.task: batch.share for batch in micro}
+        if not any(task in self.rates for task in shares):
+            return 1.0
+        return sum(self.rates.get(task, 1.0) * share for task, share in shares.items()) / sum(shares.values())
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -174,20 +209,16 @@ class Update:
 
 
 def gradient(
-    model: Model, method: Running, batches: Batches, state: TrainState, reduction: str
+    model: Model, method: Running, batches: Stream, state: TrainState, reduction: str, weighting: Weighing = CONSTANT
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     while True:
         stream = batches.with_budget(state.budget)
         micro = stream.at(state.step)
-        if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
-            method.source = stream
         counts = count(model, micro)
-        divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
-        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in micro))
-        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0, examples)
+        scale = state.scaler.scale if state.scaler else 1.0
         try:
-            return micro, counts, method(model, micro, totals)
+            return micro, counts, weighting(method, model, parts_of(stream, micro, counts, reduction, scale))
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
@@ -198,6 +229,20 @@ def gradient(
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
             state.budget = max(min(state.budget, largest) // 2, 1)
         model.zero_grad(set_to_none=True)
+
+
+def parts_of(
+    stream: Stream, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], reduction: str, scale: float
+) -> list[Part]:
+    """A step's micro-batches task by task, each with its own totals."""
+    found = []
+    for task in dict.fromkeys(batch.task for batch in micro):
+        own = [batch for batch in micro if batch.task == task]
+        mine = {key: value for key, value in counts.items() if key[0] == task}
+        divisors = dict.fromkeys(mine, 1.0) if reduction == "sum" else mine
+        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in own))
+        found.append(Part(task, own, Totals(divisors, scale, examples), mine, stream.stream(task)))
+    return found
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -226,9 +271,7 @@ def overflowed(norm: float, state: TrainState) -> bool:
     return overflow
 
 
-def require_finite(
-    model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches
-) -> None:
+def require_finite(model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Stream) -> None:
     """A NaN or infinity ends the run before the weights are touched (R6)."""
     bad = [f"loss {'/'.join(key)}" for key, value in terms.items() if not math.isfinite(float(value))]
     if not bad and math.isfinite(norm):
@@ -244,9 +287,9 @@ def require_finite(
 
 
 @torch.no_grad()
-def guilty(model: Model, micro: Sequence[Batch], batches: Batches) -> Sequence[Batch]:
+def guilty(model: Model, micro: Sequence[Batch], batches: Stream) -> Sequence[Batch]:
     """The sequences whose loss is not finite even alone; all of the step, where no single one is to blame."""
-    alone = [batches.alone(int(row)) for batch in micro for row in batch.ids]
+    alone = [batches.stream(batch.task).alone(int(row)) for batch in micro for row in batch.ids]
     found = [one for one in alone if not all(math.isfinite(float(value)) for value in model(one)[1].values())]
     return found or micro
 
@@ -261,7 +304,7 @@ def rescale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float,
     return true
 
 
-def steps_in_all(batches: Batches, epochs: float, max_steps: int | None) -> int:
+def steps_in_all(batches: Stream, epochs: float, max_steps: int | None) -> int:
     """How many steps a run takes."""
     if max_steps is not None:
         return max_steps

@@ -113,8 +113,10 @@ def _of_text(name: str, runs: Sequence[RunDir]) -> Task | None:
 
 def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bool) -> Task | None:
     for run in runs:
-        if run.info().get("task") == name:
-            return _only(config.load(run.path, _data(data), allow_code=allow_code), str(run.path))
+        if name in run.task_names():
+            several = len(run.task_names()) > 1
+            resolved = config.load(run.path, {} if several else _data(data), allow_code=allow_code)
+            return next(task for task, _ in resolved.tasks if task.name == name)
     return None
 
 

@@ -1,6 +1,6 @@
 """Does a run: finds its directory, refuses what does not fit it, resumes, trains, ends with DONE."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -83,7 +83,8 @@ def prepared(
             raise
         begin(run, resolved, inputs, identity)
         session = Session(run, resolved, built, progress, stop)
-        for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
+        data = [line for subject in built.subjects for line in data_lines(subject.task)]
+        for note in [*resolved.notes, *built.notes, *data]:
             session.tell(note)
         session.resume()
         yield session
@@ -132,8 +133,8 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
     """Write down what this run is."""
     run.write_config(config.dump(resolved))
     config.keep_code(resolved, run.path)
-    task, _ = resolved.tasks[0]
-    keep_bad_rows(run, task)
+    tasks = [task for task, _ in resolved.tasks]
+    keep_bad_rows(run, tasks)
     revisions = {
         k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision
     }
@@ -147,18 +148,27 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         hardware=hardware(resolved),
         environment=environment(),
         seed=resolved.config.seed.plain(),
-        task=task.name,
+        task=" + ".join(task.name for task in tasks),
+        tasks=[task.name for task in tasks],
         model=resolved.config.model.name or resolved.config.model.plain()["new"],
         method=resolved.config.method["kind"],
-        data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
+        **data_of(tasks),
     )
 
 
-def keep_bad_rows(run: RunDir, task: Task) -> None:
+def data_of(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Where the rows of each split came from; of several tasks under the task's name, and as TASK:SPLIT."""
+    found = {t.name: {split: origin_of(t, split) for split in t.splits() if t.has(split)} for t in tasks}
+    if len(tasks) == 1:
+        return {"data": found[tasks[0].name]}
+    flat = {f"{name}:{split}": about for name, splits in found.items() for split, about in splits.items()}
+    return {"data": flat, "data_of": found}
+
+
+def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     """The rows that skip_bad_rows left out go into a file, each with its place and what is wrong with it."""
-    if not getattr(task, "skip_bad_rows", False):
-        return
-    bad = [row for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
+    skipping = [task for task in tasks if getattr(task, "skip_bad_rows", False)]
+    bad = [row for task in skipping for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
     if bad:
         lines = [files.plain_json(asdict(row)) for row in dict.fromkeys(bad)]
         files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")

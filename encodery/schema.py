@@ -149,10 +149,13 @@ class TrainOptions(Options):
     """How often a checkpoint is written: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
     log: int = Field(default=10, ge=1)
     """Steps between two records in metrics.jsonl."""
-    select: Literal["last", "best"] = "last"
-    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so)."""
+    select: Literal["last", "best", "each"] = "last"
+    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so). each: as best, and
+    every task is scored with its own best weights, which are kept as best/TASK of the run."""
     select_metric: str | None = None
     """Metric for select and patience; default: the task's main one."""
+    select_on: str | None = None
+    """Task that decides for select and patience where there are several; default: the mean over all of them."""
     holdout: float = Field(default=0.0, ge=0, lt=1)
     """Part of train that is held out and used for the choice instead of dev."""
     patience: int | None = Field(default=None, ge=1)
@@ -180,6 +183,11 @@ class Entry(Options):
 
     weight: float = Field(default=1.0, gt=0)
     """Weight of the task's loss."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Instead of train.batch_size."""
+    lr_scale: float = Field(default=1.0, gt=0)
+    """Factor of the learning rate: of the task's head, and of the encoder in its steps (of several in a step the
+    mean)."""
     subset: str | None = None
     """Selection (of `encodery select`) whose first rows are trained on: as many as fraction or count say."""
     fraction: float = Field(default=1.0, gt=0, le=1)
@@ -225,6 +233,10 @@ class Config(Options):
     """Entries: a task's own options (checked by its class) and those of Entry."""
     method: dict[str, Any] = {"kind": "plain"}
     """How a batch becomes a gradient; the keys depend on the kind."""
+    mix: dict[str, Any] = {"kind": "shuffled"}
+    """Which task comes when, where there are several; the keys depend on the kind."""
+    weighting: dict[str, Any] = {"kind": "constant"}
+    """How the gradients of several tasks become one; the keys depend on the kind."""
     optim: OptimOptions = OptimOptions()
     """The optimiser."""
     train: TrainOptions = TrainOptions()

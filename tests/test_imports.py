@@ -20,15 +20,16 @@ FLOORS = [
         "rundir", "reference", "synonyms", "sweep.spec", "auto", "correlation", "importance",
     },
     {"tasks"},
-    {"data"},
+    {"data", "mix"},
     {"models"},
     {"objectives"},
     {"methods"},
+    {"weighting"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict", "probe", "corrupted", "chosen", "dynamics"},
+    {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
     {
-        "build", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
+        "build", "subject", "cards", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session",
+        "evaluate", "attack", "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
     },
     {"run", "many", "api"},
     {"sweep", "select", "selection"},
@@ -38,7 +39,7 @@ FLOORS = [
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
 PLAIN = {"sweep.spec"}
 # Beside the stairs: these see the two lowest floors alone, and are seen from the upper ones.
-SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 8
+SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 9
 DOORS = {"__init__", "__main__"}  # they import lazily, for people
 # Files that must be quick: no torch and nothing of its weight.
 LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on", "sweep"]

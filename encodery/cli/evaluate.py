@@ -102,7 +102,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         require_shared_rows(runs, one)
     questions = [_collapsed(one, args.collapse) for one in questions]
     names = args.labels.split(",") if args.labels else None
-    models = [open_classifier(path, args.device, labels=names, allow_code=args.allow_code) for path in args.models]
+    models = [
+        open_classifier(path, args.device, labels=names, allow_code=args.allow_code, undecided=True)
+        for path in args.models
+    ]
     models = _calibrated(models, args) if args.calibrate else models
     printed: dict[str, Any] = {}
     for one in questions:

@@ -10,14 +10,15 @@ def arguments(parser: Parser) -> None:
     """From where, to where."""
     parser.add_argument("run", metavar="RUN", help="run directory or model folder")
     parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
-    parser.examples("encodery export runs/rte rte-model")
+    parser.add_argument("--on", metavar="TASK", help="whose head is exported, if the run has several")
+    parser.examples("encodery export runs/rte rte-model", "encodery export runs/all rte-model --on glue/rte")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Copy, verify, say what it is."""
     from encodery.export import export
 
-    done = export(args.run, Path(args.folder))
+    done = export(args.run, Path(args.folder), args.on)
     same = f"{done.rows} texts give the same logits (to {done.difference:.0e})"
     print(f"{done.folder}: opens with {done.opens_with}; {same}")
     if not done.opens_with.startswith("transformers"):

@@ -11,7 +11,8 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     """What was trained, on what, how well, how to repeat it, and what not to conclude."""
     info = run.info()
     base = config["model"].get("name") or "a new encoder"
-    pretrained = info["task"].partition("/")[0] == "corpus" or info["task"] == "toy/corpus"
+    tasks = run.task_names()
+    pretrained = all(name.partition("/")[0] == "corpus" or name == "toy/corpus" for name in tasks)
     tag = "fill-mask" if pretrained else _pipeline(run)
     front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
@@ -19,7 +20,8 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += ["## Scores", "", *_score_table(result), ""]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
-    python = ["```python", "import encodery as en", f"model = en.load({str(run.path)!r})", "```"]
+    head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""
+    python = ["```python", "import encodery as en", f"model = en.load({str(run.path)!r}{head})", "```"]
     tune = ["```", f"encodery train --model {run.path} --tasks glue/rte", "```"]
     lines += ["## Use", "", *(tune if pretrained else python), ""]
     lines += ["## Repeat", "", "```", f"encodery train {run.path}/config.yaml -o another-folder", "```", ""]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encodery import layers
-from encodery.check import Code, check, options
+from encodery.check import KINDS, Code, check, options
 from encodery.config import find, identity_of
 from encodery.errors import UserError
 from encodery.layers import Layer, Place
@@ -209,7 +209,7 @@ def _absolute(layer: Layer) -> None:
         place = places.get(("model", key))
         if isinstance(model, dict) and isinstance(model.get(key), str) and place:
             model[key] = _found(model[key], place)
-    sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get("method"), ("method",))]
+    sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get(name), (name,)) for name in KINDS]
     entries = tree.get("tasks")
     for i, entry in enumerate(entries if isinstance(entries, list) else []):
         if isinstance(entry, dict):
