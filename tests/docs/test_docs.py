@@ -14,6 +14,7 @@ from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
 from encodery.curve import Curve
 from encodery.data.vocabulary import Vocabulary
+from encodery.gradts.file import GradTS
 from encodery.sweep import given, plan, read, space
 from encodery.sweep.spec import RunSpec
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
@@ -68,6 +69,9 @@ def test_commands_parse(page: Path, line: str) -> None:
         assert args.config
         for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
             options(Curve, above)
+    elif verb.name == "gradts":
+        for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
+            options(GradTS, layers.Layer({"primary": "some/task"} | above.tree, above.places))
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
