@@ -60,7 +60,10 @@ def settings(args: argparse.Namespace, data: Path) -> dict[str, Any]:
     """The study's file."""
     return {
         "model": str(args.model.resolve()),
-        "tasks": [{"name": name, "count": args.rows, "evaluate_on": ["dev"]} for name in args.tasks.split(",")],
+        "tasks": [
+            {"name": name, "count": args.rows, "evaluate_on": ["dev"] if name in args.primary else []}
+            for name in args.tasks.split(",")
+        ],
         "optim": {"lr": args.lr, "warmup": 0.1},
         "train": {"epochs": args.epochs, "batch_size": args.batch, "max_length": args.length, "save": "end"},
         "data": str(data.resolve()),

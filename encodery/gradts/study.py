@@ -5,6 +5,7 @@ autosem/, finals/, and at the end gradts.md, gradts.json and pictures. Runs are 
 of the folders, or in one that `reuse` names, is never trained twice.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ class Study:
         self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor)
         self.notes: list[str] = []
         self.tried: dict[str, list[Tried]] = {}
+        self.tested: dict[str, tuple[Set, Cost]] = {}  # what trials have found
         self.singles: dict[tuple[int, str], Path] = {}
         self.kept: dict[tuple[str, str], dict[str, str]] = {}  # (strategy, primary) → task → `12 of 40`
 
@@ -118,12 +120,13 @@ class Study:
         how = self.one.importance.model_copy(update={"max_rows": None}) if every_row else self.one.importance
         folder = self.plan.folder / "heads" / f"{as_name(name)}-seed-{seed}{'-all' if every_row else ''}"
         task = self.plan.tasks[name]
-        if (folder / "meta.json").is_file():
-            known = files.read_json(folder / "meta.json")
-            same = {**how.plain(), "model": hub.resolve(str(run)).digest(),
-                    "rows": task.origin("train").digest}  # fmt: skip
-            if all(known.get(key) == value for key, value in same.items()):
-                return Importance(folder)
+        wanted = {**how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest}
+        known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
+        same = known is not None and all(known.get(key) == value for key, value in wanted.items())
+        if same and (folder / "meta.json").is_file():
+            return Importance(folder)
+        if known is not None and not same:  # of other settings or older weights
+            shutil.rmtree(folder)
         self.progress.say(f"heads of {name}, seed {seed}")
         model = open_classifier(run, self.plan.base.config.device)
         return measure(request(model, Asked(task, "train"), how), folder)
@@ -149,7 +152,7 @@ class Study:
         elif strategy == "autosem":
             return self.autosem()
         else:
-            found = self.trials(rankings)
+            found = self.tested = self.tested or self.trials(rankings)
             assert related is not None
             return found if strategy == "trial" else {p: self.fine_grained(p, *found[p], related) for p in found}
         return {p: (tuple((name, None) for name in some), Cost()) for p, some in names.items()}
