@@ -114,7 +114,7 @@ def utilities(base: Resolved, primary: str, options: Autosem, folder: Path, prog
     inputs = build.find_inputs(base)
     key = {"identity": config.identity(base, inputs.digests), "primary": primary, **options.plain()}
     names = [primary, *(task.name for task, _ in base.tasks if task.name != primary)]
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         known = files.read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
         if known.get("key") != key:
@@ -164,9 +164,8 @@ class _Round:
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state(), "history": self.bandit.history,
                  "seconds": self.bandit.seconds}  # fmt: skip
         folder = self.folder / "checkpoints"
-        folder.mkdir(exist_ok=True)
         checkpoint.save(folder, self.state.step, tensors, state)
-        checkpoint.prune(folder, checkpoint.newest(folder, 1))
+        checkpoint.prune(folder, checkpoint.newest(folder, 2, until=self.state.step))
         self.write(done=False)
 
     def write(self, done: bool) -> None:
@@ -179,9 +178,7 @@ class _Round:
         """The rounds that are left."""
         method = self.method.start(self.built.model)
         stream: Any = self.arms
-        steps = train(
-            self.built.model, method, stream, self.optimizer, self.schedule, self.state, self.clip
-        )  # fmt: skip
+        steps = train(self.built.model, method, stream, self.optimizer, self.schedule, self.state, self.clip)
         saved = time.monotonic()
         while len(self.bandit.history) < self.options.rounds:
             arm = self.arms.arm = self.bandit.draw()

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from encodery import config, layers, recipes, selection
+from encodery import config, layers, recipes, reference, selection
 from encodery.check import options
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
 from encodery.curve import Curve
 from encodery.data.vocabulary import Vocabulary
-from encodery.gradts.file import GradTS
+from encodery.gradts.file import Autosem, GradTS
+from encodery.heads import HeadOptions
 from encodery.sweep import given, plan, read, space
 from encodery.sweep.spec import RunSpec
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
@@ -129,6 +130,12 @@ def test_yaml_blocks_are_legal_configs(page: Path, tmp_path: Path) -> None:
         if path not in written:
             path.write_text(block.text, encoding="utf-8")
         config.load(path)
+
+
+def test_the_keys_of_a_study_are_all_there() -> None:
+    page = (ROOT / "docs" / "task-selection.md").read_text(encoding="utf-8")
+    for kind in (GradTS, HeadOptions, Autosem):
+        assert reference._table(kind).strip() in page
 
 
 def test_the_readme_is_short() -> None:
