@@ -1,6 +1,9 @@
 """A whole study on tiny tasks: what is trained, what is not trained again, what comes out."""
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -115,27 +118,29 @@ def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[
     assert (out / "heads" / "table-two-seed-1" / "instances.npy").read_bytes() == before
 
 
-def test_G24_an_interrupted_study_goes_on(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch,
-                                          executed: list[str]) -> None:  # fmt: skip
-    inner = runs.execute
-
-    def dies(folder, source, *rest):  # type: ignore[no-untyped-def]
-        if folder.name == "trials":
-            source.specs = source.specs[:1]
-            inner(folder, source, *rest)
-            raise KeyboardInterrupt
-        return inner(folder, source, *rest)
-
-    monkeypatch.setattr(runs, "execute", dies)
-    path = write(shared)
-    reuse = f"--reuse={shared / 'out' / 'singles'}"
-    with pytest.raises(KeyboardInterrupt):
-        do(path, tmp_path / "out", reuse)
-    assert [name.partition("/")[0] for name in executed] == ["trials"]  # fine-tunings were done elsewhere
-    monkeypatch.setattr(runs, "execute", inner)
-    do(path, tmp_path / "out", reuse)
-    assert [name.partition("/")[0] for name in executed] == ["trials", "trials"]
-    assert len(set(executed)) == 2
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_G24_a_killed_study_goes_on(tmp_path: Path, shared: Path, executed: list[str]) -> None:
+    path, out, reuse = write(shared), tmp_path / "out", f"--reuse={shared / 'out' / 'singles'}"
+    child = os.fork()
+    if child == 0:
+        try:
+            do(path, out, reuse)
+        finally:
+            os._exit(0)
+    while not list(out.glob("trials/*/metrics.jsonl")):
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    done = {mark.parent.name: mark.stat().st_mtime_ns for mark in out.glob("trials/*/DONE")}
+    assert len(done) < 2
+    found = do(path, out, reuse)
+    assert {name.partition("/")[0] for name in executed} == {"trials"}  # the fine-tunings were done elsewhere
+    assert len(executed) == 2 - len(done)  # what was finished is not run again
+    assert all((out / "trials" / name / "DONE").stat().st_mtime_ns == when for name, when in done.items())
+    whole = json.loads((shared / "out" / "gradts.json").read_text())  # of a study that nobody killed
+    again = json.loads((out / "gradts.json").read_text())
+    assert again["trials"] == whole["trials"]
+    assert found.chosen()["table/one"] == tuple(whole["chosen"]["table/one"])
 
 
 def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str]) -> None:
