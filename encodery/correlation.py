@@ -57,12 +57,13 @@ def _against(x: np.ndarray, y: np.ndarray) -> Numbers:
             found[part] += mine @ other.T  # whole numbers below 2²⁴: exact in float32
             untied[part] += np.einsum("nk,nk->n", mine, mine)
     size = np.sqrt(untied)[:, None] * np.sqrt(sum(np.square(other).sum(1, dtype=np.float64) for other in others))
-    return np.clip(np.divide(found, size, out=np.zeros_like(found), where=size > 0), -1, 1)
+    return np.asarray(np.clip(np.divide(found, size, out=np.zeros_like(found), where=size > 0), -1, 1))
 
 
 def signs(ranked: np.ndarray, place: int) -> NDArray[np.float32]:
     """Whether the numbers behind a place are larger (1), smaller (-1) or equal (0): [n, width - place - 1]."""
-    return np.clip(ranked[:, place + 1 :] - ranked[:, place, None], -1, 1)  # ranks are whole: a difference is 0 or ≥ 1
+    apart = ranked[:, place + 1 :] - ranked[:, place, None]  # of whole numbers: 0, or 1 and more
+    return np.asarray(np.clip(apart, -1, 1), np.float32)
 
 
 def dense_ranks(rows: np.ndarray) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """Which tasks help a task: GradTS on real GLUE and UD POS with a small encoder, against single-task and all tasks.
 
-    ENCODERY_DATA=... python stories/gradts_minilm.py --out runs/stories/gradts --rows 300 --primary glue/mrpc glue/rte
+    ENCODERY_DATA=... python stories/gradts_minilm.py --out runs/stories/gradts --rows 240 --primary glue/mrpc glue/rte
 
 Fine-tunes every task on `--rows` training rows, measures its heads on `--measured` of them, correlates and ranks, for
 each of the seeds; then runs the trials, takes what passes the threshold, trains all tasks together, and writes the
@@ -31,12 +31,12 @@ def main() -> None:
     parser.add_argument("--primary", nargs="+", default=["glue/mrpc", "glue/rte"])
     parser.add_argument("--strategy", default="trial")
     parser.add_argument("--compare", default="none,all,thres")
-    parser.add_argument("--rows", type=int, default=300, help="training rows of a task")
-    parser.add_argument("--measured", type=int, default=300, help="rows whose head importance is measured")
+    parser.add_argument("--rows", type=int, default=240, help="training rows of a task")
+    parser.add_argument("--measured", type=int, default=240, help="rows whose head importance is measured")
     parser.add_argument("--epochs", type=float, default=2)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64, help="most tokens of an example")
-    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--length", type=int, default=48, help="most tokens of an example")
+    parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threshold", type=float, default=0.5, help="of thres")
     parser.add_argument("--estimator", default="mask")
