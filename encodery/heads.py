@@ -37,7 +37,7 @@ from encodery.importance import IDS, INSTANCES, META, TASK, Importance
 from encodery.lock import RunLock
 from encodery.methods.base import seed_dropout
 from encodery.models import gates, hub
-from encodery.models.gates import heads_of, hooked, places_of, rows_of
+from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.model import Model
 from encodery.on import Asked
 from encodery.options import Options
@@ -103,7 +103,7 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
     with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen):
         slopes = torch.autograd.grad(total_loss(model, batch), contexts)
     found = [
-        batch.per_sequence((context.detach() * slope).unflatten(-1, (heads_of(encoder), -1)).sum(-1), "sum")
+        batch.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
         for context, slope in zip(contexts, slopes, strict=True)
     ]
     return torch.stack(found, 1)
@@ -150,8 +150,8 @@ def rows_of_part(slope: Tensor, part: gates.Part, heads: int) -> Tensor:
     if part.cut == "whole":
         return slope
     if part.cut == "qkv":
-        return slope.unflatten(-1, (3, heads, -1))[..., part.number, :, :].flatten(-2)
-    return slope.unflatten(-1, (heads, 3, -1))[..., part.number, :].flatten(-2)
+        return cut(slope, 3, heads, -1)[..., part.number, :, :].flatten(-2)
+    return cut(slope, heads, 3, -1)[..., part.number, :].flatten(-2)
 
 
 def sizes_of_blocks(batch: Batch, given: Tensor, slope: Tensor, heads: int, by_column: bool) -> Tensor:
@@ -159,8 +159,7 @@ def sizes_of_blocks(batch: Batch, given: Tensor, slope: Tensor, heads: int, by_c
     x, mask = batch.rows(given)
     delta = batch.rows(slope)[0] * mask[..., None]
     own = torch.matmul(delta.transpose(1, 2), x * mask[..., None]).abs()
-    blocks = own.unflatten(2 if by_column else 1, (heads, -1))
-    return blocks.mean((1, 3) if by_column else (2, 3))
+    return cut(own.mean(1 if by_column else 2), heads, -1).mean(-1)
 
 
 def of_batch(model: Model, batch: Batch, options: HeadOptions) -> Tensor:

@@ -162,8 +162,8 @@ def compare(given: Sequence[Importance], kind: Kind = "kendall", norm: Norm = "l
     values = correlations(rows, rows, kind)
     still = constant(rows)
     np.fill_diagonal(values, np.where(still, 0.0, 1.0))
-    notes = [f"{given[i].folder}: all heads are equally important, so its correlations count as 0" for i in
-             np.flatnonzero(still)]  # fmt: skip
+    flat_ones = [one.folder for one, equal in zip(given, still.tolist(), strict=True) if equal]
+    notes = [f"{folder}: all heads are equally important, so its correlations count as 0" for folder in flat_ones]
     return Comparison(labels_of(given), kind, norm, values, tuple(notes))
 
 

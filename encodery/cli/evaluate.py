@@ -47,9 +47,7 @@ def arguments(parser: Parser) -> None:
         "--calibrate", metavar="TASK[:SPLIT]",
         help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
     )  # fmt: skip
-    parser.add_argument(
-        "--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4"
-    )
+    parser.add_argument("--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4")
     parser.add_argument("--collapse", choices=["argmax", "sum"], help="hans: how three labels become two")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")

@@ -101,7 +101,7 @@ def _compare(args: argparse.Namespace) -> int:
 
     if len(args.what) < 3:
         raise UserError("heads compare: give two folders of `encodery heads` or more")
-    kinds = [args.by] if args.by else ["kendall", "pearson", "spearman"]
+    kinds: list[Any] = [args.by] if args.by else ["kendall", "pearson", "spearman"]
     given = [Importance.open(folder) for folder in args.what[1:]]
     found = [compare(given, kind, args.norm) for kind in kinds]
     for note in found[0].notes:

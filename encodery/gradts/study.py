@@ -281,7 +281,7 @@ class Study:
 
     def autosem(self) -> dict[str, tuple[Set, Cost]]:
         """The tasks of highest utility under AUTOSEM's bandit."""
-        found = {}
+        found: dict[str, tuple[Set, Cost]] = {}
         for primary in self.plan.primaries:
             folder = self.plan.folder / "autosem" / as_name(primary)
             bandit: Bandit = utilities(self.plan.base, primary, self.one.autosem, folder, self.progress)

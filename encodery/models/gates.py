@@ -78,6 +78,11 @@ def heads_of(encoder: Encoder) -> int:
     return int(encoder.net.config.num_attention_heads)
 
 
+def cut(values: Tensor, *sizes: int) -> Tensor:
+    """The last axis cut into several."""
+    return values.reshape(*values.shape[:-1], *sizes)
+
+
 Seen = Callable[[int, Any], Any]  # the number of the layer and what is there; what to put in its place, or None
 
 
@@ -135,7 +140,7 @@ def gated(encoder: Encoder, batch: Batch, gates: Tensor) -> Iterator[None]:
 
     def seen(layer: int, context: Tensor) -> Tensor:
         each = batch.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
-        return (context.unflatten(-1, (shape[2], -1)) * each.unsqueeze(-1)).flatten(-2)
+        return (cut(context, shape[2], -1) * each.unsqueeze(-1)).flatten(-2)
 
     with hooked(encoder, places.output, seen):
         yield
@@ -155,7 +160,7 @@ def without(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
 
     def seen(layer: int, context: Tensor) -> Tensor:
         each = mask[layer].to(context.dtype)
-        return (context.unflatten(-1, (count, -1)) * each[:, None]).flatten(-2)
+        return (cut(context, count, -1) * each[:, None]).flatten(-2)
 
     with hooked(encoder, places.output, seen):
         yield
