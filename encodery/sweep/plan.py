@@ -248,9 +248,8 @@ def name_of(id: str, stage: str, variant: str | None, axes: Mapping[str, Any]) -
     for key, value in axes.items():
         text = value if isinstance(value, str) else json.dumps(value)
         start = earlier_run(key, value)
-        words.append(
-            f"from-{start}" if start else f"{key.rpartition('.')[2]}-{Path(text).name if '/' in text else text}"
-        )
+        named = "-".join(Path(part).name for part in text.split("+")) if "/" in text else text  # several tasks: a+b
+        words.append(f"from-{start}" if start else f"{key.rpartition('.')[2]}-{named}")
     return check_name(as_name("-".join(words))[:100].rstrip("-."))
 
 

@@ -211,6 +211,19 @@ def test_G17_only_matrices_of_one_kind_are_compared(shared: Path, tmp_path: Path
             compare([heads[0], Importance.open(tmp_path / key)])
 
 
+def test_G16_a_matrix_without_order_counts_as_0_with_a_warning(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared / "out" / "heads" / "table-one-seed-1"
+    meta = Importance.open(folder).meta
+    np.save(tmp_path / "task.npy", np.zeros((meta["layers"], meta["heads"])))
+    files.write_json(tmp_path / "meta.json", {**meta, "task": "flat"})
+    assert main(["heads", "compare", str(folder), str(tmp_path), "--by", "kendall", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)[0]["values"] == [[1.0, 0.0], [0.0, 0.0]]
+    assert f"WARNING {tmp_path}: all heads are equally important" in said.err
+
+
 def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((shared / "out" / "singles").glob("*one*/DONE")).parent
     assert main(["heads", str(run), "--on", "table/one", "-o", str(tmp_path / "h"), "--quiet", "--json"]) == 0
