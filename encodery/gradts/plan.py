@@ -39,6 +39,11 @@ class Plan:
         """All other tasks."""
         return [name for name in self.tasks if name != primary]
 
+    def metric(self, primary: str) -> str | None:
+        """The score that decides, where one is named."""
+        given = self.gradts.metric
+        return given.get(primary) if isinstance(given, dict) else given
+
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
         one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
@@ -91,3 +96,17 @@ def require_sound(plan: Plan) -> None:
     named = [one.metric] if isinstance(one.metric, str) else list((one.metric or {}).values())
     if wrong := [name for name in named if name in LOWER_IS_BETTER]:
         raise UserError(f"metric: {wrong[0]} is better when lower; choose one that is better when higher")
+
+
+def require_metrics(plan: Plan) -> None:
+    """A score that a task does not have would be missed only after all its trainings."""
+    for name in plan.primaries:
+        task, wanted = plan.tasks[name], plan.metric(name)
+        split = next((one for one in task.splits() if one.startswith("dev") and task.has(one)), None)
+        if wanted is None or split is None:
+            continue
+        rows = task.examples(split)
+        answers = task.simplest(task.examples("train"), rows)
+        known = task.score(answers, rows) if answers else {wanted: 0.0}
+        if wanted not in known:
+            raise UserError(f"metric: {name} has no {wanted}; it has {', '.join(known)}")

@@ -19,7 +19,7 @@ from encodery.errors import UserError
 from encodery.gradts import rules
 from encodery.gradts.autosem import Bandit, utilities
 from encodery.gradts.file import Strategy
-from encodery.gradts.plan import Plan
+from encodery.gradts.plan import Plan, require_metrics
 from encodery.gradts.ranking import Correlations
 from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_the_way, scores_of, seconds_of
 from encodery.importance import Importance
@@ -62,6 +62,7 @@ class Study:
     """A study at work. Whatever it knows lies in its folder."""
 
     def __init__(self, plan: Plan, progress: Progress, executor: str = "local"):
+        require_metrics(plan)
         self.plan, self.one, self.progress = plan, plan.gradts, progress
         self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor)
         self.notes: list[str] = []
@@ -212,9 +213,7 @@ class Study:
 
     def metric(self, primary: str, run: Path) -> str:
         """The score that decides."""
-        given = self.one.metric
-        found = given.get(primary) if isinstance(given, dict) else given
-        return found or main_metric(run, primary)
+        return self.plan.metric(primary) or main_metric(run, primary)
 
     def score(self, run: Path, primary: str, metric: str) -> float:
         """What trials are compared by: the score on the rows that were held out of train, where there are some."""

@@ -263,6 +263,9 @@ def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(UserError, match=message):
             load(path, [word], tmp_path / "out")
 
+    with pytest.raises(UserError, match="table/one has no mcc; it has accuracy"):
+        Study(load(path, ["--metric=mcc"], tmp_path / "out"), Progress(quiet=True))
+
     def execute(folder, source, *_):  # type: ignore[no-untyped-def]
         return [Outcome(spec.id, "failed", error="no luck") for spec in source.ready({}, [], 99)]
 
