@@ -90,7 +90,15 @@ def find_inputs(resolved: Resolved) -> Inputs:
     for i, (task, entry) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = content_of(task)
         digests |= {f"tasks.{i}.subset": chosen.digest_of(entry.subset)} if entry.subset else {}
+        if entry.teachers:
+            digests[f"tasks.{i}.teacher"] = teacher_digest(entry.teachers, near)
     return Inputs(model, start, tokenizer, digests, generator)
+
+
+def teacher_digest(names: Sequence[str], near: Path) -> str:
+    """What stands for the teachers of a task."""
+    each = [hub.resolve(name, None, near).digest() for name in names]
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()
 
 
 def content_of(task: Task) -> str:
@@ -115,11 +123,18 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
     subjects = [make_subject(task, entry, config, pieces, encoder, notes, tick) for task, entry in resolved.tasks]
+    if any(subject.entry.teachers for subject in subjects):
+        from encodery.teach import taught  # which opens models, and so imports this page
+
+        subjects = [taught(subject, resolved.folder, config.device) for subject in subjects]
     model, card = make_model(encoder, subjects, resolved, tokenizer)
     if inputs.model:
         start = (inputs.init_from or inputs.model).path
         generator = inputs.generator.path if inputs.generator else None
         notes += [line for task in tasks if not task.labelled for line in pretrain.go_on(model, task, start, generator)]
+        notes += model.take_heads(start) if config.model.heads else []
+    elif config.model.heads:
+        raise UserError("model.heads: a new encoder has no heads to take over")
     budget = pretrain.token_budget(config, tasks, device)
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     make_ready(model, config.train, device, pick_precision(config, device))

@@ -149,6 +149,8 @@ class _Check:
         shared = {key: value for key, value in entry.items() if key in Entry.model_fields}
         if isinstance(shared.get("subset"), str):  # the stored config may be read from elsewhere
             shared["subset"] = str((self._folder((*at, "subset")) / shared["subset"]).resolve())
+        if isinstance(shared.get("teacher"), str | list):
+            shared["teacher"] = _beside(shared["teacher"], self._folder((*at, "teacher")))
         built: Any = self._build(Entry, shared, at)
         by = "kind" if "kind" in own else "name"
         name = own.pop(by, None)
@@ -254,6 +256,13 @@ class _Check:
     def _folder(self, at: Key) -> Path:
         place = self.layer.places.get(at)
         return place.folder if place else Path()
+
+
+def _beside(names: Any, folder: Path) -> Any:
+    """Folders beside the config by their full path; everything else as it is."""
+    if isinstance(names, list):
+        return [_beside(name, folder) for name in names]
+    return str((folder / names).resolve()) if isinstance(names, str) and (folder / names).exists() else names
 
 
 def _whole(entry: Mapping[str, Any], task: "Task", options: Entry) -> dict[str, Any]:

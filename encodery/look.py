@@ -46,7 +46,8 @@ class View:
 def view(resolved: Resolved) -> View:
     """Tokenizer, task and layout of a config."""
     if len(resolved.tasks) != 1:
-        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; inspect them one at a time")
+        names = ", ".join(task.name for task, _ in resolved.tasks)
+        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; name one with --on: {names}")
     (task, entry), options = resolved.tasks[0], resolved.config.model
     inputs = find_inputs(resolved)
     tokenizer = load_tokenizer(options, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
@@ -60,6 +61,15 @@ def view(resolved: Resolved) -> View:
     length = min(wanted, net.max_position_embeddings - form.first_position)
     layout = choose_layout(net.model_type, resolved.config.train.layout)
     return View(resolved, task, entry, tokenizer, TokenizerPieces(tokenizer), form, layout, length)
+
+
+def only(resolved: Resolved, name: str) -> Resolved:
+    """The config with one of its tasks."""
+    found = [pair for pair in resolved.tasks if pair[0].name == name]
+    if not found:
+        have = ", ".join(task.name for task, _ in resolved.tasks)
+        raise UserError(f"--on {name}: is none of this run's tasks: {have}")
+    return replace(resolved, tasks=found)
 
 
 def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:

@@ -78,6 +78,8 @@ class ModelOptions(Options):
     """ELECTRA pretraining that goes on: folder or hub name of the generator; a run of ours brings its own."""
     init_from: str | None = None
     """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
+    heads: bool = False
+    """Also take over the heads of the run that is the start, by the names of their tasks; other tasks get new ones."""
 
 
 class OptimOptions(Options):
@@ -201,8 +203,16 @@ class Entry(Options):
     """Train on every pair in both orders (ELECTRA on MRPC and STS-B)."""
     evaluate_on: list[str] | None = None
     """Splits scored at the end; default: all dev splits that exist."""
+    teacher: str | list[str] | None = None
+    """Run or model (of several the mean of their probabilities) whose answers to the training rows are learnt too;
+    objective.distill says how."""
     objective: dict[str, Any] = {}
     """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
+
+    @property
+    def teachers(self) -> list[str]:
+        """All of them."""
+        return [self.teacher] if isinstance(self.teacher, str) else self.teacher or []
 
     @field_validator("fraction", mode="before")
     @classmethod

@@ -28,8 +28,8 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
     {
-        "build", "subject", "cards", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session",
-        "evaluate", "attack", "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
+        "build", "subject", "cards", "teach", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier",
+        "session", "evaluate", "attack", "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
     },
     {"run", "many", "api"},
     {"sweep", "select", "selection"},

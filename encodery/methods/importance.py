@@ -57,11 +57,16 @@ class Sampling(Presampling):
 
     def __init__(self, options: Importance):
         super().__init__()
-        self.options, self.tau = options, 0.0
+        self.options, self.taus, self.task = options, dict[str, float](), ""  # τ of each task, and whose step this is
+
+    @property
+    def tau(self) -> float:
+        """The smoothed τ of the task at hand."""
+        return self.taus.get(self.task, 0.0)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step: plain, or of rows that are drawn by their scores."""
-        size = sum(batch.examples for batch in micro)
+        size, self.task = sum(batch.examples for batch in micro), micro[0].task
         before, on = self.tau, self.tau > self.limit(size)
         found = self.drawn(model, micro, totals, size) if on else self.plain(model, micro, totals)
         add(found, note("tau", torch.tensor(before), 1.0))
@@ -123,15 +128,15 @@ class Sampling(Presampling):
 
     def learn(self, scores: Tensor) -> None:
         """The smoothed τ."""
-        self.tau = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
+        self.taus[self.task] = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""
-        return {"tau": torch.tensor([self.tau], dtype=torch.float64)}
+        return {f"tau.{task}": torch.tensor([tau], dtype=torch.float64) for task, tau in self.taus.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on."""
-        self.tau = float(tensors["tau"][0])
+        self.taus = {name.removeprefix("tau."): float(value[0]) for name, value in tensors.items()}
 
 
 def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:

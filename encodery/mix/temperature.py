@@ -20,4 +20,4 @@ class Temperature(Drawn):
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         """Capped rows to the power 1 / T; by logarithms of shares, so that nothing overflows at small T."""
         rows = np.minimum(rows_of(sizes), self.cap or np.inf)
-        return np.exp(np.log(rows / rows.max()) / self.temperature)
+        return np.asarray(np.exp(np.log(rows / rows.max()) / self.temperature), np.float64)

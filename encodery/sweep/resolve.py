@@ -137,7 +137,18 @@ class Resolver:
         }
         subsets = {i: entry["subset"] for i, entry in enumerate(point.config["tasks"]) if entry.get("subset")}
         found |= {f"tasks.{i}.subset": self._subset(path) for i, path in subsets.items()}
+        found |= {
+            f"tasks.{i}.teacher": self._teacher(entry)
+            for i, entry in enumerate(point.config["tasks"])
+            if entry.get("teacher")
+        }
         return found | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
+
+    def _teacher(self, entry: Mapping[str, Any]) -> str:
+        from encodery.build import teacher_digest
+
+        names = [entry["teacher"]] if isinstance(entry["teacher"], str) else entry["teacher"]
+        return teacher_digest(names, Path())
 
     def _subset(self, path: str) -> str:
         from encodery.data.subset import digest_of

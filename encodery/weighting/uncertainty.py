@@ -43,7 +43,7 @@ class _Uncertainty:
         found = []
         for part in parts:
             log, half = self.logs[part.task], self.half[part.task]
-            precision = math.exp(-float(log))
+            precision = math.exp(-float(log.detach()))
             terms, gradient = taken(method, model, part, half * precision)
             found.append(gradient)
             add(whole, terms)
