@@ -18,8 +18,6 @@ from encodery.objectives._vocabulary_head import VocabularyHead
 if TYPE_CHECKING:
     from encodery.objectives.electra import Electra
 
-HEAD_SIZE = 64
-
 
 class Generator(nn.Module):
     """A masked language model of its own, which enters by its own door: perturbations of the encoder do not hit it."""
@@ -78,7 +76,7 @@ def encoder_beside(encoder: Encoder) -> Encoder:
 def generator_config(options: "Electra", config: Any) -> ElectraConfig:
     """Width, heads and feed-forward shrink; the layers and the embeddings do not (unless nothing is shared)."""
     width = round(config.hidden_size * options.generator_size)
-    heads = max(1, width // HEAD_SIZE)
+    heads = max(1, width * config.num_attention_heads // config.hidden_size)  # of the encoder's size
     if width < 1 or width % heads:
         raise UserError(
             f"objective.generator_size: {options.generator_size} of width {config.hidden_size} is {width}, which "

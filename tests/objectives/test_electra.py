@@ -101,10 +101,17 @@ def test_P3_the_generator_is_narrower_but_as_deep(hidden: int, share: float, wid
         12,
         128,
     )
+    config.num_attention_heads = hidden // 64
     small = generator_config(Electra(generator_size=share), config)
     assert (small.hidden_size, small.num_attention_heads, small.num_hidden_layers) == (width, heads, 12)
     assert small.intermediate_size == pytest.approx(4 * width, abs=1)
     assert small.embedding_size == 128
+
+
+def test_heads_of_the_generator_are_as_wide_as_the_encoder_s() -> None:
+    config = trunk("electra").net.config
+    config.hidden_size, config.num_attention_heads, config.intermediate_size = 64, 4, 256
+    assert generator_config(Electra(generator_size=0.5), config).num_attention_heads == 2
 
 
 # Corruption
