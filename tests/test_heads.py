@@ -58,8 +58,8 @@ def ones(model: Model, batch: Batch) -> Iterator[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("kind", "layout"), BOTH)
-def test_G2_G4_ones_change_no_bit_and_the_gradient_is_that_of_a_gate(kind: str, layout: str) -> None:
-    model = model_of(kind, layout)
+def test_G1_G2_G4_G5_ones_change_no_bit_and_many_are_as_one_by_one(kind: str, layout: str) -> None:
+    model, table = model_of(kind, layout), random_table(LENGTHS)
     batch = batch_of(model)
     plain = model.outputs(batch)["logits"]
     with ones(model, batch) as gate:
@@ -68,10 +68,14 @@ def test_G2_G4_ones_change_no_bit_and_the_gradient_is_that_of_a_gate(kind: str, 
     assert torch.equal(plain, gated)
     (wanted,) = torch.autograd.grad(loss, gate)
     found = of_gates(model, batch)
-    assert found.shape == (len(LENGTHS), 2, 2)
     assert float((found - wanted).abs().max()) < 1e-6 * float(wanted.abs().max())
     assert not model.encoder.net._forward_hooks
     assert torch.equal(model.outputs(batch)["logits"], plain)
+    alone = np.stack([of_gates(model, batch_of(model, rows=[i]))[0].abs().numpy() for i in range(len(LENGTHS))])
+    for size, budget in ((6, 1 << 30), (4, 24)):
+        many = importances(model, table, cutter_for(model.encoder, budget=budget), "t", MASK, batch_size=size)
+        assert many.shape == (len(LENGTHS), 2, 2)
+        assert np.abs(many - alone).max() < 1e-5 * alone.max()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,16 +94,6 @@ def test_G3_G14_the_gradient_is_that_of_finite_differences(kind: str) -> None:
         slope = (losses[0] - losses[1]) / (2 * step)
         assert abs(slope - float(found[place])) < tolerance
     assert float((found[:, 0] - found[:, 1]).abs().min()) > 0  # ALBERT too: one module, two rows
-
-
-@pytest.mark.parametrize(("kind", "layout"), BOTH)
-def test_G1_G5_in_batches_as_one_by_one(kind: str, layout: str) -> None:
-    model, table = model_of(kind, layout), random_table(LENGTHS)
-    alone = np.stack([of_gates(model, batch_of(model, rows=[i]))[0].abs().numpy() for i in range(len(LENGTHS))])
-    for size, budget in ((6, 1 << 30), (4, 24)):
-        found = importances(model, table, cutter_for(model.encoder, budget=budget), "t", MASK, batch_size=size)
-        assert found.shape == (len(LENGTHS), 2, 2)
-        assert np.abs(found - alone).max() < 1e-5 * alone.max()
 
 
 def weight_gradients(model: Model, row: int, by_column: bool) -> np.ndarray:
