@@ -18,7 +18,7 @@ BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, 
 
 
 def main() -> int:
-    parser = common.options(__doc__ or "", rounds=5, tasks=("glue/mrpc",))
+    parser = common.options(__doc__ or "", rounds=5, tasks=("nli/sick", "glue/mrpc"))
     parser.add_argument("--examples", type=int, default=48, help="of the small encoder; a third for the large one")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=SIZES)
     parser.add_argument("--instances", type=int, default=400, help="rows for the correlations")

@@ -16,7 +16,7 @@ SHORT = {
     "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
     "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
     "embed": ["--rounds", "3", "--texts", "600"],
-    "heads": ["--rounds", "5"],
+    "heads": ["--rounds", "3", "--examples", "32"],
 }
 LONG = {
     "startup": ["--rounds", "9"],

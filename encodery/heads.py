@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from encodery import files
 from encodery.attack import labelled, require_labels
-from encodery.classifier import Classifier
+from encodery.classifier import Classifier as Trained
 from encodery.data import draws
 from encodery.data.batches import Batch, Cutter, in_order
 from encodery.data.tokens import TokenTable, cache_root, memory_table
@@ -39,6 +39,9 @@ from encodery.methods.base import seed_dropout
 from encodery.models import gates, hub
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.model import Model
+from encodery.objectives._heads import LinearHead, StockHead
+from encodery.objectives.classification import Classifier
+from encodery.objectives.ranking import Ranker
 from encodery.on import Asked
 from encodery.options import Options
 from encodery.rundir import RunDir
@@ -100,13 +103,23 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
         contexts.append(leaf(context))
         return contexts[-1]
 
-    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen):
-        slopes = torch.autograd.grad(total_loss(model, batch), contexts)
+    whole = nullcontext(batch)  # for the last layer and what follows it
+    ending = gates.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
+    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen), ending as last:
+        slopes = torch.autograd.grad(total_loss(model, last), contexts)
     found = [
-        batch.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
-        for context, slope in zip(contexts, slopes, strict=True)
+        seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
+        for context, slope, seen_in in zip(contexts, slopes, [*[batch] * (len(contexts) - 1), last], strict=True)
     ]
     return torch.stack(found, 1)
+
+
+def reads_first(model: Model, batch: Batch) -> bool:
+    """Whether only first tokens of the last layer are read: then the others need not be computed there."""
+    question: Any = model.question(batch.task)
+    if type(question) not in (Classifier, Ranker) or type(question.head) not in (StockHead, LinearHead):
+        return False  # nobody knows what somebody's own question reads
+    return model.encoder.kind in gates.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
 
 
 def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:
@@ -201,7 +214,7 @@ def importances(
 class Request:
     """A model, what it is asked on, and everything that the numbers depend on."""
 
-    model: Classifier
+    model: Trained
     asked: Asked
     options: HeadOptions
     plan: dict[str, Any]
@@ -213,7 +226,7 @@ class Request:
         return cache_root() / "heads" / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def request(model: Classifier, asked: Asked, options: HeadOptions, head: str | None = None) -> Request:
+def request(model: Trained, asked: Asked, options: HeadOptions, head: str | None = None) -> Request:
     """What would be done; what cannot be done is refused."""
     require_labels(asked, asked.task.examples(asked.split))
     fitting = with_head_for(model, asked.task, head)
@@ -277,7 +290,7 @@ def chosen(given: Request) -> list[Example]:
     return [examples[i] for i in np.sort(draws.choose(given.options.seed, "heads", len(examples), most))]
 
 
-def table_of(model: Classifier, task: Task, examples: Sequence[Example]) -> TokenTable:
+def table_of(model: Trained, task: Task, examples: Sequence[Example]) -> TokenTable:
     """Tokens and targets, in the order of the head's outputs."""
     if isinstance(model.head, Head):
         return labelled(model, task, examples)
