@@ -29,6 +29,7 @@ LONG = {
     "embed": ["--rounds", "5"],
     "heads": ["--rounds", "9", "--examples", "96"],
     "choosing": [],
+    "processes": ["--rounds", "5"],
 }
 
 

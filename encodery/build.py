@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from encodery import chosen, pretrain
+from encodery import chosen, pretrain, world
 from encodery.cards import about, card_of, foreign_card
 from encodery.cards import longest_of as longest_of
 from encodery.config import Resolved, find
@@ -19,7 +19,7 @@ from encodery.data.blocks import Tick
 from encodery.data.mixed import Mixed, Stream
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
-from encodery.models import hub, lora, prove
+from encodery.models import hub, lora, prove, sharding
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
 from encodery.models.ready import make_ready
@@ -46,6 +46,7 @@ class Built:
     notes: list[str]
     probes: list[Probe]
     keep_at: Sequence[float]
+    plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 
     @property
     def task(self) -> Task:
@@ -139,8 +140,12 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     make_ready(model, config.train, device, pick_precision(config, device))
     probes = pretrain.make_probes(config, pieces, max(subject.max_length for subject in subjects))
+    plain = None
+    if config.train.shard and world.size() > 1:
+        sharding.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
+        plain = sharding.shard(model, device)
     stream = mixed([subject.stream(config, cutter) for subject in subjects], resolved)
-    return Built(subjects, tokenizer, pieces, model, stream, cutter, card, notes, probes, shares)
+    return Built(subjects, tokenizer, pieces, model, stream, cutter, card, notes, probes, shares, plain)
 
 
 def require_different(tasks: Sequence[Task], decides: str | None) -> None:
@@ -307,9 +312,9 @@ def pick_device(name: str) -> torch.device:
             torch.zeros(1, device=name)
         except (RuntimeError, AssertionError) as error:
             raise UserError(f"device: {name} cannot be used here ({str(error).splitlines()[0]})") from None
-        return torch.device(name)
+        return world.own(torch.device(name))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator or torch.device("cpu")
+    return world.own(accelerator or torch.device("cpu"))
 
 
 def pick_precision(config: Config, device: torch.device) -> str:

@@ -157,7 +157,10 @@ def open_classifier(
     code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
     model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
     spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
-    heads = {name: head_of(name, about) for name, about in spoken.items()}
+    try:
+        heads = {name: head_of(name, about) for name, about in spoken.items()}
+    except UserError as error:  # pretrained: its questions are no questions of people
+        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
     if head is None and len(heads) > 1 and not undecided:

@@ -89,12 +89,17 @@ def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> C
 
 def spelled(head: AnyHead, task: Task) -> list[str] | None:
     """The head's labels as the task spells them, in the head's order; None if they are not the same."""
-    if form_of(task) != head.says:
+    return as_said(task, head.says, head.labels)
+
+
+def as_said(task: Task, form: str, labels: Sequence[str]) -> list[str] | None:
+    """Labels of a head of some form as a task spells them; None if it does not ask for these."""
+    if form_of(task) != form:
         return None
-    for labels in (task.labels, *task.also_labels):
-        names = {label.lower(): label for label in labels}
-        if sorted(names) == sorted(label.lower() for label in head.labels):
-            return [names[label.lower()] for label in head.labels]
+    for own in (task.labels, *task.also_labels):
+        names = {label.lower(): label for label in own}
+        if sorted(names) == sorted(label.lower() for label in labels):
+            return [names[label.lower()] for label in labels]
     return None
 
 

@@ -137,7 +137,7 @@ def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
     """A head from the card that lies beside the weights."""
     kind = about["objective"]["kind"]
     if not speaks(about):
-        raise UserError(f"{name}: a model for {kind} gives no answers for a text")
+        raise UserError(f"this model was trained on {name} ({kind}) and has no head that answers")
     return MAKERS.get(kind, _label_head)(name, about)
 
 

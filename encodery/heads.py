@@ -29,7 +29,7 @@ from encodery.attack import labelled, require_labels
 from encodery.classifier import Classifier as Trained
 from encodery.data import draws
 from encodery.data.batches import Batch, Cutter, in_order
-from encodery.data.tokens import TokenTable, cache_root, memory_table
+from encodery.data.tokens import TokenTable, memory_table
 from encodery.errors import UserError
 from encodery.evaluate import with_head_for
 from encodery.head import Head
@@ -223,7 +223,7 @@ class Request:
     def folder(self) -> Path:
         """In the cache, named by a hash of everything that the numbers depend on."""
         text = json.dumps(self.plan, sort_keys=True)
-        return cache_root() / "heads" / hashlib.sha256(text.encode()).hexdigest()[:32]
+        return files.cache_root() / "heads" / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def request(model: Trained, asked: Asked, options: HeadOptions, head: str | None = None) -> Request:

@@ -8,18 +8,20 @@ from typing import Any, Literal
 
 import torch
 
-from encodery import flops
+from encodery import flops, world
 from encodery.data.batches import Batch, describe
 from encodery.data.mixed import Stream
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Running, Totals, Updating, losses_of, notes_of
+from encodery.methods.base import Running, Totals, Updating, backward, losses_of, notes_of
 from encodery.models.model import Model, Terms
+from encodery.models.sharding import is_sharded
 from encodery.optim import Optimizer, clip
 from encodery.weighting.base import Part, Weighing
 from encodery.weighting.constant import Constant
 
 CONSTANT: Weighing = Constant()
 SAME: Mapping[str, float] = {}
+EXAMPLES = ""  # among counts, in place of a task: the examples of the task that follows
 MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
 
 
@@ -120,7 +122,8 @@ def train(
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, whole = gradient(model, method, batches, state, reduction, weighting)
+        micro, counts, local = gradient(model, method, batches, state, reduction, weighting)
+        whole = world.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
         norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
@@ -133,10 +136,17 @@ def train(
                 state.remember_tasks(by_task(terms, counts))
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
-        state.flops += sum(cost_of(model, batch) for batch in micro)
-        yield StepReport(
-            state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
-        )
+        sizes = whole_step(model, micro)
+        state.flops += sizes.pop("flops")
+        done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
+        yield StepReport(state.step, loss, means, norm, rate, **done, seconds=seconds, skipped=skipped, notes=notes)
+
+
+def whole_step(model: Model, micro: Sequence[Batch]) -> dict[str, float]:
+    """Sequences, tokens, cells and FLOPs of the step, over all processes."""
+    mine = {**describe(micro), "flops": sum(cost_of(model, batch) for batch in micro)}
+    said = world.gather(mine)
+    return {name: sum(one[name] for one in said) for name in mine}
 
 
 def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
@@ -167,6 +177,7 @@ class Update:
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
+        world.reduce_gradients(self.parameters)
         scale, norm = self.scale, clip(self.parameters, 0.0)
         skipped = overflowed(norm, self.state)
         if not skipped:
@@ -176,10 +187,11 @@ class Update:
 
     def early(self, terms: Terms, micro: Sequence[Batch]) -> bool:
         """An update inside a step; False leaves an overflow in .grad, since scales change between steps only."""
+        world.reduce_gradients(self.parameters)
         norm = clip(self.parameters, 0.0)
         if self.state.scaler and not math.isfinite(norm):
             return False
-        self.apply(terms, micro, norm, self.scale)
+        self.apply(world.add_terms(terms), micro, norm, self.scale)
         self.optimizer.zero_grad()
         return True
 
@@ -187,12 +199,12 @@ class Update:
         """Move the weights, if everything is finite; the gradient's true norm."""
         require_finite(self.model, terms, norm, self.state.step + 1, micro, self.batches)
         norm = rescale(self.parameters, norm, self.clip_norm, scale)
-        self.optimizer.step(self.schedule(self.state.step), self.shared_rate(micro))
+        self.optimizer.step(self.schedule(self.state.step), self.shared_rate())
         return norm
 
-    def shared_rate(self, micro: Sequence[Batch]) -> float:
+    def shared_rate(self) -> float:
         """The encoder's factor: that of the step's task, or the mean of those of its tasks, by their shares."""
-        shares = {batch.task: batch.share for batch in micro}
+        shares = self.batches.tasks_at(self.state.step)
         if not any(task in self.rates for task in shares):
             return 1.0
         return sum(self.rates.get(task, 1.0) * share for task, share in shares.items()) / sum(shares.values())
@@ -212,18 +224,26 @@ def gradient(
     model: Model, method: Running, batches: Stream, state: TrainState, reduction: str, weighting: Weighing = CONSTANT
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
+    counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
         micro = stream.at(state.step)
-        counts = count(model, micro)
-        scale = state.scaler.scale if state.scaler else 1.0
+        if not counts:  # however the step is cut, they are the same
+            counts, examples = count_all(model, micro)
+        parts = parts_of(stream, micro, counts, examples, state, reduction)
+        passes = max(world.gather(len(micro))) if is_sharded(model) else len(micro)
+        talks = world.talks()
         try:
-            return micro, counts, weighting(method, model, parts_of(stream, micro, counts, reduction, scale))
+            terms = weighting(method, model, parts)
+            idle(model, parts[0], passes - len(micro))
+            return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             if isinstance(method, Updating) and method.updated:  # the step cannot be begun again
                 raise RunFailed("out of memory after an update within the step; lower train.token_budget") from None
+            if world.talks() != talks:  # nor can it here: the other processes have gone on
+                raise RunFailed("out of memory in the middle of a step; lower train.token_budget") from None
             largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
             if all(b.examples == 1 for b in micro):
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
@@ -231,17 +251,25 @@ def gradient(
         model.zero_grad(set_to_none=True)
 
 
+def idle(model: Model, part: Part, passes: int) -> None:
+    """Passes without weight, as many as this process has fewer than the others: a sharded model is gathered by all."""
+    for _ in range(passes):
+        row = int(part.source.rows_at(part.totals.step)[0])
+        backward(model, part.micro[-1] if part.micro else part.source.alone(row), part.totals.times(0.0))
+
+
 def parts_of(
-    stream: Stream, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], reduction: str, scale: float
-) -> list[Part]:
-    """A step's micro-batches task by task, each with its own totals."""
-    found = []
-    for task in dict.fromkeys(batch.task for batch in micro):
+    stream: Stream, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], examples: Mapping[str, float],
+    state: TrainState, reduction: str,
+) -> list[Part]:  # fmt: skip
+    """A step's micro-batches task by task, each with its own totals; the same tasks in every process."""
+    found, scale = [], state.scaler.scale if state.scaler else 1.0
+    for task, share in stream.tasks_at(state.step).items():
         own = [batch for batch in micro if batch.task == task]
         mine = {key: value for key, value in counts.items() if key[0] == task}
-        divisors = dict.fromkeys(mine, 1.0) if reduction == "sum" else mine
-        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in own))
-        found.append(Part(task, own, Totals(divisors, scale, examples), mine, stream.stream(task)))
+        divisors, number = (dict.fromkeys(mine, 1.0), 1.0) if reduction == "sum" else (mine, examples[task])
+        totals = Totals(divisors, scale, number, state.step)
+        found.append(Part(task, own, totals, mine, stream.stream(task), share))
     return found
 
 
@@ -251,8 +279,18 @@ def out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, torch.OutOfMemoryError)
 
 
+def count_all(model: Model, micro: Sequence[Batch]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """What each term counts over the step of all processes, and each task's examples."""
+    mine: dict[tuple[str, str], Any] = {k: float(v) for k, v in count(model, micro).items()}
+    for batch in micro:
+        mine[EXAMPLES, batch.task] = mine.get((EXAMPLES, batch.task), 0.0) + float(batch.examples)
+    whole: dict[tuple[str, str], Any] = world.add_up(mine)
+    examples = {task: whole.pop((kind, task)) for kind, task in list(whole) if kind == EXAMPLES}
+    return whole, examples
+
+
 def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
-    """What each term counts over the step: the divisor, known before the first backward."""
+    """What each term counts over these micro-batches: the divisor, known before the first backward."""
     counts: dict[tuple[str, str], float] = {}
     for batch in micro:
         for name, value in model.question(batch.task).counts(batch).items():
@@ -277,9 +315,9 @@ def require_finite(model: Model, terms: Terms, norm: float, step: int, micro: Se
     if not bad and math.isfinite(norm):
         return
     what = ", ".join(bad) or "the gradient norm"
-    ids = batches.example_ids(guilty(model, micro, batches))
+    ids = [id for some in world.gather(batches.example_ids(guilty(model, micro, batches))) for id in some]
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    tasks = ", ".join(sorted({b.task for b in micro}))
+    tasks = ", ".join(sorted({task for some in world.gather([b.task for b in micro]) for task in some}))
     raise RunFailed(
         f"step {step}: {what} is not finite; task {tasks}, examples {shown}. The weights were not touched; "
         "lower optim.lr or look at these examples"

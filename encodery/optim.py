@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from encodery.errors import UserError
 from encodery.schema import OptimOptions
@@ -221,6 +222,7 @@ def clip(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
     kept = [parameter for parameter in parameters if parameter.grad is not None]
     grads = [wide(parameter.grad) for parameter in kept if parameter.grad is not None]
     total = nn.utils.get_total_norm(grads)
+    total = total.full_tensor() if isinstance(total, DTensor) else total  # of a sharded model
     norm = float(total)
     if max_norm and norm > max_norm:
         nn.utils.clip_grads_with_norm_(kept, max_norm, total)

@@ -1,18 +1,19 @@
 """Does a run: finds its directory, refuses what does not fit it, resumes, trains, ends with DONE."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from encodery import __version__, build, config, files, yaml_reader
+from encodery import __version__, build, config, files, world, yaml_reader
 from encodery.build import Inputs
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
+from encodery.follower import Follower
 from encodery.loop import StepReport
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
@@ -38,7 +39,7 @@ def train_run(
             return session
         try:
             session.loop(watch)
-            finish(session, resolved, session.finish())
+            conclude(session, resolved)
         except (Exception, KeyboardInterrupt) as error:
             note_end(session.run, error)
             raise
@@ -62,32 +63,65 @@ def prepared(
     """A locked run directory with everything built and resumed; a finished one is given back as it is."""
     if resolved.config.threads:
         torch.set_num_threads(resolved.config.threads)
-    inputs = build.find_inputs(resolved)
-    identity = config.identity(resolved, inputs.digests)
-    path = Path(out) if out else default_path(resolved.name, identity)
-    if restart and (old := RunDir(path).move_aside()):
-        progress.say(f"the old run was moved to {old}")
-    run = RunDir.create(path)
-    with run.lock():
+    world.join()
+    progress = progress if world.leads() else Progress(quiet=True)
+    with world.one_by_one():
+        inputs = build.find_inputs(resolved)
+    identity = same_identity(config.identity(resolved, inputs.digests))
+    run = opened(Path(out) if out else default_path(resolved.name, identity), restart, progress)
+    with run.lock() if world.leads() else nullcontext():
         run.clean()
-        check_same(run, resolved, inputs, identity, allow_change, progress)
-        if run.is_done:
+        if world.leads():
+            check_same(run, resolved, inputs, identity, allow_change, progress)
+        if world.from_lead(run.is_done):
             progress.say(f"{run.path} is done already (--restart begins anew)")
+            world.rest()
             yield run
             return
         try:  # before anything is written: a mistake leaves no run behind
-            with Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
+            with world.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
                 built = build.build(resolved, inputs, tick)
         except BaseException:
             run.forget()
             raise
-        begin(run, resolved, inputs, identity)
+        if world.leads():
+            begin(run, resolved, inputs, identity)
         session = Session(run, resolved, built, progress, stop)
         data = [line for subject in built.subjects for line in data_lines(subject.task)]
         for note in [*resolved.notes, *built.notes, *data]:
             session.tell(note)
         session.resume()
+        if not resolved.config.train.shard:
+            world.require_equal(built.model.named_parameters(), "the weights")
         yield session
+
+
+def same_identity(identity: str) -> str:
+    """The identity of the run, which all its processes must find."""
+    if len(set(world.gather(identity))) > 1:
+        raise UserError("the processes of this run see different settings or data; put the same files on all machines")
+    return identity
+
+
+def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
+    """The directory of the run: the first process makes it, the others look at it."""
+    if not world.leads():
+        world.wait()
+        return Follower(path)
+    if restart and (old := RunDir(path).move_aside()):
+        progress.say(f"the old run was moved to {old}")
+    run = RunDir.create(path)
+    world.wait()
+    return run
+
+
+def conclude(session: Session, resolved: Resolved) -> None:
+    """The end of training: the first process writes what came out, the others wait."""
+    if session.works:
+        result = session.finish()
+        if world.leads():
+            finish(session, resolved, result)
+    world.rest()
 
 
 def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
@@ -100,7 +134,7 @@ def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> 
 def check_same(
     run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
 ) -> None:
-    """Another seed, data or arithmetic setting is refused; another device or thread count goes on with a notice."""
+    """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not."""
     info = run.info()
     if not info:
         return
@@ -117,7 +151,7 @@ def check_same(
             )
         run.notice("went on with changed settings: " + "; ".join(line.strip() for line in lines))
     for name, now in hardware(resolved).items():
-        before = info.get("hardware", {}).get(name)
+        before = info.get("hardware", {}).get(name, 1 if name == "processes" else None)
         if before != now:
             sentence = f"{name} was {before}, is now {now}: bit-identity with an undisturbed run is not promised"
             progress.say(sentence)
@@ -126,7 +160,8 @@ def check_same(
 
 def hardware(resolved: Resolved) -> dict[str, Any]:
     """What may differ on resume, at the price of rounding."""
-    return {"device": str(build.pick_device(resolved.config.device)), "threads": torch.get_num_threads()}
+    device = str(build.pick_device(resolved.config.device))
+    return {"device": device, "threads": torch.get_num_threads(), "processes": world.size()}
 
 
 def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> None:

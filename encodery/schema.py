@@ -138,6 +138,10 @@ class TrainOptions(Options):
     """Less memory for about a third more time."""
     compile: bool = False
     """torch.compile; pays on GPUs only."""
+    shard: bool = False
+    """Spread weights, gradients and moments over all processes (FSDP2); plain training of one task only."""
+    check_processes: bool = False
+    """Compare the weights of all processes after each step: slow, to find a broken machine."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """sum: as in Google's ELECTRA; with clipping nearly every step has norm 1."""
     evaluate: str = Field(

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from encodery import build, checkpoint, every, files, optim, predict, probe
+from encodery import build, checkpoint, every, files, optim, predict, probe, world
 from encodery.build import Built
 from encodery.config import Resolved
 from encodery.data.batches import Batches
@@ -15,7 +15,7 @@ from encodery.errors import RunFailed, Stopped, UserError
 from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Running
-from encodery.models import lora
+from encodery.models import lora, sharding
 from encodery.models.model import safe
 from encodery.optim import Param
 from encodery.progress import Progress, spell_scores
@@ -54,11 +54,13 @@ class Session:
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
         self.keep_at = keep_steps(built.keep_at, total)
-        self.dynamics = None
-        if options.dynamics:
-            record = "train" if options.dynamics is True else options.dynamics
-            if not isinstance(built.batches, Batches):
-                raise UserError("train.dynamics: it records the rows of one task; this run has several")
+        self.dynamics, self.leaving = None, False
+        record = "train" if options.dynamics is True else options.dynamics
+        if record and not isinstance(built.batches, Batches):
+            raise UserError("train.dynamics: it records the rows of one task; this run has several")
+        if record == "train" and world.size() > 1:
+            raise UserError("train.dynamics: train sees only its own rows in each process; use eval or `200 steps`")
+        if record and world.leads() and isinstance(built.batches, Batches):
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
 
     def learnt(self) -> list[Param]:
@@ -70,14 +72,13 @@ class Session:
 
     def resume(self) -> None:
         """Go on at the newest intact checkpoint; each damaged one is named with its reason."""
-        found, skipped = checkpoint.latest(self.run.checkpoints)
-        for sentence in skipped:
-            self.tell(f"warning: {sentence}")
+        found = checkpoint.newest_of_all(self.run.checkpoints, lambda sentence: self.tell(f"warning: {sentence}"))
         if found is None:
             self.run.rewind_metrics(-1)
             return
         self.load_weights(found)
-        self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
+        moments = sharding.like(self.optimizer.tensors(), found.tensors("optimizer"))
+        self.optimizer.load(moments, found.state["optimizer"])
         if self.method_group in found.groups:
             self.method.load(found.tensors(self.method_group))
         if WEIGHTING in found.groups:
@@ -89,14 +90,19 @@ class Session:
 
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
-        self.built.model.load_state_dict(found.tensors("model"))
+        sharding.load(self.built.model, found.tensors("model"))
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
+        if not self.works:
+            return
         self.run.sync()
         if self.dynamics:
             self.dynamics.flush()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
+        tensors = {group: sharding.whole(named) for group, named in tensors.items()}
+        if not world.leads():
+            return
         if held := self.method.tensors():
             tensors[self.method_group] = held
         if weights := self.weighting.tensors():
@@ -121,11 +127,11 @@ class Session:
             if watch:
                 watch(report)
             self.after(report)
-            self.leave_if_asked()
+            self.leave_if_asked(asked=self.leaving)
 
-    def leave_if_asked(self, _: int = 0) -> None:
+    def leave_if_asked(self, _: int = 0, asked: bool | None = None) -> None:
         """End with exit code 3 after a signal; whoever calls has nothing unsaved."""
-        if self.stop.requested:
+        if self.stop.requested if asked is None else asked:
             again = "the same command goes on"
             raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
@@ -164,11 +170,24 @@ class Session:
             self.look_at_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
-        if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
+        if self.built.probes and world.leads() and (step in self.keep_at or last or self.probe_due(step)):
             self.look()
         keep = better and options.select != "last"
-        if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
+        self.leaving = world.any_of(self.stop.requested)  # all processes at the same step
+        if self.config.train.check_processes:
+            world.require_equal(self.built.model.named_parameters(), f"step {step}: the weights")
+        if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
+
+    def due_save(self, step: int) -> bool:
+        """Whether a checkpoint is due; by the first process's clock, where all of them take part."""
+        due = self.saves.due(step)
+        return bool(world.from_lead(due)) if sharding.is_sharded(self.built.model) else due
+
+    @property
+    def works(self) -> bool:
+        """Whether this process does what one alone could do: the first one, and all of them with a sharded model."""
+        return world.leads() or sharding.is_sharded(self.built.model)
 
     def look_at_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
@@ -179,7 +198,8 @@ class Session:
 
     def keep(self, share: str) -> None:
         """The model of this step, for later: RUN@25%."""
-        self.run.kept.mkdir(exist_ok=True)
+        if world.leads():
+            self.run.kept.mkdir(exist_ok=True)
         self.write_model(self.run.kept / share)
         self.tell(f"step {self.state.step}  kept as {self.run.path}@{share}%")
 
@@ -201,11 +221,14 @@ class Session:
 
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
-        try:
-            better = self.evaluate()
-        except Stopped:
-            return False
-        self.state.owes_evaluation = False
+        better = False
+        if self.works:
+            with suppress(Stopped):
+                better = self.evaluate()
+                self.state.owes_evaluation = False
+        better, state = world.from_lead([better, self.state.plain()])
+        if not world.leads():  # the others go on with what the first has found
+            vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
         return better
 
     def record(self, report: StepReport, loss: float) -> None:
@@ -269,7 +292,9 @@ class Session:
     def answers(self, subject: Subject, split: Split) -> dict[str, Answer]:
         """The model's answers; a signal ends it between two batches."""
         cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
-        return predict.answer(self.built.model, subject.task, split.table, cutter, self.leave_if_asked, split.examples)
+        model = self.built.model
+        tick = None if sharding.is_sharded(model) else self.leave_if_asked  # they can only leave together
+        return predict.answer(model, subject.task, split.table, cutter, tick, split.examples)
 
     # The end
 
@@ -340,9 +365,16 @@ class Session:
 
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
+        model = self.built.model
+        gathered = sharding.whole(model.state_dict()) if sharding.is_sharded(model) else {}
+        if not world.leads():
+            return
+        if self.built.plain:
+            model = self.built.plain
+            model.load_state_dict(gathered)
         try:
             with files.atomic_folder(folder) as beside:
-                self.built.model.save(beside, self.built.tokenizer, self.built.card)
+                model.save(beside, self.built.tokenizer, self.built.card)
         except OSError as error:
             raise RunFailed(files.trouble("the model could not be saved", self.run.path, error)) from error
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encodery import chosen, predict, pretrain
+from encodery import chosen, predict, pretrain, world
 from encodery.cards import longest_of
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
+from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
@@ -54,7 +55,9 @@ class Subject:
         task, entry, table = self.task, self.entry, self.train.table
         size = entry.batch_size or config.train.batch_size
         weights = chosen.weights(task, entry, table) if entry.subset else None
-        return Batches(task.name, table, self.rows, size, config.seed.data, config.seed.init, cutter, weights)
+        share = Share(world.rank(), world.size())
+        seeds = config.seed.data, config.seed.init
+        return Batches(task.name, table, self.rows, size, *seeds, cutter, weights, share=share)
 
 
 def make_subject(
@@ -112,7 +115,12 @@ def training_data(
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
     """Refuse now what could not be done at the end."""
     options = config.train
-    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
+    if options.select == "each" and config.model.tune == "lora":
+        raise UserError("train.select: each needs weights of several steps, and adapters are merged once; use best")
+    for key, asked in (
+        (f"select: {options.select}", options.select != "last"),
+        ("patience:", options.patience is not None),
+    ):
         if asked and (choice is None or options.evaluate == "never"):
             raise UserError(
                 f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"

@@ -17,9 +17,10 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec", "auto", "correlation", "importance",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
     },
     {"tasks"},
+    {"world", "heartbeat"},
     {"data", "mix"},
     {"models"},
     {"objectives"},
@@ -31,15 +32,15 @@ FLOORS = [
         "build", "subject", "cards", "teach", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier",
         "session", "evaluate", "attack", "raw", "export", "prepare", "importers", "calibrate", "embed", "heads",
     },
-    {"run", "many", "api"},
-    {"sweep", "select", "selection"},
-    {"curve", "gradts"},
+    {"run", "many", "api", "launch", "on_slurm"},
+    {"sweep", "select", "selection", "elsewhere"},
+    {"curve", "curve_plan", "gradts"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
 PLAIN = {"sweep.spec"}
 # Beside the stairs: these see the two lowest floors alone, and are seen from the upper ones.
-SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 9
+SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 10
 DOORS = {"__init__", "__main__"}  # they import lazily, for people
 # Files that must be quick: no torch and nothing of its weight.
 LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on", "sweep"]

@@ -194,8 +194,8 @@ def test_rates_of_tasks_scale_their_heads_and_the_encoder_in_their_steps() -> No
     optimizer = Optimizer(params, OptimOptions(lr=1e-3, weight_decay=0.0), 2)
     update = Update(model, stream, optimizer, lambda _: 1.0, TrainState(6), 0.0, rates)
     for step in range(6):
-        micro = stream.at(step)
-        assert update.shared_rate(micro) == rates.get(micro[0].task, 1.0)
+        update.state.step = step
+        assert update.shared_rate() == rates.get(stream.at(step)[0].task, 1.0)
     state, before = TrainState(6), [p.detach().clone() for p in model.parameters()]
     for report in loop.train(model, build_plain(), stream, optimizer, lambda _: 1.0, state, rates=rates):
         moved = any(not torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))

@@ -219,6 +219,7 @@ def test_R15_a_loss_that_stays_at_ln_classes_is_alarming(tmp_path: Path) -> None
     assert f"ALARM: collapsed? {alarms[0]}" in done.log_file.read_text()
 
 
+@pytest.mark.slow
 def test_R15_learning_is_not_alarming(tmp_path: Path) -> None:
     tree = settings(tmp_path, optim={"lr": 1e-2}, train={"max_steps": 60, "batch_size": 32}, task={"weight": 2.0})
     done = run(tree, tmp_path / "run")

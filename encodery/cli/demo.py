@@ -21,10 +21,10 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Train on two toy tasks, show the table, ask the model something, draw the curves."""
+    """Train on two toy tasks, show the table, ask the model something, write the page."""
+    from encodery.cli import report
     from encodery.many import train_seeds
     from encodery.report import tables
-    from encodery.report.figures import curves
 
     runs = []
     for task in STORY:
@@ -39,9 +39,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     print(tables.markdown(tables.table([args.out])))
     print(f"\n# encodery predict {runs[0].path} --text …\n")
     _ask(runs[0].path)
-    picture = Path(args.out) / "curves.svg"
-    curves([r.path for r in runs], picture)
-    print(f"\nThe runs are in {args.out}; the curves are in {picture}. Next: encodery train --help")
+    page = Path(args.out) / "report.html"
+    print(f"\n# encodery report {args.out} -o {page}\n")
+    report.write(report.options([args.out]), page)
+    print(f"\nThe runs are in {args.out}. Open {page} in a browser. Next: encodery train --help")
     return 0
 
 

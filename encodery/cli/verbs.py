@@ -28,7 +28,7 @@ GROUPS = {
 }
 
 VERBS = (
-    Verb("train", "train", "fine-tune an encoder; run again = go on", "encodery.cli.train", True),
+    Verb("train", "train", "pretrain or fine-tune an encoder; run again = go on", "encodery.cli.train", True),
     Verb("glue", "train", "all GLUE tasks with one model, one table", "encodery.cli.glue", True),
     Verb("tokenizer", "train", "train a vocabulary on a corpus", "encodery.cli.tokenizer", True),
     Verb("prepare", "train", "tokenise a corpus ahead of training", "encodery.cli.prepare", True),
@@ -39,6 +39,7 @@ VERBS = (
     Verb("submit", "use", "the eleven GLUE test files, checked", "encodery.cli.submit"),
     Verb("inspect", "look", "what the model will see", "encodery.cli.inspect", True),
     Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
+    Verb("report", "look", "any runs as one page: scores, curves, answers, data", "encodery.cli.report"),
     Verb("embed", "choose", "one vector for each example of a split", "encodery.cli.embed"),
     Verb("select", "choose", "put training rows in an order: the best first", "encodery.cli.select", True),
     Verb("curve", "choose", "retrain on parts of the data: methods × fractions × seeds", "encodery.cli.curve", True),

@@ -21,6 +21,7 @@ from encodery.data.layouts import (
     groups_of,
     row_cuts,
 )
+from encodery.data.share import WHOLE, Share
 from encodery.data.tokens import TokenTable
 
 LayoutName = Literal["packed", "rows", "padded"]
@@ -206,6 +207,7 @@ class Batches:
     weights: np.ndarray | None = None  # of each table row, where a selection has some
     own: str = ""  # sets its draws apart from those of the run's other tasks, which may be as long
     neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
+    share: Share = WHOLE  # what this process takes of each step
 
     @property
     def steps_per_epoch(self) -> int:
@@ -223,6 +225,10 @@ class Batches:
             return self.table.whole(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
         order = draws.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
         return self.table.whole(self.rows[order.at(np.arange(begin, end))])
+
+    def tasks_at(self, step: int) -> dict[str, float]:
+        """The tasks of a step, and how much each counts."""
+        return {self.task: 1.0}
 
     def stream(self, task: str) -> "Batches":
         """That of one task: this one."""
@@ -256,10 +262,14 @@ class Batches:
         return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
 
     def of_rows(self, rows: np.ndarray, step: int, place: int = 0) -> list[Batch]:
-        """Micro-batches of table rows for a step, which may hold several batches."""
-        table, rows = texts_of(self.table, rows)
+        """Micro-batches of table rows for a step, which may hold several: this process's share, perhaps none."""
+        mine = self.share.of(self.table, rows)
+        if not len(mine):
+            return []
+        table, rows = texts_of(self.table, mine)
         when = (step, place) if place else (step,)
-        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", *when))
+        who = (step, place, self.share.rank) if self.share.rank else when  # dropout alone differs between processes
+        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", *who))
         noise = draws.key(self.noise, "noise", *when)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 

@@ -93,14 +93,18 @@ class Mixed:
         epoch, place = divmod(step, self.steps_per_epoch)
         return self.orders.draws(epoch, place * self.in_step, self.in_step)
 
-    def at(self, step: int) -> list[Batch]:
-        """The micro-batches of a step; each says how much its task counts."""
+    def tasks_at(self, step: int) -> dict[str, float]:
+        """The tasks of a step, and how much each counts."""
         drawn = self.drawn(step)
         often = Counter(task for task, _ in drawn)
-        found = []
-        for place, (task, number) in enumerate(drawn):
-            share = 1.0 if self.orders.mix.summed else often[task] / len(drawn)
-            found += [replace(batch, share=share) for batch in self.streams[task].nth(number, step, place)]
+        return {self.streams[t].task: 1.0 if self.orders.mix.summed else n / len(drawn) for t, n in often.items()}
+
+    def at(self, step: int) -> list[Batch]:
+        """The micro-batches of a step; each says how much its task counts."""
+        shares, found = self.tasks_at(step), list[Batch]()
+        for place, (task, number) in enumerate(self.drawn(step)):
+            stream = self.streams[task]
+            found += [replace(batch, share=shares[stream.task]) for batch in stream.nth(number, step, place)]
         return found
 
     def example_ids(self, micro: Sequence[Batch]) -> list[str]:

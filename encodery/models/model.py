@@ -40,16 +40,20 @@ class Model(nn.Module):
 
     def outputs(self, batch: Batch) -> Outputs:
         """Named outputs, without a loss."""
+        outputs: Outputs = self(batch, with_terms=False)[0]  # by the one door where a sharded model is gathered
+        return outputs
+
+    def _outputs(self, batch: Batch) -> Outputs:
         with self.precision(batch):
             result: Outputs = self.question(batch.task)(self.encoder, batch)
         if self.watch and self.training:
             self.watch(batch, result)
         return result
 
-    def forward(self, batch: Batch) -> tuple[Outputs, Terms]:
+    def forward(self, batch: Batch, with_terms: bool = True) -> tuple[Outputs, Terms]:
         """Outputs and loss terms (sums) of a micro-batch."""
-        outputs = self.outputs(batch)
-        return outputs, self.terms(outputs, batch)
+        outputs = self._outputs(batch)
+        return outputs, self.terms(outputs, batch) if with_terms else {}
 
     def terms(self, outputs: Outputs, batch: Batch) -> Terms:
         """Loss terms of outputs that are at hand."""

@@ -109,10 +109,11 @@ def task_of(tree: Mapping[str, Any]) -> Task:
         raise UserError("its task is own code, which tables do not run")
     entry["data"] = entry.get("data") or tree.get("data")
     try:
-        task = find("tasks", kind or room).model_validate_json(json.dumps(entry))
+        kinds = find("tasks", kind or room)
+        assert issubclass(kinds, Task)
+        task = kinds.variant(entry).model_validate_json(json.dumps(entry))
     except ValidationError as error:
         raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
-    assert isinstance(task, Task)
     return task
 
 

@@ -49,19 +49,32 @@ def table(
     found, remarks = records.read(folders, every=every)
     if not found:
         raise UserError("; ".join([f"no runs below {', '.join(map(str, folders))}", *remarks]))
+    return of_records(found, baseline, metric, sort=sort, models=models, remarks=remarks)
+
+
+def of_records(
+    found: Sequence[records.Record],
+    baseline: str | None = None,
+    metric: str | None = None,
+    *,
+    sort: str | None = None,
+    models: Score | None = None,
+    remarks: Sequence[str] = (),
+) -> Table:
+    """The table of runs that were read already."""
     rows, more = groups.rows_of(found, metric)
     if metric and not any(row.values for row in rows):
         have = dict.fromkeys(name for record in found for scores in record.scores.values() for name in scores)
         raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
     whole, missing = ([], []) if metric else averages.average_rows(found)
     rows = [*rows, *whole]
-    remarks += [*more, *missing, *best_of_many(rows)]
+    said = [*remarks, *more, *missing, *best_of_many(rows)]
     if baseline:
-        remarks += compare.against(rows, baseline)
+        said += compare.against(rows, baseline)
     elif any(0 < row.summary.n < compare.FEW for row in rows):
-        remarks.append(f"fewer than {compare.FEW} seeds in some rows: differences there may well be chance")
+        said.append(f"fewer than {compare.FEW} seeds in some rows: differences there may well be chance")
     second = over_models(rows, models) if models else []
-    return Table(ordered(rows, sort), remarks, bool(baseline), second)
+    return Table(ordered(rows, sort), said, bool(baseline), second)
 
 
 def best_of_many(rows: Sequence[Row]) -> list[str]:

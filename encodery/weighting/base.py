@@ -10,9 +10,10 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from encodery import world
 from encodery.data.batches import Batch, Batches
 from encodery.errors import UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of
+from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, step_of
 from encodery.models.model import Model, Terms
 from encodery.options import Options
 
@@ -28,11 +29,12 @@ class Part:
     totals: Totals
     counts: Mapping[tuple[str, str], float]
     source: Batches  # the task's own stream
+    share: float = 1.0  # how much the task counts in this step
 
     @property
-    def share(self) -> float:
-        """How much the task counts in this step."""
-        return self.micro[0].share
+    def step(self) -> int:
+        """Steps done before this one."""
+        return step_of(self.micro, self.totals)
 
     def add_gradient(self, method: Running, model: Model, factor: float = 1.0) -> Terms:
         """Add the gradient of `factor` times the task's loss into .grad; detached sums of the loss as it is."""
@@ -41,8 +43,8 @@ class Part:
         return method(model, self.micro, self.totals.times(self.share * factor))
 
     def loss(self, terms: Terms) -> float:
-        """The mean loss that the sums stand for, its terms added up."""
-        return sum(float(value) / self.counts[key] for key, value in losses_of(terms).items())
+        """The mean loss that the sums of all processes stand for, its terms added up."""
+        return sum(float(value) / self.counts[key] for key, value in world.add_terms(losses_of(terms)).items())
 
 
 class Learnt(NamedTuple):
@@ -101,6 +103,22 @@ def taken(method: Running, model: Model, part: Part, factor: float = 1.0) -> tup
     for parameter in found:
         parameter.grad = None
     return terms, found
+
+
+def taken_whole(method: Running, model: Model, part: Part, factor: float = 1.0) -> tuple[Terms, Gradient]:
+    """The same of all processes, for those that look at the gradient; it goes back by `put_whole`."""
+    terms = part.add_gradient(method, model, factor)
+    world.reduce_gradients(p for p in model.parameters() if p.requires_grad)
+    found = {p: p.grad for p in model.parameters() if p.grad is not None}
+    for parameter in found:
+        parameter.grad = None
+    return terms, found
+
+
+def put_whole(gradients: Iterable[Gradient]) -> None:
+    """As `put`, of gradients that every process has: one of them puts it, and the loop adds the others' nothing."""
+    if world.leads():
+        put(gradients)
 
 
 @torch.no_grad()

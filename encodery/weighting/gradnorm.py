@@ -16,7 +16,16 @@ from torch import Tensor
 from encodery.errors import UserError
 from encodery.methods.base import Running, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import Gradient, Learnt, Part, Weighing, Weighting, put, require_one_update, taken
+from encodery.weighting.base import (
+    Gradient,
+    Learnt,
+    Part,
+    Weighing,
+    Weighting,
+    put_whole,
+    require_one_update,
+    taken_whole,
+)
 
 SMALLEST = 1e-3  # no weight falls below: a task that does not count would never come back
 
@@ -53,14 +62,14 @@ class _GradNorm:
         whole: Terms = {}
         found, losses, sizes = [], [], []
         for part, weight in zip(parts, self.weights.tolist(), strict=True):
-            terms, gradient = taken(method, model, part, weight)
+            terms, gradient = taken_whole(method, model, part, weight)
             add(whole, terms)
             add(whole, note(f"weighting.{part.task}", torch.tensor(weight), 1.0))
             found.append(gradient)
             losses.append(part.loss(terms))
             sizes.append(top_norm(model, gradient) / part.totals.scale)
-        put(found)
-        self.learn(parts[0].micro[0].step, torch.tensor(losses).double(), torch.tensor(sizes).double())
+        put_whole(found)
+        self.learn(parts[0].step, torch.tensor(losses).double(), torch.tensor(sizes).double())
         return whole
 
     def learn(self, step: int, losses: Tensor, sizes: Tensor) -> None:

@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from encodery.data import draws
 from encodery.methods.base import Running, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import Gradient, Learnt, Part, Weighing, Weighting, put, require_one_update, taken
+from encodery.weighting.base import (
+    Gradient,
+    Learnt,
+    Part,
+    Weighing,
+    Weighting,
+    put_whole,
+    require_one_update,
+    taken_whole,
+)
 
 
 class PCGrad(Weighting):
@@ -39,14 +48,14 @@ class _PCGrad:
         whole: Terms = {}
         gradients = []
         for part in parts:
-            terms, found = taken(method, model, part)
+            terms, found = taken_whole(method, model, part)
             add(whole, terms)
             gradients.append(found)
         shared = set(model.encoder.parameters())
-        orders = random_orders(self.seed, parts[0].micro[0].step, len(parts))
+        orders = random_orders(self.seed, parts[0].step, len(parts))
         bent, conflicts = project([only(g, shared) for g in gradients], orders)
-        put([{p: v for p, v in g.items() if p not in shared} for g in gradients])
-        put(bent)
+        put_whole([{p: v for p, v in g.items() if p not in shared} for g in gradients])
+        put_whole(bent)
         pairs = max(len(parts) * (len(parts) - 1), 1)
         add(whole, note("weighting.conflicts", torch.tensor(float(conflicts)), float(pairs)))
         return whole

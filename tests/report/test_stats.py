@@ -6,6 +6,7 @@ import random
 import statistics
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,3 +213,23 @@ def test_more_tries_never_expect_less(values: list[float], tries: int) -> None:
     assert one <= more + 1e-12
     assert more <= max(values) + 1e-12
     assert stats.expected_best(values, 1) == pytest.approx(statistics.fmean(values))
+
+
+def test_intervals_and_tests_agree_with_scipy() -> None:
+    """An independent implementation of each, on one sample of differences."""
+    from scipy import stats as theirs
+
+    gaps = [0.012, -0.004, 0.021, 0.009, 0.015, -0.001, 0.018]
+    interval = theirs.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", random_state=1)
+    assert stats.bootstrap(gaps) == pytest.approx(tuple(interval.confidence_interval), abs=3e-4)
+    assert stats.paired_t(gaps) == pytest.approx(theirs.ttest_1samp(gaps, 0.0).pvalue, rel=1e-12)
+    flips = theirs.permutation_test((gaps,), np.sum, permutation_type="samples", n_resamples=np.inf)
+    assert stats.sign_flips(gaps) == pytest.approx(flips.pvalue, rel=1e-12)
+    assert stats.mcnemar(31, 52) == pytest.approx(theirs.binomtest(31, 83).pvalue, rel=1e-9)
+    assert stats.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+def test_the_expected_best_of_a_hand_computed_case() -> None:
+    """Two draws of 1, 2, 4: nine pairs with the maxima 1, 2, 2, 2, 4, 4, 4, 4, 4."""
+    assert stats.expected_best([2.0, 4.0, 1.0], 2) == pytest.approx(27 / 9)
+    assert stats.expected_best([2.0, 4.0, 1.0], 2, lower=True) == pytest.approx((5 * 1 + 3 * 2 + 4) / 9)

@@ -1,0 +1,122 @@
+"""Sections → one page that stands alone: no network, no foreign script, opened by a double click."""
+
+import base64
+import hashlib
+from collections.abc import Callable
+from importlib.resources import files as package_files
+
+from encodery.errors import UserError
+from encodery.report.page import (
+    answers,
+    datacard,
+    embeddings,
+    hans,
+    heads,
+    learning,
+    pretraining,
+    robustness,
+    scores,
+    summary,
+    sweep,
+    training,
+    worst,
+)
+from encodery.report.page.chart import Section
+from encodery.report.page.found import Found
+from encodery.report.page.html import Html, join, paragraphs, tag
+from encodery.rundir import now
+
+SECTIONS: dict[str, Callable[[Found], Section | None]] = {
+    "Summary": summary.section,
+    "Scores": scores.section,
+    "Training": training.section,
+    "Pretraining": pretraining.section,
+    "Sweep": sweep.section,
+    "Learning curves": learning.section,
+    "Answers": answers.section,
+    "Hard examples": worst.section,
+    "HANS": hans.section,
+    "Robustness": robustness.section,
+    "Heads": heads.section,
+    "Embeddings": embeddings.section,
+    "Data": datacard.section,
+}
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError)
+
+
+def sections(found: Found) -> list[Section]:
+    """What the folders hold. A part that meets data of a shape that nobody foresaw says so in its place."""
+    made = []
+    for title, make in SECTIONS.items():
+        try:
+            one = make(found)
+        except _DAMAGED as error:
+            found.remark(f"{title}: this part could not be made ({type(error).__name__}: {error})")
+            continue
+        if one:
+            made.append(one)
+    if not made:
+        raise UserError("; ".join([f"nothing to report below {', '.join(map(str, found.folders))}", *found.remarks]))
+    return made
+
+
+def page(found: Found, made: list[Section], title: str, *, reload: int | None = None) -> str:
+    """The whole page; `reload`: it asks itself anew after so many seconds."""
+    style, plotly, script = (_asset(name) for name in ("page.css", "plotly-basic.min.js", "page.js"))
+    policy = (
+        f"default-src 'none'; script-src {_hash(plotly)} {_hash(script)}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", http_equiv="refresh", content=str(reload)) if reload else "",
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    body = tag("body", _top(made, title), _main(found, made), _foot())
+    scripts = [tag("script", Html(text)) for text in (plotly, script)]
+    return f"<!doctype html>\n{tag('html', head, body, *scripts, lang='en')}\n"
+
+
+def _top(made: list[Section], title: str) -> Html:
+    links = [tag("a", one.title, href=f"#{one.id}") for one in made]
+    button = tag("button", "Dark", type="button", id="theme", aria_pressed="false")
+    skip = tag("a", "To the results", href="#main", class_="skip")
+    return tag("header", skip, tag("h1", title), tag("nav", *links, aria_label="Sections"), button)
+
+
+def _main(found: Found, made: list[Section]) -> Html:
+    parts = [
+        tag(
+            "section",
+            tag("h2", one.title, id=f"{one.id}-title"),
+            Html(one.body),
+            id=one.id,
+            aria_labelledby=f"{one.id}-title",
+        )
+        for one in made
+    ]
+    if found.remarks:
+        notes = paragraphs(found.remarks, "notes")
+        parts.append(tag("section", tag("h2", "Not shown"), notes, id="not-shown"))
+    return tag("main", *parts, id="main", tabindex="-1")
+
+
+def _foot() -> Html:
+    return tag(
+        "footer",
+        join(f"Made by encodery on {now()[:10]}. Scores in tables are × 100; ± is one standard deviation over seeds."),
+    )
+
+
+def _asset(name: str) -> str:
+    return package_files("encodery.report.page").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,0 +1,149 @@
+"""HTML that cannot be broken: everything is escaped but what `tag` made itself."""
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from encodery.report.page.chart import Chart, Heat, plain
+
+_VOID = {"input", "meta", "br"}
+_PATH = re.compile(r"(?<![\w./:])/(?:[\w.@+~-]+/)+([\w.@+~-]+)")
+MANY = 12  # rows from which a table can be searched
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str, **attributes: Any) -> Html:
+    """An element; `class_` is class, `aria_label` is aria-label, True is a bare attribute, None and False are none."""
+    words = [name]
+    for key, value in attributes.items():
+        label = key.rstrip("_").replace("_", "-")
+        if value is True:
+            words.append(label)
+        elif value is not None and value is not False:
+            words.append(f'{label}="{html.escape(str(value))}"')
+    begin = f"<{' '.join(words)}>"
+    return Html(begin if name in _VOID else f"{begin}{join(*children)}</{name}>")
+
+
+def join(*children: str) -> Html:
+    """Elements and texts, one after the other."""
+    return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
+
+
+def embedded(data: Any) -> Html:
+    """JSON for a script element: no `<`, so that nothing can end the element or begin a comment."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Html(text)
+
+
+def without_paths(text: str) -> str:
+    """Absolute paths lose their folders: a page is handed on, and says nothing of the machine it was made on."""
+    return _PATH.sub(r"…/\1", text)
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    id: str,
+    caption: str,
+    numbers: Sequence[str] = (),
+    sort: Sequence[Sequence[Any]] = (),
+    search: str = "",
+    rowclass: Sequence[str] = (),
+) -> Html:
+    """A sortable table in a frame of its own that scrolls sideways. `numbers` are right-aligned columns, `sort` what
+    the cells are sorted by where that is not their text, `search` the placeholder of a search field."""
+    heads = [
+        tag("th", tag("button", name, type="button"), scope="col", class_="n" * (name in numbers)) for name in header
+    ]
+    lines = []
+    for place, row in enumerate(rows):
+        keys = sort[place] if sort else [None] * len(row)
+        cells = [
+            tag("td", cell, class_="n" if name in numbers else None, data_sort=key)
+            for name, cell, key in zip(header, row, keys, strict=True)
+        ]
+        lines.append(tag("tr", *cells, class_=rowclass[place] or None if rowclass else None))
+    head, body = tag("thead", tag("tr", *heads)), tag("tbody", *lines)
+    field = _search(id, search) if search and len(rows) >= MANY else ""
+    return join(_framed(tag("table", head, body, id=id, class_="sortable", aria_label=caption), caption, field))
+
+
+def _framed(whole: Html, title: str, field: str = "") -> Html:
+    """A title that stays in sight when the table is moved sideways."""
+    frame = tag("div", whole, class_="frame", tabindex="0", role="region", aria_label=title)
+    return tag("div", tag("p", title, class_="caption"), field, frame)
+
+
+def _search(id: str, words: str) -> Html:
+    field = tag("input", type="search", placeholder=words, aria_label=words, data_filter=id)
+    return tag("p", field, tag("output", "", id=f"{id}-count", aria_live="polite"), class_="search")
+
+
+def figure(chart: Chart) -> Html:
+    """A place for a chart, its data, and what it shows in words for those who do not see it."""
+    controls = _slider(chart.id) if chart.smooth else Html("")
+    data = tag("script", embedded(plain(chart)), type="application/json", id=f"{chart.id}-data")
+    keys = tag("div", class_="legend", role="group", aria_label="Lines that are shown")
+    place = tag("div", id=chart.id, class_="chart", role="img", aria_label=_spoken(chart))
+    note = tag("p", chart.note, class_="note") if chart.note else ""
+    numbers = tag("details", tag("summary", "Numbers"), class_="numbers", data_chart=chart.id)
+    return tag("figure", tag("figcaption", chart.title), controls, keys, place, data, note, numbers)
+
+
+def _slider(id: str) -> Html:
+    dial = tag("input", type="range", min="0", max="0.98", step="0.02", value="0", data_smooth=id)
+    return tag("label", "Smoothing ", dial, class_="smooth")
+
+
+def _spoken(chart: Chart) -> str:
+    what = {"bars": "bars", "points": "points", "line": "lines"}[chart.series[0].kind] if chart.series else "lines"
+    few = 6
+    names = ", ".join(chart.groups[:few]) + (f" and {len(chart.groups) - few} more" if len(chart.groups) > few else "")
+    return f"{chart.title}: {what} of {chart.y or 'values'} over {chart.x or 'places'} for {names}."
+
+
+def heat(one: Heat, *, head: str = "") -> Html:
+    """A table whose cells are coloured by their value."""
+    low, high = one.span
+    rows = []
+    for name, values, texts in zip(one.rows, one.values, one.texts, strict=True):
+        cells = [
+            tag("td", text, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
+            for value, text in zip(values, texts, strict=True)
+        ]
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells))
+    corner = head or f"{one.y} \\ {one.x}".strip(" \\")
+    top = tag("tr", tag("td", corner, class_="corner"), *(tag("th", name, scope="col") for name in one.columns))
+    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_="heat", id=one.id, aria_label=one.title)
+    note = tag("p", one.note, class_="note") if one.note else ""
+    return tag("div", _framed(whole, one.title), note)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def choice(id: str, label: str, panels: Sequence[tuple[str, str]]) -> Html:
+    """Panels of which one is seen; one alone needs no choice."""
+    if len(panels) == 1:
+        return join(panels[0][1])
+    options = [tag("option", name, value=f"{id}-{i}") for i, (name, _) in enumerate(panels)]
+    chooser = tag("label", f"{label} ", tag("select", *options, data_panels=id), class_="choice")
+    bodies = [tag("div", body, id=f"{id}-{i}", class_="panel", hidden=i > 0) for i, (_, body) in enumerate(panels)]
+    return tag("div", chooser, *bodies, id=id)
+
+
+def paragraphs(lines: Sequence[str], class_: str | None = None) -> Html:
+    """A list of sentences."""
+    return tag("ul", *(tag("li", line) for line in lines), class_=class_) if lines else Html("")

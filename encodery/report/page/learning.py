@@ -1,0 +1,74 @@
+"""Learning curves over data, from the folders of `encodery curve`: mean over seeds with a band of ± one sd."""
+
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.errors import UserError
+from encodery.report import stats
+from encodery.report.curves import Curves, Point, area, needed
+from encodery.report.page.chart import Chart, Section, Series
+from encodery.report.page.found import Found
+from encodery.report.page.html import Html, figure, join, table, tag, without_paths
+from encodery.report.page.walk import below
+
+
+def section(found: Found) -> Section | None:
+    """Every curve.json at and below the folders."""
+    charts: list[Chart] = []
+    parts: list[str] = []
+    for number, path in enumerate(below(found.folders, "curve.json")):
+        try:
+            curves = read(path)
+        except (UserError, KeyError, TypeError, AttributeError) as error:
+            found.remark(f"{path.parent.name}/curve.json is damaged and not shown ({without_paths(str(error))})")
+            continue
+        mine = [_chart(curves, f"learning-{number}-{i}", *panel) for i, panel in enumerate(_panels(curves))]
+        charts += mine
+        about = tag("p", f"{path.parent.name}: {'; '.join(curves.about)}", class_="note")
+        parts += [about, tag("div", *map(figure, mine), class_="grid"), _table(curves, f"learning-{number}-table")]
+    return Section("learning", "Learning curves", join(*parts), charts) if charts else None
+
+
+def read(path: Path) -> Curves:
+    """A stored curve."""
+    stored: dict[str, Any] = files.read_json(path)
+    points = [Point(**{**one, "alarms": tuple(one.get("alarms", ()))}) for one in stored["points"]]
+    main = {one["data"]: one["metric"] for one in reversed(stored["curves"])}  # the first of each is the headline
+    first = stored["curves"][0]["data"] if stored["curves"] else ""
+    return Curves(points, first, main, tuple(stored["about"]))
+
+
+def _panels(curves: Curves) -> list[tuple[str, str, str]]:
+    return [(data, metric, match) for data, metric in curves.panels for match in curves.matches]
+
+
+def _chart(curves: Curves, id: str, data: str, metric: str, match: str) -> Chart:
+    series = []
+    for method in curves.methods:
+        line = curves.line(method, match, data, metric)
+        if not line:
+            continue
+        x = [100 * fraction for fraction, _ in line]
+        middle = [stats.mean(values) for _, values in line]
+        sds = [stats.sd(values) or 0.0 for _, values in line]
+        low = [m - s for m, s in zip(middle, sds, strict=True)]
+        high = [m + s for m, s in zip(middle, sds, strict=True)]
+        text = [f"{len(values)} seeds" for _, values in line]
+        series.append(Series(method, x, middle, low=low, high=high, text=text))
+    return Chart(id, f"{data}, {match}-matched", "% of the training set", metric, series)
+
+
+def _table(curves: Curves, id: str) -> Html:
+    header = ["method", "data", "metric", "matched by", "area", "99 % of full at"]
+    rows = []
+    for data, metric, match in _panels(curves):
+        for method in curves.methods:
+            line = curves.line(method, match, data, metric)
+            if line:
+                rows.append([method, data, metric, match, _percent(area(line)), _percent(needed(line))])
+    return table(header, rows, id=id, caption="Mean height of each curve, and the data it needs", numbers=header[-2:])
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"

@@ -1,0 +1,45 @@
+"""Pretraining runs: what generator and discriminator lose, how the mixture moves, and what probes say on the way."""
+
+import re
+from collections.abc import Sequence
+
+from encodery.report.page.chart import Chart, Section, Series
+from encodery.report.page.found import Found
+from encodery.report.page.html import figure, tag
+from encodery.report.page.training import drawn, line, of
+from encodery.report.records import Record
+
+# Chart -> title, y axis, and which keys of metrics.jsonl are its lines.
+CHARTS = {
+    "terms": ("Parts of the loss", "loss", r"loss\..*/(discriminator|generator|mlm(?:_\d+)?)"),
+    "heldout": ("Losses on held-out text", "loss", r"eval\.(discriminator_loss|generator_loss|mlm_loss(?:_\d+)?)"),
+    "detector": ("The discriminator", "share", r"eval\.(discriminator_accuracy|auc|precision|recall|replaced)"),
+    "mixture": ("Shares of the mixture", "share", r"eval\.(share_\d+|mixture_entropy)"),
+    "probes": ("Probes on the way", "score", r"probe\.(.*)"),
+}
+
+
+def section(found: Found) -> Section | None:
+    """The charts that have a line; a training of several tasks has parts of its loss as well."""
+    runs = drawn(found)
+    charts = [one for id, about in CHARTS.items() if (one := _chart(found, runs, id, *about)).series]
+    if not charts:
+        return None
+    body = tag("div", *map(figure, charts), class_="grid")
+    return Section("pretraining", "Pretraining", body, charts)
+
+
+def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pattern: str) -> Chart:
+    """A line for each run and key; the colour says which key, and which configuration where several differ."""
+    series: list[Series] = []
+    several = len({found.group(run) for run in runs}) > 1
+    for run in runs:
+        keys = dict.fromkeys(key for record in found.metrics(run) for key in record)
+        for key in keys:
+            match = re.fullmatch(pattern, key)
+            if match:
+                name = match[1].replace("_", " ")
+                group = f"{found.group(run)}: {name}" if several else name
+                one = line(found, run, of(key), group=group)
+                series += [one] if one else []
+    return Chart(f"pretraining-{id}", title, "step", y, series, smooth=id in ("terms", "probes"))

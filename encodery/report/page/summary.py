@@ -1,0 +1,131 @@
+"""The page's first words: what was trained, what came out, whether it means anything, what failed."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from encodery.report.cells import duration, p_value, scaled
+from encodery.report.groups import Row, short
+from encodery.report.page.chart import Section
+from encodery.report.page.found import Found
+from encodery.report.page.html import Html, join, paragraphs, tag, without_paths
+from encodery.report.records import Record
+
+FEW = 6  # data sets, failures and alarms that are told one by one
+SURE = 0.05
+
+
+def section(found: Found) -> Section | None:
+    """Sentences, figures, failures."""
+    if not found.records:
+        return None
+    parts = [_tiles(found), paragraphs(results(found), "results"), _trouble(found)]
+    return Section("summary", "Summary", join(tag("p", trained(found), class_="lead"), *parts))
+
+
+def trained(found: Found) -> str:
+    """`12 runs in 4 configurations of roberta-base on glue/rte: 11 done, 1 failed.`"""
+    tasks = list(dict.fromkeys(one.task or "own task" for one in found.records))
+    shown = ", ".join(tasks[:FEW]) + (f" and {len(tasks) - FEW} more tasks" if len(tasks) > FEW else "")
+    kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in found.records})
+    states = Counter(one.state for one in found.records)
+    ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    of = f" in {kinds} configurations" if kinds > len(tasks) else ""
+    return f"{_count(len(found.records), 'run')}{of} of {_models(found.records)} on {shown}: {ended}."
+
+
+def _models(those: Sequence[Record]) -> str:
+    """The encoder that was trained, or how many."""
+    names = {one.settings.get("model.name") for one in those}
+    if len(names) > 1:
+        return f"{len(names)} encoders"
+    name = next(iter(names))
+    return without_paths(str(name)).removeprefix("…/") if name else "a new encoder"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def results(found: Found) -> list[str]:
+    """A sentence for each data set."""
+    lines = [best(found, rows) for data in found.data if (rows := found.rows_of(data))]
+    more = len(lines) - FEW
+    return lines[:FEW] + ([f"{more} more data sets are in the table."] if more > 0 else [])
+
+
+def best(found: Found, rows: Sequence[Row]) -> str:
+    """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
+    first = rows[0]
+    label = found.name(first)
+    value = scaled(first, first.summary.mean)
+    spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
+    seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
+    who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
+    return f"{first.data}: {who}{first.metric} {value}{spread}{seeds}{judged(found, first)}."
+
+
+def judged(found: Found, row: Row) -> str:
+    """What the comparison with the baseline says of a row, in words."""
+    more = row.more
+    if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
+        tested = [p for one in found.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+        clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
+        return "; it is the baseline" + (clear if tested else "")
+    if not found.baseline or more.get("difference") is None:
+        return ""
+    gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
+    p, over_examples = more.get("p_holm"), more.get("p_mcnemar")
+    if p is None and over_examples is None:
+        return f"; {gap}, too few seeds to test"
+    if p is not None:
+        sure = "significant" if p < SURE else "not significant"
+        return f"; {gap}, {sure} over seeds (p {p_value(p)}, Holm)"
+    sure = "significant" if over_examples is not None and over_examples < SURE else "not significant"
+    return f"; {gap}, {sure} over examples (p {p_value(over_examples)}, McNemar), too few seeds to test"
+
+
+def _tiles(found: Found) -> Html:
+    """Four figures at a glance."""
+    done = [one for one in found.records if one.done]
+    seconds = sum(one.seconds or 0.0 for one in done)
+    tiles = [("runs", str(len(found.records))), ("done", str(len(done)))]
+    bad = [one for one in found.records if _failed(one)]
+    tiles += [("failed", str(len(bad)))] if bad else []
+    tiles += [("training time", duration(seconds))] if seconds else []
+    for data in found.data[:1]:
+        rows = found.rows_of(data)
+        tiles += [(f"best {rows[0].metric}, {data}", scaled(rows[0], rows[0].summary.mean))] if rows else []
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
+
+
+def _failed(record: Record) -> bool:
+    return record.state not in ("done", "queued", "running", "unfinished")
+
+
+def _trouble(found: Found) -> Html:
+    """Runs that failed or are not finished, with why; and the alarms of those that are."""
+    bad = [one for one in found.records if not one.done and one.state not in ("queued", "running")]
+    lines = [f"{one.name}: {one.state}" + (f" – {_why(one)}" if one.why else "") for one in bad]
+    lines += _alarms(found.records)
+    if not lines:
+        return Html("")
+    shown = [tag("div", tag("h3", "What went wrong"), paragraphs(lines[:FEW]), class_="trouble")]
+    rest = paragraphs(lines[FEW:])
+    return join(*shown, tag("details", tag("summary", f"{len(lines) - FEW} more"), rest) if len(lines) > FEW else "")
+
+
+def _alarms(records: Sequence[Record]) -> list[str]:
+    """Alarms that differ in their numbers alone are told once, with the first one's."""
+    first: dict[str, str] = {}
+    runs: Counter[str] = Counter()
+    for record in records:
+        said = dict.fromkeys(alarm for alarms in record.alarms.values() for alarm in alarms)
+        kinds = {re.sub(r"\d+(\.\d+)?", "0", alarm): alarm for alarm in said}
+        runs.update(kinds.keys())  # a mapping would be added by its values
+        first = {**kinds, **first}
+    return [f"Alarm in {_count(count, 'run')}: {without_paths(first[kind])}" for kind, count in runs.most_common()]
+
+
+def _why(record: Record) -> str:
+    return without_paths(short(record.why, 160))

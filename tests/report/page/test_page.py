@@ -1,0 +1,198 @@
+"""What the page says, without a browser."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encodery.cli import main
+from encodery.cli.report import _state
+from encodery.errors import UserError
+from encodery.report.page import build, paper, reference
+from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread, thin
+from encodery.report.page.found import Found, gather
+from encodery.report.page.html import embedded, join, tag, without_paths
+from encodery.report.page.published import number, published
+from encodery.tasks.toy import Toy
+from tests.report import runs
+from tests.report.page import folder as made
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.whole(tmp_path_factory.mktemp("source") / "all")
+
+
+@pytest.fixture(scope="module")
+def found(source: Path) -> Found:
+    return gather([source])
+
+
+@pytest.fixture(scope="module")
+def page(found: Found) -> str:
+    return build.page(found, build.sections(found), "Everything")
+
+
+def test_every_section_is_there(found: Found, page: str) -> None:
+    titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
+    assert [title for title in build.SECTIONS if title not in titles] == []
+    assert not [line for line in found.remarks if "could not be made" in line]
+
+
+def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
+    for words in ("failed: failed – loss is NaN", "killed: unfinished", "torn: damaged", "rubbish is left out"):
+        assert words in page
+    assert "attacks/torn.json is damaged" in page
+    assert "Alarm in 10 runs: loss 0.19 is near ln 3" in page, "alarms that differ in their numbers are told once"
+
+
+def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
+    assert "14 runs in 7 configurations of 2 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
+    assert re.search(
+        r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
+        page,
+    )
+    assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)
+
+
+def test_the_page_says_nothing_of_the_machine(page: str, source: Path) -> None:
+    assert str(source.parent) not in page
+    assert str(Path.home()) + "/" not in page
+    assert without_paths("model.name /a/b/c.d: no; see http://x.y/z and a/b, toy/nli:dev") == (
+        "model.name …/c.d: no; see http://x.y/z and a/b, toy/nli:dev"
+    )
+
+
+def test_without_text_no_sentence_is_left(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert main(["report", str(source), "-o", str(out), "--no-text"]) == 0
+    text = out.read_text()
+    assert "number 7" not in text
+    assert made.NEEDLE not in text
+    sentences = {words for part in ("nli", "sentiment") for e in Toy(part=part).examples("dev") for words in e.texts}
+    assert not [words for words in sentences if words in text]
+    assert "no&lt;/script&gt;" in text, "labels stay"
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_S5_embedded_data_come_out_again_and_cannot_leave_their_element(data: object) -> None:
+    text = embedded(data)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == data
+
+
+@given(st.text(), st.text())
+def test_S5_texts_and_attributes_are_escaped(text: str, value: str) -> None:
+    made_of = tag("p", text, join(text), title=value)
+    assert made_of.count("<") == 2
+    assert made_of.count('"') == 2
+
+
+def test_S5_the_policy_allows_two_scripts_by_their_hash_and_no_eval(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy[1].replace("&#x27;", "'").split(";"))
+    assert rules["default-src"] == "'none'"
+    assert len(re.findall(r"'sha256-[\w+/=]+'", rules["script-src"])) == 2
+    assert "unsafe" not in rules["script-src"]
+    assert "connect-src" not in rules
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', re.sub(r"<script>.*?</script>", "", page, flags=re.S)) == []
+
+
+def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Path) -> None:
+    line = Series("a <b> $x$ line", [1, 2, 3], [1.0, None, 2.0], low=(0.5, 1, 1.5), high=(1.5, 2, 2.5))
+    bars = Series("bars", ["one", "two"], [0.2, 0.4], kind="bars", low=(0.1, 0.3), high=(0.3, 0.5))
+    pictures = [
+        Chart("lines", "Lines", "x", "y", [line]),
+        Chart("bars", "Bars", "", "y", [bars], rules=[(0.5, "half")]),
+        Chart("points", "Points", "", "", [Series("p", [1], [2], kind="points")], bare=True, diagonal=True),
+        Heat("heat", "Heat", ["r"], ["c", "d"], [[0.1, None]], [["0.1", ""]]),
+    ]
+    first = {path: path.read_bytes() for path in paper.write(pictures, tmp_path)}
+    assert sorted({path.suffix for path in first}) == [".pdf", ".png", ".svg"]
+    assert len(first) == 12
+    again = {path: path.read_bytes() for path in paper.write(pictures[:1], tmp_path)}
+    assert again.items() <= first.items()
+    width = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", (tmp_path / "lines.pdf").read_bytes())
+    assert width is not None
+    assert float(width[1]) == pytest.approx(paper.WIDTH * 72)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=900), st.integers(2, 300))
+def test_thinned_lines_keep_their_mean_and_their_last_step(values: list[float], most: int) -> None:
+    x, y = thin(list(range(len(values))), values, most)
+    assert len(x) == len(y) == min(len(values), most)
+    assert x[-1] == len(values) - 1
+    assert min(values) - 1e-9 <= min(y)
+    assert max(y) <= max(values) + 1e-9
+    kept = spread(values, most)
+    assert (kept[0], kept[-1], len(kept)) == (values[0], values[-1], min(len(values), most))
+
+
+def test_what_is_no_number_is_a_gap() -> None:
+    assert [short(v) for v in (float("nan"), float("inf"), None, 3, 1.2345678)] == [None, None, None, 3, 1.2346]
+    assert json.loads(embedded(plain(Chart("i", "t", "x", "y", [Series("n", [1], [float("nan")])]))))["series"][0][
+        "y"
+    ] == [None]
+
+
+def test_published_numbers_are_read_from_recipes(tmp_path: Path) -> None:
+    assert number("accuracy 84.6 matched, 83.4 mismatched on dev", "accuracy", "dev") == 84.6
+    assert number("accuracy 84.6 matched, 83.4 mismatched on dev", "accuracy", "dev_mismatched") == 83.4
+    assert number("matthews 57.0 on dev", "mcc", "dev") == 57.0
+    assert number("mean of pearson and spearman 91.6 on dev", "pearson", "dev") is None
+    assert number("F1 88.9 on the test set", "f1", "dev") == 88.9
+    runs.seeds(tmp_path, [0.6, 0.7], task="glue/rte", model__name="google/electra-small-discriminator")
+    (row,) = gather([tmp_path]).table.rows
+    one = published(row)
+    assert one is not None
+    assert (one.value, one.recipe, one.on_test) == (66.7, "glue/rte/electra-small", False)
+
+
+def test_reference_curves_are_drawn_and_bad_ones_named(tmp_path: Path) -> None:
+    runs.run(tmp_path / "run", 0.5)
+    good, bad = tmp_path / "theirs.csv", tmp_path / "bad.csv"
+    good.write_text("step,loss,other\n1,2.5,x\n2,,y\n3,1.5,z\n")
+    assert reference.read(good).curves == {"loss": ([1.0, 3.0], [2.5, 1.5])}
+    bad.write_text("step,loss\n1,2\n2,much\n")
+    with pytest.raises(UserError, match=r"bad\.csv, line 3: '2' or 'much' is no number"):
+        reference.read(bad)
+    out = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "run"), "-o", str(out), "--reference", str(good)]) == 0
+    assert '"name":"theirs"' in out.read_text()
+
+
+def test_watching_notices_a_new_line(tmp_path: Path) -> None:
+    runs.run(tmp_path / "run", 0.5)
+    before = _state([str(tmp_path)])
+    assert _state([str(tmp_path)]) == before
+    with open(tmp_path / "run" / "metrics.jsonl", "a") as stream:
+        stream.write("\n")
+    assert _state([str(tmp_path)]) != before
+
+
+def test_nothing_to_report_and_a_folder_as_file_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 2
+    assert "nothing to report" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "-o", str(tmp_path)]) == 2
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_and_a_hundred_thousand_predictions(tmp_path: Path) -> None:
+    """In less than 30 s and 15 MB. Time of this process, for the machine may be busy with other tests."""
+    source = made.many(tmp_path, count=500, rows=200)
+    begin = time.process_time()
+    out = tmp_path / "page.html"
+    assert main(["report", str(source), "-o", str(out)]) == 0
+    assert time.process_time() - begin < 30
+    assert out.stat().st_size < 15e6
+    assert "500 runs" in out.read_text()
