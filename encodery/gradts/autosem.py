@@ -95,6 +95,10 @@ class Arms:
         done = sum(one["arm"] == self.arm for one in self.bandit.history) * self.steps
         return self.streams[self.arm].nth(done + step % self.steps, step)
 
+    def tasks_at(self, step: int) -> dict[str, float]:
+        """The arm, alone."""
+        return {self.arm: 1.0}
+
     def stream(self, task: str) -> Batches:
         """That of one task."""
         return self.streams[task]
