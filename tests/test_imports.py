@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
     },
     {"tasks"},
     {"world", "heartbeat"},
@@ -29,13 +29,13 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
     {
-        "build", "subject", "cards", "teach",
-        "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw", "export", "export_onnx", "publish", "prepare", "importers", "calibrate", "embed",
+        "build", "subject", "cards", "teach", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier",
+        "session", "evaluate", "attack", "raw", "export", "export_onnx", "publish", "prepare", "importers",
+        "calibrate", "embed", "heads",
     },
     {"run", "many", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},
-    {"curve", "curve_plan"},
+    {"curve", "curve_plan", "gradts"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.

@@ -44,6 +44,8 @@ VERBS = (
     Verb("embed", "choose", "one vector for each example of a split", "encodery.cli.embed"),
     Verb("select", "choose", "put training rows in an order: the best first", "encodery.cli.select", True),
     Verb("curve", "choose", "retrain on parts of the data: methods × fractions × seeds", "encodery.cli.curve", True),
+    Verb("heads", "choose", "how much a task hangs on each attention head; compare tasks", "encodery.cli.heads"),
+    Verb("gradts", "choose", "choose the tasks that help a task, and train with them", "encodery.cli.gradts", True),
     Verb(
         "sweep",
         "many",
