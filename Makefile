@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style docs stories bench bench-long clean
+.PHONY: demo test check style docs stories bench bench-long bench-gpu clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,8 @@ stories: $(VENV)/installed
 	$(BIN)/python stories/sweep_kill.py --out runs/stories/sweep
 	$(BIN)/python stories/glue_minilm.py
 	$(BIN)/python stories/methods_minilm.py
+	$(BIN)/python stories/selection_mnli.py --out runs/stories/selection
+	$(BIN)/python stories/gradts_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed
@@ -43,6 +45,10 @@ bench: $(VENV)/installed
 
 bench-long: $(VENV)/installed
 	$(BIN)/python bench/run.py --long
+
+# For a machine with GPUs; what comes out is worth sending back.
+bench-gpu: $(VENV)/installed
+	$(BIN)/python bench/gpu.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

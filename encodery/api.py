@@ -123,7 +123,7 @@ def steps(
             except GeneratorExit:
                 session.save()
                 raise
-        runs.finish(session, resolved, session.finish())
+        runs.conclude(session, resolved)
 
 
 def load(

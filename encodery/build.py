@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from encodery import chosen, predict, pretrain
+from encodery import chosen, pretrain, world
+from encodery.cards import about, card_of, foreign_card
+from encodery.cards import longest_of as longest_of
 from encodery.config import Resolved, find
 from encodery.data import draws
-from encodery.data.batches import AllRows, Batches, Cutter
-from encodery.data.blocks import Tick, corpus_table
+from encodery.data.batches import Batches, Cutter
+from encodery.data.blocks import Tick
+from encodery.data.mixed import Mixed, Stream
 from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
-from encodery.models import hub, lora, prove
+from encodery.models import hub, lora, prove, sharding
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
 from encodery.models.ready import make_ready
@@ -26,47 +27,45 @@ from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
 from encodery.probe import Probe
-from encodery.schema import Config, Entry, ModelOptions
-from encodery.tasks.base import Example, Task
-from encodery.tasks.classify import Classification, double_unordered
-from encodery.tasks.split import set_aside
-
-
-@dataclass(frozen=True)
-class Split:
-    """The rows of a split and their tokens."""
-
-    name: str
-    examples: Sequence[Example]
-    table: TokenTable
+from encodery.schema import Config, ModelOptions
+from encodery.subject import Split, Subject, make_subject
+from encodery.tasks.base import Task
 
 
 @dataclass(frozen=True)
 class Built:
     """Everything a run needs, ready."""
 
-    task: Task
-    entry: Entry
+    subjects: Sequence[Subject]
     tokenizer: Any
     pieces: TokenizerPieces
     model: Model
-    batches: Batches
-    choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
+    batches: Stream
     cutter: Cutter
     card: dict[str, Any]
     notes: list[str]
     probes: list[Probe]
     keep_at: Sequence[float]
+    plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 
     @property
-    def max_length(self) -> int:
-        """Longest sequence."""
-        length: int = self.card["tasks"][self.task.name]["max_length"]
-        return length
+    def task(self) -> Task:
+        """The first task, which most runs have alone."""
+        return self.subjects[0].task
+
+    @property
+    def choice(self) -> Split | None:
+        """What the checkpoint of the first task is chosen on."""
+        return self.subjects[0].choice
+
+    @property
+    def name(self) -> str:
+        """All tasks."""
+        return " + ".join(subject.name for subject in self.subjects)
 
     def split(self, name: str) -> Split:
-        """Any split of the task, tokenised."""
-        return named_split(self.task, name, self.pieces, self.max_length)
+        """Any split of the first task, tokenised."""
+        return self.subjects[0].split(name)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,15 @@ def find_inputs(resolved: Resolved) -> Inputs:
     for i, (task, entry) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = content_of(task)
         digests |= {f"tasks.{i}.subset": chosen.digest_of(entry.subset)} if entry.subset else {}
+        if entry.teachers:
+            digests[f"tasks.{i}.teacher"] = teacher_digest(entry.teachers, near)
     return Inputs(model, start, tokenizer, digests, generator)
+
+
+def teacher_digest(names: Sequence[str], near: Path) -> str:
+    """What stands for the teachers of a task."""
+    each = [hub.resolve(name, None, near).digest() for name in names]
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()
 
 
 def content_of(task: Task) -> str:
@@ -113,32 +120,61 @@ def content_of(task: Task) -> str:
 def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built:
     """All parts of a training run; `tick` hears of a corpus that is prepared on the way."""
     config = resolved.config
-    if len(resolved.tasks) != 1:
-        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; this version trains one at a time")
-    task, entry = resolved.tasks[0]
-    shares = pretrain.kept_shares(config, task)
+    tasks = [task for task, _ in resolved.tasks]
+    require_different(tasks, config.train.select_on)
+    shares = pretrain.kept_shares(config, tasks)
     device = pick_device(config.device)
-    tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
+    toy = all(task.name.startswith("toy/") for task in tasks)
+    tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=toy)
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
-    wanted = entry.max_length or config.train.max_length
-    length = min(wanted, longest_of(encoder))
-    if length < wanted:
-        notes.append(f"max_length {wanted} is more than this encoder has positions for: {length} it is")
-    train, choice, rows = training_data(task, entry, config, pieces, length, tick)
-    check_evaluation(task, entry, config, train, choice)
-    model, objective = make_model(encoder, task, entry, resolved, tokenizer, train.table, rows)
-    if not task.labelled and inputs.model:
+    subjects = [make_subject(task, entry, config, pieces, encoder, notes, tick) for task, entry in resolved.tasks]
+    if any(subject.entry.teachers for subject in subjects):
+        from encodery.teach import taught  # which opens models, and so imports this page
+
+        subjects = [taught(subject, resolved.folder, config.device) for subject in subjects]
+    model, card = make_model(encoder, subjects, resolved, tokenizer)
+    if inputs.model:
         start = (inputs.init_from or inputs.model).path
-        notes += pretrain.go_on(model, task, start, inputs.generator.path if inputs.generator else None)
-    budget = pretrain.token_budget(config, task, device)
+        generator = inputs.generator.path if inputs.generator else None
+        notes += [line for task in tasks if not task.labelled for line in pretrain.go_on(model, task, start, generator)]
+        notes += model.take_heads(start) if config.model.heads else []
+    elif config.model.heads:
+        raise UserError("model.heads: a new encoder has no heads to take over")
+    budget = pretrain.token_budget(config, tasks, device)
     cutter = Cutter(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
-    options = task.name, train.table, rows, config.train.batch_size, config.seed.data, config.seed.init, cutter
-    batches = Batches(*options, chosen.weights(task, entry, train.table) if entry.subset else None)
-    card = card_of(task, entry, objective, config, length, pieces)
     make_ready(model, config.train, device, pick_precision(config, device))
-    probes = pretrain.make_probes(config, pieces, length)
-    return Built(task, entry, tokenizer, pieces, model, batches, choice, cutter, card, notes, probes, shares)
+    probes = pretrain.make_probes(config, pieces, max(subject.max_length for subject in subjects))
+    plain = None
+    if config.train.shard and world.size() > 1:
+        sharding.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
+        plain = sharding.shard(model, device)
+    stream = mixed([subject.stream(config, cutter) for subject in subjects], resolved)
+    return Built(subjects, tokenizer, pieces, model, stream, cutter, card, notes, probes, shares, plain)
+
+
+def require_different(tasks: Sequence[Task], decides: str | None) -> None:
+    """Heads, scores and files go by the names of tasks."""
+    names = [task.name for task in tasks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"tasks: {twice[0]} is there twice; own files can be given a name of their own")
+    if decides is not None and decides not in names:
+        raise UserError(f"train.select_on: {decides} is none of this run's tasks: {', '.join(names)}")
+
+
+def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
+    """The training stream: of several tasks as the mix says, or all in every step if the weighting needs that."""
+    if len(streams) == 1:
+        return streams[0]
+    mix: Any = resolved.mix
+    weighting: Any = resolved.weighting
+    if weighting.together and resolved.origins.get("mix.kind") == "default":
+        mix = find("mix", "together")()
+    if weighting.together and mix.in_step(len(streams)) < 2:
+        kind = resolved.config.weighting["kind"]
+        raise UserError(f"weighting.kind: {kind} needs several tasks in a step; leave mix away or set it to together")
+    options = resolved.config.train
+    return Mixed.of(streams, mix, resolved.config.seed.data, options.epochs, options.max_steps)
 
 
 def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
@@ -168,93 +204,45 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
         )
 
 
-def corpus_data(
-    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int, tick: Tick | None
-) -> tuple[Split, Split | None, np.ndarray | AllRows]:
-    """The blocks of a corpus; what needs labels or single examples is refused."""
-    if config.train.holdout or entry.double_unordered:
-        raise UserError(
-            f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
-        )
-    train = named_split(task, "train", pieces, length, tick)
-    dev = first_dev(task) if config.train.evaluate != "never" else None
-    choice = named_split(task, dev, pieces, length) if dev else None
-    rows = pretrain.training_blocks(task, entry, train.table, config.seed.data)
-    return train, choice if choice and len(choice.table) else None, rows
-
-
-def training_data(
-    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int, tick: Tick | None = None
-) -> tuple[Split, Split | None, np.ndarray | AllRows]:
-    """The training table, what the checkpoint is chosen on, and the table rows to train on."""
-    if not task.labelled:
-        return corpus_data(task, entry, config, pieces, length, tick)
-    examples, choice = task.examples("train"), None
-    if not examples:
-        raise UserError(f"{task.name}: the training set is empty")
-    if config.train.holdout:
-        examples, aside = set_aside(examples, config.train.holdout, config.seed.data)
-        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
-    elif config.train.evaluate != "never" and (dev := first_dev(task)):
-        choice = named_split(task, dev, pieces, length)
-    if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
-        if not isinstance(task, Classification):
-            raise UserError(f"tasks.double_unordered: {task.name} asks for no label of a pair")
-        examples = double_unordered(examples)
-    train = Split("train", examples, token_table(task, "train", pieces, length, examples))
-    return train, choice, train.table.rows_of(chosen.rows(task, entry, examples, config.seed.data))
-
-
-def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
-    """Refuse now what could not be done at the end."""
-    options = config.train
-    for key, asked in (("select: best", options.select == "best"), ("patience:", options.patience is not None)):
-        if asked and (choice is None or options.evaluate == "never"):
-            raise UserError(
-                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
-            )
-    if choice and options.select_metric and task.labelled:
-        known = predict.majority(task, train.examples, choice.examples)
-        if options.select_metric not in known:
-            raise UserError(
-                f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
-            )
-    for split in entry.evaluate_on or []:
-        if split not in task.splits() or not task.has(split):
-            there = ", ".join(s for s in task.splits() if task.has(s))
-            raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
-        if task.labelled and any(example.label is None for example in task.examples(split)):
-            raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
-
-
-def first_dev(task: Task) -> str | None:
-    """The dev split that scores during training are taken on."""
-    return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
-
-
-def named_split(task: Task, name: str, pieces: TokenizerPieces, length: int, tick: Tick | None = None) -> Split:
-    """A split with its tokens; of plain text only the tokens."""
-    if not task.labelled:
-        return Split(name, (), corpus_table(task, name, pieces, length, tick))  # type: ignore[arg-type]
-    rows = task.examples(name)
-    return Split(name, rows, token_table(task, name, pieces, length, rows))
-
-
 def make_model(
-    encoder: Encoder, task: Task, entry: Entry, resolved: Resolved, tokenizer: Any, table: TokenTable, rows: Any
+    encoder: Encoder, subjects: Sequence[Subject], resolved: Resolved, tokenizer: Any
 ) -> tuple[Model, dict[str, Any]]:
-    """Encoder and question, with what is frozen or adapted; also the objective as plain data."""
+    """Encoder and questions, with what is frozen or adapted; also the card."""
     config = resolved.config
-    wanted = {**task.objective(), **entry.objective}
-    objective = make_objective(wanted, resolved.code, config.model)
-    objective = objective.fitted({name: values[rows] for name, values in table.targets.items()})
-    seed_weights(config.seed.init, "head", task.name)
-    question = objective.build(encoder, tokenizer)
+    objectives, known = {}, {}
+    for subject in subjects:
+        wanted = {**subject.task.objective(), **subject.entry.objective}
+        options = make_objective(wanted, resolved.code, config.model)
+        rows: Any = subject.rows
+        targets = {name: values[rows] for name, values in subject.train.table.targets.items()}
+        objectives[subject.name] = options.fitted(targets)
+        plain = {"kind": wanted["kind"], **objectives[subject.name].plain()}
+        known[subject.name] = about(subject.task, plain, subject.max_length)
+    asked = questions(encoder, objectives, tokenizer, config.seed.init)
     freeze(encoder, config.model.tune)
     if config.model.tune == "lora":
         lora.adapt(encoder, config.model.lora, draws.key(config.seed.init, "lora"))
-    model = Model(encoder, {task.name: question}, {task.name: entry.weight})
-    return model, {"kind": wanted["kind"], **objective.plain()}
+    weights = {subject.name: subject.entry.weight for subject in subjects}
+    return Model(encoder, asked, weights), card_of(known, subjects[0].pieces)
+
+
+def questions(
+    encoder: Encoder, objectives: Mapping[str, Any], tokenizer: Any, seed: int | None = None
+) -> dict[str, Any]:
+    """The modules of all objectives on one encoder, whose pooler stays if any of them uses it."""
+    pooler, kept, found = getattr(encoder.net, "pooler", None), False, {}
+    for name, objective in objectives.items():
+        if seed is not None:
+            seed_weights(seed, "head", name)
+        if pooler is not None:
+            encoder.net.pooler = pooler
+        found[name] = objective.build(encoder, tokenizer)
+        kept = kept or getattr(encoder.net, "pooler", None) is not None
+    if pooler is not None:
+        encoder.net.pooler = pooler if kept else None
+    if len(found) > 1:  # the config of the last one would pass for that of the model
+        encoder.net.config.num_labels, encoder.net.config.problem_type = 2, None
+    return found
 
 
 def make_objective(
@@ -279,27 +267,17 @@ def make_objective(
     return cls.model_validate_json(json.dumps(options))
 
 
-def make_optimizer(model: Model, config: Config) -> Optimizer:
-    """The optimiser over all parameters that are trained, each with its layer."""
+def make_optimizer(
+    model: Model, config: Config, rates: Mapping[str, float] | None = None, more: Sequence[Param] = ()
+) -> Optimizer:
+    """The optimiser over all parameters that are trained, each with its layer; heads at the rates of their tasks."""
     body = [Param(f"encoder.net.{n}", p, d) for n, p, d in model.encoder.named_depths()]
-    heads = [Param(f"questions.{n}", p, None) for n, p in model.questions.named_parameters()]
-    return Optimizer([*body, *heads], config.optim, model.encoder.layers)
-
-
-def card_of(
-    task: Task, entry: Entry, objective: Mapping[str, Any], config: Config, length: int, pieces: TokenizerPieces
-) -> dict[str, Any]:
-    """What is stored beside the weights, so that nobody has to guess later (F23)."""
-    about = {
-        "task": {**task.plain(), "name": task.name},
-        "labels": list(task.labels),
-        "objective": dict(objective),
-        "head": objective.get("head"),
-        "max_length": length,
-        "texts": len(task.examples("train")[0].texts) if task.labelled else 1,
-        "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
-    }
-    return {"format": 1, "tasks": {task.name: about}, "tokenizer": pieces.digest}
+    heads = [
+        Param(f"questions.{safe}.{n}", p, None, (rates or {}).get(task, 1.0), bool(rates))
+        for task, safe in model.names.items()
+        for n, p in model.questions[safe].named_parameters()
+    ]
+    return Optimizer([*body, *heads, *more], config.optim, model.encoder.layers)
 
 
 def load_model(
@@ -307,10 +285,12 @@ def load_model(
     layout: str = "auto",
     device: str = "auto",
     code: Mapping[str, tuple[Path, str]] | None = None,
+    head: str | None = None,
 ) -> tuple[Model, Any, dict[str, Any]]:
     """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card.
 
-    `code` holds the own Python files that may run (`Resolved.code`); a card alone never makes a file run.
+    `head` leaves all other heads away. `code` holds the own Python files that may run (`Resolved.code`); a card alone
+    never makes a file run.
     """
     from transformers import AutoTokenizer
 
@@ -318,47 +298,17 @@ def load_model(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     require_vocabulary(encoder, tokenizer)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
-    questions = {
-        n: make_objective(about["objective"], code).build(encoder, tokenizer) for n, about in card["tasks"].items()
-    }
-    model = Model(encoder, questions)
+    if head is not None:
+        if head not in card["tasks"]:
+            raise UserError(f"{folder}: has no head {head}; it has {', '.join(card['tasks'])}")
+        card = card | {"tasks": {head: card["tasks"][head]}}
+    objectives = {name: make_objective(about["objective"], code) for name, about in card["tasks"].items()}
+    model = Model(encoder, questions(encoder, objectives, tokenizer))
     model.load_heads(folder)
     if encoder.layout == "packed":
         prove.require_equal(encoder)
     model.to(pick_device(device)).eval()
     return model, tokenizer, card
-
-
-def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, Any]:
-    """A card for somebody else's fine-tuned model, from its config."""
-    config = encoder.net.config
-    architecture = (config.architectures or [""])[0]
-    length = min(tokenizer.model_max_length, longest_of(encoder))
-    if architecture.endswith("ForTokenClassification"):
-        labels = [str(config.id2label[i]) for i in range(config.num_labels)]
-        return foreign_about({"kind": "tagging", "labels": labels, "head": "stock"}, labels, length, tokenizer)
-    if architecture.endswith("ForQuestionAnswering"):
-        spans = {"kind": "span", "span_head": "simple", "impossible": True, "head": "stock"}
-        return foreign_about(spans, [], length, tokenizer)
-    if not architecture.endswith("ForSequenceClassification"):
-        raise UserError(f"{folder}: {architecture or 'this'} is not a classifier; train it first")
-    forms = {"multi_label_classification": "multilabel", "regression": "regression"}
-    form = "regression" if config.num_labels == 1 else forms.get(config.problem_type or "", "single")
-    labels = [] if form == "regression" else [str(config.id2label[i]) for i in range(config.num_labels)]
-    objective = {"kind": "classification", "form": form, "labels": labels, "head": "stock"}
-    return foreign_about(objective, labels, length, tokenizer)
-
-
-def foreign_about(objective: dict[str, Any], labels: list[str], length: int, tokenizer: Any) -> dict[str, Any]:
-    """A card with one head, whose task nobody knows."""
-    about = {"task": None, "labels": labels, "objective": objective, "head": "stock", "max_length": length}
-    return {"format": 1, "tasks": {"foreign": about}, "tokenizer": TokenizerPieces(tokenizer).digest}
-
-
-def longest_of(encoder: Encoder) -> int:
-    """How many tokens the encoder has positions for."""
-    positions: int = encoder.net.config.max_position_embeddings
-    return positions - encoder.form.first_position
 
 
 def pick_device(name: str) -> torch.device:
@@ -368,9 +318,9 @@ def pick_device(name: str) -> torch.device:
             torch.zeros(1, device=name)
         except (RuntimeError, AssertionError) as error:
             raise UserError(f"device: {name} cannot be used here ({str(error).splitlines()[0]})") from None
-        return torch.device(name)
+        return world.own(torch.device(name))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator or torch.device("cpu")
+    return world.own(accelerator or torch.device("cpu"))
 
 
 def pick_precision(config: Config, device: torch.device) -> str:

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Options)
 
+# Sections whose keys depend on a kind: where the kinds are, and what is meant if nobody says.
+KINDS = {"method": ("methods", "plain"), "mix": ("mix", "shuffled"), "weighting": ("weighting", "constant")}
+_FORM = "string_pattern_mismatch"
+# How pydantic says it, and how people do.
+_WORDS = {
+    "a valid array": "a list",
+    "a valid list": "a list",
+    "a valid integer": "an integer",
+    "an object": "a mapping",
+    "a valid ": "a ",
+    "boolean": "boolean (true or false)",
+}
 SPELLINGS = {"toy/corpus": "corpus/toy"}  # where a task is called otherwise than its file
 
 
@@ -64,12 +76,12 @@ class Checked:
 
     config: Config
     tasks: "list[tuple[Task, Entry]]"
-    method: Options
+    kinds: dict[str, Options]  # method, mix and weighting
 
 
-def check(layer: Layer, code: Code) -> Checked:
+def check(layer: Layer, code: Code, weights: bool = True) -> Checked:
     """Everything that a config names, built; or one error that lists all that is wrong."""
-    return _Check(layer, code).run()
+    return _Check(layer, code).run(weights)
 
 
 def options(kind: type[T], layer: Layer) -> T:
@@ -94,24 +106,31 @@ class _Check:
         self.layer, self.code = layer, code
         self.errors: dict[str, None] = {}  # ordered, without repetition
 
-    def run(self) -> Checked:
+    def run(self, weights: bool) -> Checked:
         self._values(self.layer.tree, ())
         tree = self.layer.tree
         config = self._build(Config, tree, ())
         section = tree.get("model")
-        if isinstance(section, dict) and section.get("name") is None and section.get("new") is None:
+        enough = ("name", "new") if weights else ("name", "new", "tokenizer")
+        if isinstance(section, dict) and all(section.get(key) is None for key in enough):
             self._error(("model",), "give a name (hub name, folder or run) or new (an encoder with fresh weights)")
         entries = tree.get("tasks") if isinstance(tree.get("tasks"), list) else []
         if "tasks" in tree and entries == []:
             self._error(("tasks",), "expected at least one task")
         pairs = [self._task(entry, ("tasks", i)) for i, entry in enumerate(entries or []) if isinstance(entry, dict)]
-        method = self._method(tree.get("method", {}))
-        if self.errors or config is None or method is None:
+        kinds = {section: self._section(section, self._meant(section)) for section in KINDS}
+        if self.errors or config is None:
             raise UserError("\n".join(self.errors))
         plain = [_whole(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
-        whole = {"kind": tree.get("method", {}).get("kind", "plain"), **method.plain()}
-        config = config.model_copy(update={"tasks": plain, "method": whole})
-        return Checked(config, [(task, options) for task, options in pairs], method)
+        built = {section: options for section, options in kinds.items() if options is not None}
+        whole = {section: {"kind": self._meant(section)["kind"], **own.plain()} for section, own in built.items()}
+        config = config.model_copy(update={"tasks": plain, **whole})
+        return Checked(config, [(task, options) for task, options in pairs], built)
+
+    def _meant(self, section: str) -> Any:
+        """A section with the kind that is meant if nobody says."""
+        tree = self.layer.tree.get(section, {})
+        return {"kind": KINDS[section][1], **tree} if isinstance(tree, dict) else tree
 
     def beside_task(self, kind: type[T], key: str) -> "tuple[T, Task]":
         self._values(self.layer.tree, ())
@@ -127,12 +146,13 @@ class _Check:
             raise UserError("\n".join(self.errors))
         return options, task
 
-    def _method(self, tree: Any) -> Options | None:
+    def _section(self, section: str, tree: Any) -> Options | None:
+        """The options of a section whose keys depend on its kind."""
         if not isinstance(tree, dict):
             return None
-        own = {"kind": "plain", **tree}
-        kind = self._kind("methods", own.pop("kind"), ("method", "kind"))
-        return self._build(kind, own, ("method",), f"method {tree.get('kind', 'plain')}") if kind else None
+        own = dict(tree)
+        kind = self._kind(KINDS[section][0], own.pop("kind"), (section, "kind"))
+        return self._build(kind, own, (section,), f"{section} {tree['kind']}") if kind else None
 
     def _task(self, entry: dict[str, Any], at: Key) -> "tuple[Task, Entry]":
         """The task and what every entry may carry; errors leave a hole that `run` never returns."""
@@ -140,6 +160,8 @@ class _Check:
         shared = {key: value for key, value in entry.items() if key in Entry.model_fields}
         if isinstance(shared.get("subset"), str):  # the stored config may be read from elsewhere
             shared["subset"] = str((self._folder((*at, "subset")) / shared["subset"]).resolve())
+        if isinstance(shared.get("teacher"), str | list):
+            shared["teacher"] = _beside(shared["teacher"], self._folder((*at, "teacher")))
         built: Any = self._build(Entry, shared, at)
         by = "kind" if "kind" in own else "name"
         name = own.pop(by, None)
@@ -196,8 +218,12 @@ class _Check:
             # Through JSON: strict, yet 1 is a number for a float, and a list is a tuple.
             return kind.model_validate_json(json.dumps(tree, default=str))
         except ValidationError as error:
-            for one in error.errors(include_url=False):
-                self._explain(one, kind, tree, at, who, beside)
+            found = error.errors(include_url=False)
+            # Of a key that may be true or a word, only what the word should look like.
+            words = {_known_part(one["loc"], tree) for one in found if one["type"] == _FORM}
+            for one in found:
+                if one["type"] == _FORM or _known_part(one["loc"], tree) not in words:
+                    self._explain(one, kind, tree, at, who, beside)
             return None
 
     def _explain(
@@ -215,7 +241,7 @@ class _Check:
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(one)}")
         else:
             whole = one["type"] == "value_error" and isinstance(one["input"], dict)  # it says itself what it got
-            self._error(key, f"{_expected(one)}{'' if whole else _got(one)}")
+            self._error(key, f"{_expected(one, _meaning(kind, loc))}{'' if whole else _got(one)}")
 
     def _values(self, value: Any, at: Key) -> None:
         """What no field may hold: numbers that are not finite, things that are not data, and secrets."""
@@ -245,6 +271,13 @@ class _Check:
     def _folder(self, at: Key) -> Path:
         place = self.layer.places.get(at)
         return place.folder if place else Path()
+
+
+def _beside(names: Any, folder: Path) -> Any:
+    """Folders beside the config by their full path; everything else as it is."""
+    if isinstance(names, list):
+        return [_beside(name, folder) for name in names]
+    return str((folder / names).resolve()) if isinstance(names, str) and (folder / names).exists() else names
 
 
 def _whole(entry: Mapping[str, Any], task: "Task", options: Entry) -> dict[str, Any]:
@@ -302,15 +335,24 @@ def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:
     return f"; there are: {', '.join(legal)}" if legal else "; it has no keys"
 
 
-def _expected(one: Any) -> str:
+def _meaning(kind: type[Options], loc: Key) -> str:
+    """What the documentation says of a key, on one line."""
+    for step in loc[:-1]:
+        inner = kind.model_fields[str(step)].annotation if str(step) in kind.model_fields else None
+        parts = (inner, *getattr(inner, "__args__", ()))
+        kind = next((one for one in parts if isinstance(one, type) and issubclass(one, Options)), kind)
+    return " ".join(kind.documented().get(str(loc[-1]), "").split()) if loc else ""
+
+
+def _expected(one: Any, meaning: str = "") -> str:
     message: str = one["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if one["type"] == "string_pattern_mismatch":
-        return "expected another form (`encodery config --reference` shows it)"
-    return (
-        message.replace("a valid ", "a ")
-        .replace("boolean", "boolean (true or false)")
-        .replace("an object", "a mapping")
-    )
+    if one["type"] == _FORM:
+        return f"expected another form ({meaning or '`encodery config --reference` shows it'})"
+    if one["type"] == "list_type" and isinstance(one["input"], str):
+        return f"expected a list, such as [{one['input']}]"
+    for theirs, said in _WORDS.items():
+        message = message.replace(theirs, said)
+    return message
 
 
 def _got(one: Any) -> str:

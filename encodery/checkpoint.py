@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from encodery import files
+from encodery import files, world
 from encodery.errors import RunFailed
 from encodery.rundir import check_name
 from encodery.tensorfile import Written, read_tensors, write_bytes, write_tensors
@@ -84,6 +84,15 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except Damaged as damage:
             skipped.append(f"checkpoint of step {step} skipped: {damage}")
     return None, skipped
+
+
+def newest_of_all(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest intact checkpoint, for all processes: the first finds it, the others open the same one."""
+    found, skipped = latest(folder) if world.leads() else (None, [])
+    for sentence in skipped:
+        say(sentence)
+    place = world.from_lead(str(found.path) if found else None)
+    return load(Path(place)) if place and found is None else found
 
 
 def load(path: Path) -> Checkpoint:

@@ -12,7 +12,7 @@ from encodery.data.batches import Cutter
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.tokens import memory_table
 from encodery.errors import UserError
-from encodery.head import AnyHead, head_of
+from encodery.head import AnyHead, head_of, speaks
 from encodery.models import hub
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
@@ -145,17 +145,26 @@ def open_classifier(
     head: str | None = None,
     labels: Sequence[str] | None = None,
     allow_code: bool = False,
+    undecided: bool = False,
 ) -> Classifier:
     """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …
+
+    Of several heads one must be named, unless who asks will choose it later (`undecided`).
 
     An own objective is opened from its run directory, whose Python files run only with `allow_code`.
     """
     folder = hub.resolve(str(source))
     code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
     model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
-    heads = {name: head_of(name, about) for name, about in card["tasks"].items()}
+    spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
+    try:
+        heads = {name: head_of(name, about) for name, about in spoken.items()}
+    except UserError as error:  # pretrained: its questions are no questions of people
+        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
+    if head is None and len(heads) > 1 and not undecided:
+        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name the task that is meant")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
     return chosen if labels is None else with_labels(chosen, labels)
 
@@ -174,7 +183,8 @@ def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
 def heads_in(model: Classifier) -> Iterator[AnyHead]:
     """All heads of a model; the current one first, with the names it has now."""
     yield model.head
-    yield from (head_of(name, about) for name, about in model.card["tasks"].items() if name != model.head.name)
+    others = {name: about for name, about in model.card["tasks"].items() if name != model.head.name and speaks(about)}
+    yield from (head_of(name, about) for name, about in others.items())
 
 
 @torch.no_grad()

@@ -35,6 +35,8 @@ _NOT_IDENTITY = [
     ("data",),
     ("device",),
     ("threads",),
+    ("train", "shard"),
+    ("train", "check_processes"),
     ("train", "log"),
     ("train", "save"),
     ("train", "keep_checkpoints"),
@@ -50,6 +52,8 @@ class Resolved:
     config: Config
     tasks: "list[tuple[Task, Entry]]"
     method: Options
+    mix: Options
+    weighting: Options
     origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`
     notes: list[str] = field(compare=False)
     folder: Path = field(compare=False)
@@ -62,25 +66,26 @@ def load(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     *,
     allow_code: bool = False,
+    weights: bool = True,
 ) -> Resolved:
     """A config file, `recipe:…`, a mapping, a run directory or nothing, with the overrides on top.
 
     Overrides are words of a command line, or sections as data. Own Python files named by a config run; those kept
-    in a run directory run only with `allow_code`.
+    in a run directory run only with `allow_code`. Without `weights` a tokenizer is model enough.
     """
     if source is None or isinstance(source, Mapping):
         layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
-        return _resolve(layer, overrides, Path.cwd(), "", Code())
+        return _resolve(layer, overrides, Path.cwd(), "", Code(), weights)
     if str(source).startswith("recipe:"):
         name = as_name(str(source).removeprefix("recipe:"))
-        return _resolve(layers.from_source(str(source), Path.cwd()), overrides, Path.cwd(), name, Code())
+        return _resolve(layers.from_source(str(source), Path.cwd()), overrides, Path.cwd(), name, Code(), weights)
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
     # A folder is a run directory even without run.json, or taking that file away would let its code run.
     run = path.parent if given or (path.name == "config.yaml" and (path.parent / "run.json").exists()) else None
     code = Code(_kept(run), allow_code) if run else Code()
     name = as_name(run.resolve().name if run else path.stem)
-    return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code)
+    return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code, weights)
 
 
 def of_layer(layer: Layer, folder: Path, name: str) -> Resolved:
@@ -104,17 +109,25 @@ def load_beside_task(
 
 
 def _resolve(
-    layer: Layer, overrides: Sequence[str] | Mapping[str, Any], folder: Path, name: str, code: Code
+    layer: Layer,
+    overrides: Sequence[str] | Mapping[str, Any],
+    folder: Path,
+    name: str,
+    code: Code,
+    weights: bool = True,
 ) -> Resolved:
     if isinstance(overrides, Mapping):
         layer.lay(layers.from_mapping(overrides, Place("given", Path.cwd())))
     else:
         for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
             layer.lay(above)
-    checked = check(layer, code)
+    checked = check(layer, code, weights)
     origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
-    return Resolved(checked.config, checked.tasks, checked.method, origins, layer.notes, folder, name, code.used)
+    method, mix, weighting = (checked.kinds[section] for section in ("method", "mix", "weighting"))
+    return Resolved(
+        checked.config, checked.tasks, method, mix, weighting, origins, layer.notes, folder, name, code.used
+    )
 
 
 def _origin(layer: Layer, key: Key) -> str:
@@ -176,7 +189,7 @@ def identity_of(
     for i, task in enumerate(tasks):
         for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
             _put(tree, ("tasks", i, name), None)
-    sections = [(tree["method"], "method")]
+    sections = [(tree[section], section) for section in ("method", "mix", "weighting")]
     for entry in tree["tasks"]:
         sections += [(entry, "tasks"), (entry["objective"], "objectives")]
     for section, at in sections:

@@ -41,6 +41,8 @@ class Dynamics:
     def open(cls, run: Path | str) -> "Dynamics":
         """Of a run directory."""
         folder = Path(run) / FOLDER
+        if not Path(run).is_dir():
+            raise UserError(f"{run}: there is no such run")
         if not (folder / "meta.json").is_file():
             raise UserError(f"{run}: has no dynamics; train it with train.dynamics: true")
         if not (Path(run) / "DONE").is_file():

@@ -7,8 +7,9 @@ and plan.json what they are pieces of; a killed command goes on at the first pie
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,14 +21,16 @@ from torch import Tensor
 from encodery import build, files
 from encodery.data.batches import Batch, Cutter
 from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import TokenTable, cache_root, token_table
+from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
 from encodery.lock import RunLock
 from encodery.models import hub, prove
 from encodery.models.encoder import Encoder, load_encoder
 from encodery.models.model import read_card
 from encodery.on import Asked
+from encodery.on import asked as find_asked
 from encodery.options import Options
+from encodery.rundir import RunDir
 from encodery.schema import ModelOptions
 from encodery.tasks.base import Example
 
@@ -141,7 +144,7 @@ def layer_of(encoder: Encoder, layer: int) -> int:
 def default_folder(plan: dict[str, Any]) -> Path:
     """In the cache, named by a hash of everything that the vectors depend on."""
     text = json.dumps(plan, sort_keys=True)
-    return cache_root() / "embeddings" / hashlib.sha256(text.encode()).hexdigest()[:32]
+    return files.cache_root() / "embeddings" / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def embed(
@@ -150,6 +153,7 @@ def embed(
     options: EmbedOptions,
     folder: Path | None = None,
     tick: Callable[[int], None] | None = None,
+    elsewhere: "Elsewhere | None" = None,
 ) -> Embeddings:
     """The vectors of a split, from the folder or made now."""
     plan = plan_of(source, asked, options)
@@ -160,7 +164,7 @@ def embed(
         files.remove_leftovers(folder)
         _require_same(folder, plan)
         if not (folder / "meta.json").is_file():
-            _make(source, asked, options, plan, folder, tick)
+            _make(source, asked, options, plan, folder, tick, elsewhere)
     return Embeddings(folder)
 
 
@@ -188,22 +192,71 @@ def _make(
     plan: dict[str, Any],
     folder: Path,
     tick: Callable[[int], None] | None,
+    elsewhere: "Elsewhere | None",
 ) -> None:
     examples = asked.task.examples(asked.split)
-    table = token_table(asked.task, asked.split, source.pieces, plan["max_length"], examples)
     shards = folder / "shards"
     shards.mkdir(exist_ok=True)
     files.remove_leftovers(shards)
-    give = _giver(source, options, plan)
-    for begin in range(0, len(examples), SHARD):
-        path, count = shards / f"{begin // SHARD:06d}.npy", min(SHARD, len(examples) - begin)
-        if not path.is_file():
-            found = shard(table, begin, count, give, options.batch_size, source.encoder)
-            with files.atomic(path) as stream:
-                np.save(stream, found, allow_pickle=False)
+    every = range(-(-len(examples) // SHARD))
+    todo = [number for number in every if not _piece(folder, number).is_file()]
+    maker = elsewhere or (lambda _, todo: map(piece_maker(source, asked, options, plan, folder), todo))
+    for number in chain(set(every) - set(todo), maker(folder, todo)):
         if tick:
-            tick(count)
+            tick(min(SHARD, len(examples) - number * SHARD))
     _join(folder, shards, examples, plan)
+
+
+def _piece(folder: Path, number: int) -> Path:
+    return folder / "shards" / f"{number:06d}.npy"
+
+
+def piece_maker(
+    source: Source, asked: Asked, options: EmbedOptions, plan: dict[str, Any], folder: Path
+) -> Callable[[int], int]:
+    """What makes the pieces of a folder, one at a time: called here or on another machine, the bytes are the same."""
+    examples = asked.task.examples(asked.split)
+    table = token_table(asked.task, asked.split, source.pieces, plan["max_length"], examples)
+    give = _giver(source, options, plan)
+
+    def make(number: int) -> int:
+        begin = number * plan["shard"]
+        count = min(plan["shard"], len(examples) - begin)
+        found = shard(table, begin, count, give, options.batch_size, source.encoder)
+        with files.atomic(_piece(folder, number)) as stream:
+            np.save(stream, found, allow_pickle=False)
+        return number
+
+    return make
+
+
+Elsewhere = Callable[[Path, Sequence[int]], Iterable[int]]  # makes pieces of a folder; yields each when it is there
+
+
+def remote_job(model: str, on: str, data: str | None, options: EmbedOptions, device: str) -> dict[str, Any]:
+    """All that another machine must know; the number of threads too, since rounding depends on it."""
+    place = str(Path(model).resolve()) if Path(model).exists() else model
+    about = {"model": place, "on": on, "data": data and str(Path(data).resolve()), "device": device}
+    return {**about, "options": options.plain(), "threads": torch.get_num_threads(), "shard": SHARD}
+
+
+def remote_embedder(job: dict[str, Any]) -> Callable[[int], int]:
+    """Makes pieces as a job says; refused where this machine sees another model or other rows."""
+    torch.set_num_threads(job["threads"])
+    options, folder = EmbedOptions(**job["options"]), Path(job["folder"])
+    source, asked = open_all(job["model"], job["on"], job["data"], job["device"], options.int8)
+    plan = {**plan_of(source, asked, options), "shard": job["shard"]}
+    _require_same(folder, plan)
+    return piece_maker(source, asked, options, plan, folder)
+
+
+def open_all(model: str, on: str, data: str | None, device: str, int8: bool) -> tuple[Source, Asked]:
+    """The encoder and the rows that a command line names."""
+    runs = [RunDir.open(model)] if Path(model, "run.json").is_file() else []
+    meant = find_asked(on, data, runs)
+    if len(meant) != 1:
+        raise UserError(f"--on {on}: which split? " + ", ".join(one.key for one in meant))
+    return open_source(model, "cpu" if int8 else device, layout="rows" if int8 else "auto"), meant[0]
 
 
 def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[str, Any]) -> None:

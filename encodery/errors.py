@@ -1,4 +1,4 @@
-"""The three ways a command ends badly, each with its exit code (0 is done)."""
+"""The four ways a command ends badly, each with its exit code (0 is done)."""
 
 
 class EncoderyError(Exception):
@@ -23,3 +23,9 @@ class Stopped(EncoderyError):
     """Stopped on request with a checkpoint saved: the same command goes on."""
 
     exit_code = 3
+
+
+class ProcessLost(EncoderyError):
+    """Another process of the run is gone, or does not answer: a launcher may start all of them again."""
+
+    exit_code = 4

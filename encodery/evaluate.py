@@ -24,6 +24,7 @@ class Evaluation:
     scores: Mapping[str, float] | None  # None: the labels are hidden
     heads: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # what no healthy model gives
+    without: tuple[str, ...] = ()  # attention heads that were switched off, as layer.head
 
     @property
     def main(self) -> str:
@@ -41,6 +42,7 @@ class Evaluation:
         about = {"part": origin.part, "note": origin.note}
         known: dict[str, Any] = {key: value for key, value in about.items() if value}
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
+        known |= {"without_heads": list(self.without)} if self.without else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
 
 
@@ -87,12 +89,17 @@ def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> C
 
 def spelled(head: AnyHead, task: Task) -> list[str] | None:
     """The head's labels as the task spells them, in the head's order; None if they are not the same."""
-    if form_of(task) != head.says:
+    return as_said(task, head.says, head.labels)
+
+
+def as_said(task: Task, form: str, labels: Sequence[str]) -> list[str] | None:
+    """Labels of a head of some form as a task spells them; None if it does not ask for these."""
+    if form_of(task) != form:
         return None
-    for labels in (task.labels, *task.also_labels):
-        names = {label.lower(): label for label in labels}
-        if sorted(names) == sorted(label.lower() for label in head.labels):
-            return [names[label.lower()] for label in head.labels]
+    for own in (task.labels, *task.also_labels):
+        names = {label.lower(): label for label in own}
+        if sorted(names) == sorted(label.lower() for label in labels):
+            return [names[label.lower()] for label in labels]
     return None
 
 
@@ -134,7 +141,7 @@ def keep_in_run(run: RunDir, found: Evaluation) -> Path:
 def require_same_rows(run: RunDir, found: Evaluation) -> None:
     """The run's own predictions are not replaced by answers to other rows of the same name."""
     task, split = found.asked
-    known = run.info().get("data", {}).get(split, {}).get("digest") if run.info().get("task") == task.name else None
+    known = run.rows_of(task.name, split).get("digest")
     if known and known != task.origin(split).digest:
         raise UserError(
             f"{found.asked.key} has other rows than when {run.path} was made (some may have been trained on); "
@@ -145,11 +152,7 @@ def require_same_rows(run: RunDir, found: Evaluation) -> None:
 def require_shared_rows(runs: Sequence[RunDir], asked: Asked) -> None:
     """An ensemble answers rows that none of its runs has trained on: all must have had the same split."""
     digest = asked.task.origin(asked.split).digest
-    known = {
-        run: run.info().get("data", {}).get(asked.split, {})
-        for run in runs
-        if run.info().get("task") == asked.task.name
-    }
+    known = {run: run.rows_of(asked.task.name, asked.split) for run in runs}
     others = [str(run.path) for run, about in known.items() if about.get("digest", digest) != digest]
     if others:
         raise UserError(

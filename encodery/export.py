@@ -1,18 +1,21 @@
 """A run's model as a folder of its own, verified against what the run says."""
 
 import shutil
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from encodery import files
+from encodery import files, remote
+from encodery.build import load_model
 from encodery.classifier import Classifier, Text, logits, open_classifier
-from encodery.errors import RunFailed, UserError
+from encodery.errors import RunFailed
 from encodery.head import SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
+from encodery.paths import require_new
 
 TOLERANCE = 1e-5
 SPECIAL = 4  # most special tokens around a pair
@@ -23,25 +26,25 @@ WORDS = "The small house by the river was sold last year, and nobody knows who l
 class Exported:
     """What lies in the folder."""
 
-    folder: Path
+    folder: Path | str
     opens_with: str
     rows: int
     difference: float
 
 
-def export(source: str | Path, folder: Path) -> Exported:
-    """Copy the model and check the copy on a few texts; nothing is left behind if it differs."""
+def export(source: str | Path, folder: Path, task: str | None = None) -> Exported:
+    """Copy the model and check the copy on a few texts; nothing is left behind if it differs.
+
+    Of a model with several heads that of one task is exported, as if it had been trained alone.
+    """
     origin = hub.resolve(str(source)).path
-    if folder.exists():
-        raise UserError(f"{folder}: is already there; give a folder that is not")
-    if not folder.resolve().parent.is_dir():
-        raise UserError(f"{folder}: the folder {folder.parent} does not exist")
-    ours = open_classifier(source, "cpu")
+    require_new(folder)
+    ours = open_classifier(source, "cpu", head=task)
     if ours.head.says not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)
     texts = probes(ours)
     with files.atomic_folder(folder) as beside:
-        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        copy(origin, beside, ours)
         stock = ours.card["tasks"][ours.head.name]["head"] == "stock"
         theirs = stock_logits(beside, texts) if stock else logits(open_classifier(beside, "cpu"), texts)
         difference = float((theirs - logits(ours, texts)).abs().max())
@@ -51,11 +54,19 @@ def export(source: str | Path, folder: Path) -> Exported:
     return Exported(folder, opens, len(texts), difference)
 
 
+def export_away(source: str | Path, address: str, task: str | None = None) -> Exported:
+    """As `export`, with the verified folder copied to an address; nothing stays on this disk."""
+    with tempfile.TemporaryDirectory(prefix="encodery-") as folder:
+        done = export(source, Path(folder) / "model", task)
+        remote.put(Path(done.folder), address)
+    return replace(done, folder=address)
+
+
 def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
     """A model for tags, spans or rankings: the copy must give the same answers to a few texts."""
     texts = probes(ours) if ours.head.says != "ranking" else [(WORDS, *WORDS.split(", "))]
     with files.atomic_folder(folder) as beside:
-        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        copy(origin, beside, ours)
         if open_classifier(beside, "cpu")(texts) != ours(texts):
             raise RunFailed(f"{folder}: the copy's answers differ from the run's; not exported")
     opens = {"tagging": "TokenClassification", "span": "QuestionAnswering", "ranking": "SequenceClassification"}
@@ -64,6 +75,15 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
     if isinstance(ours.head, SpanHead) and ours.head.head == "joint":
         name += " (after import encodery)"
     return Exported(folder, name, len(texts), 0.0)
+
+
+def copy(origin: Path, folder: Path, ours: Classifier) -> None:
+    """The model's folder as it is; of several heads only the one that is meant, in a class of transformers."""
+    if len(ours.card["tasks"]) == 1:
+        shutil.copytree(origin, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        return
+    model, tokenizer, card = load_model(origin, device="cpu", head=ours.head.name)
+    model.save(folder, tokenizer, card)
 
 
 def probes(model: Classifier) -> list[Text]:

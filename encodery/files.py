@@ -20,6 +20,11 @@ from encodery.errors import RunFailed, UserError
 _LEFTOVER = re.compile(r"^\..+\.(?:tmp|old)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}$")
 
 
+def cache_root() -> Path:
+    """Where fetched files, token tables and embeddings are kept."""
+    return Path(os.environ.get("ENCODERY_CACHE") or Path.home() / ".cache" / "encodery")
+
+
 def hidden_sibling(path: Path, kind: str = "tmp") -> Path:
     """A fresh hidden name beside the path; it names our process, so that others can tell when it is an orphan."""
     pid = os.getpid()

@@ -127,18 +127,18 @@ def form_of(task: Task) -> str:
     return task.answer_form if isinstance(task, Classification) else str(task.objective()["kind"])
 
 
+def speaks(about: Mapping[str, Any]) -> bool:
+    """Whether a head answers texts; those of pretraining do not."""
+    objective = about["objective"]
+    return objective["kind"] in MAKERS or {"form", "labels"} <= objective.keys()  # as derived from the classifier
+
+
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
     """A head from the card that lies beside the weights."""
-    makers: dict[str, Callable[[str, Mapping[str, Any]], AnyHead]] = {
-        "classification": _label_head,
-        "tagging": _tag_head,
-        "span": _span_head,
-        "ranking": _rank_head,
-    }
     kind = about["objective"]["kind"]
-    if kind not in makers and not {"form", "labels"} <= about["objective"].keys():  # as derived from the classifier
-        raise UserError(f"{name}: a model for {kind} gives no answers for a text")
-    return makers.get(kind, _label_head)(name, about)
+    if not speaks(about):
+        raise UserError(f"this model was trained on {name} ({kind}) and has no head that answers")
+    return MAKERS.get(kind, _label_head)(name, about)
 
 
 def _label_head(name: str, about: Mapping[str, Any]) -> Head:
@@ -183,3 +183,11 @@ def _trained(about: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Options of the task that the head was trained on."""
     task = about.get("task") or {}
     return {key: task[key] for key in keys if key in task}
+
+
+MAKERS: dict[str, Callable[[str, Mapping[str, Any]], AnyHead]] = {
+    "classification": _label_head,
+    "tagging": _tag_head,
+    "span": _span_head,
+    "ranking": _rank_head,
+}

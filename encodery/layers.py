@@ -67,7 +67,7 @@ class Layer:
     def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key) -> None:
         """Drop keys of the old kind when the kind changes, because the new kind does not know them."""
         gone: list[str] = []
-        if at == ("method",) and _changed(below, above):
+        if at in (("method",), ("mix",), ("weighting",)) and _changed(below, above):
             gone = list(below)
         elif len(at) == 2 and at[0] == "tasks" and _changed(below, above):
             gone = [name for name in below if name not in Entry.model_fields]
@@ -179,7 +179,7 @@ def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
 def _expand(layer: Layer) -> Layer:
     """Short forms: `model: x`, `method: x`, `tasks: x`, `seed: 3` become what they stand for."""
     tree, places = layer.tree, layer.places
-    for section, key in (("model", "name"), ("method", "kind")):
+    for section, key in (("model", "name"), ("method", "kind"), ("mix", "kind"), ("weighting", "kind")):
         if isinstance(tree.get(section), str):
             tree[section] = {key: tree[section]}
             places[section, key] = places[section,]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from encodery import corrupted
-from encodery.build import Split, build, find_inputs, pick_device, training_data
+from encodery.build import build, find_inputs, pick_device
 from encodery.config import Resolved
 from encodery.data import draws
 from encodery.data.batches import AllRows, Batches, Cutter, InputForm, describe
@@ -21,6 +21,7 @@ from encodery.models.sizes import new_config
 from encodery.models.tokenizer import load_tokenizer
 from encodery.pretrain import token_budget
 from encodery.schema import Entry
+from encodery.subject import Split, training_data
 from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.tagged import Tagged
 
@@ -45,7 +46,8 @@ class View:
 def view(resolved: Resolved) -> View:
     """Tokenizer, task and layout of a config."""
     if len(resolved.tasks) != 1:
-        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; inspect them one at a time")
+        names = ", ".join(task.name for task, _ in resolved.tasks)
+        raise UserError(f"tasks: {len(resolved.tasks)} tasks given; name one with --on: {names}")
     (task, entry), options = resolved.tasks[0], resolved.config.model
     inputs = find_inputs(resolved)
     tokenizer = load_tokenizer(options, inputs.tokenizer, inputs.model, toy=task.name.startswith("toy/"))
@@ -59,6 +61,15 @@ def view(resolved: Resolved) -> View:
     length = min(wanted, net.max_position_embeddings - form.first_position)
     layout = choose_layout(net.model_type, resolved.config.train.layout)
     return View(resolved, task, entry, tokenizer, TokenizerPieces(tokenizer), form, layout, length)
+
+
+def only(resolved: Resolved, name: str) -> Resolved:
+    """The config with one of its tasks."""
+    found = [pair for pair in resolved.tasks if pair[0].name == name]
+    if not found:
+        have = ", ".join(task.name for task, _ in resolved.tasks)
+        raise UserError(f"--on {name}: is none of this run's tasks: {have}")
+    return replace(resolved, tasks=found)
 
 
 def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:
@@ -89,7 +100,7 @@ def corpus_lines(resolved: Resolved, seen: View, split: str, rows: int) -> Itera
     tokens = int(lengths.sum())
     shape = f"{len(lengths):,} of {lengths.mean():.1f} tokens (longest {lengths.max()})"
     yield f"blocks of {split}: {shape}, {tokens:,} tokens in all"
-    stream = replace(built.batches, table=blocks.table, rows=AllRows(len(lengths)))
+    stream = replace(built.batches.stream(seen.task.name), table=blocks.table, rows=AllRows(len(lengths)))
     yield from corrupted.describe(built.model, stream, seen.tokenizer, rows)
     yield from batch_lines(seen)
 
@@ -192,7 +203,7 @@ def batch_lines(seen: View) -> Iterator[str]:
     """How the first step lies in memory."""
     config = seen.resolved.config
     train, _, rows = training_data(seen.task, seen.entry, config, seen.pieces, seen.max_length)
-    budget = token_budget(config, seen.task, pick_device(config.device))
+    budget = token_budget(config, [seen.task], pick_device(config.device))
     cutter = Cutter(seen.layout, seen.form, budget, config.train.micro_batch)
     seeds = config.seed
     batches = Batches(seen.task.name, train.table, rows, config.train.batch_size, seeds.data, seeds.init, cutter)

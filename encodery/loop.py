@@ -2,19 +2,26 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from encodery import flops
-from encodery.data.batches import Batch, Batches, describe
+from encodery import flops, world
+from encodery.data.batches import Batch, describe
+from encodery.data.mixed import Stream
 from encodery.errors import RunFailed, UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, notes_of
+from encodery.methods.base import Running, Totals, Updating, backward, losses_of, notes_of
 from encodery.models.model import Model, Terms
+from encodery.models.sharding import is_sharded
 from encodery.optim import Optimizer, clip
+from encodery.weighting.base import Part, Weighing
+from encodery.weighting.constant import Constant
 
+CONSTANT: Weighing = Constant()
+SAME: Mapping[str, float] = {}
+EXAMPLES = ""  # among counts, in place of a task: the examples of the task that follows
 MOST_OVERFLOWS = 20  # fp16 steps skipped in a row before the run gives up
 
 
@@ -47,7 +54,9 @@ class TrainState:
     budget: int = 16384  # tokens of a micro-batch; falls when the device runs out of memory
     scaler: LossScale | None = None
     losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
+    task_losses: dict[str, list[float]] = field(default_factory=dict)  # the same of each task, where there are several
     best: dict[str, Any] | None = None  # {"step", "score"} of the best evaluation so far
+    best_of: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same for each task
     waited: int = 0  # evaluations since then
     owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
@@ -57,6 +66,11 @@ class TrainState:
     def remember(self, loss: float, keep: int = 100) -> None:
         """Keep the latest losses."""
         self.losses = [*self.losses[1 - keep :], loss]
+
+    def remember_tasks(self, means: Mapping[str, float], keep: int = 100) -> None:
+        """Keep the latest losses of each task."""
+        for task, loss in means.items():
+            self.task_losses[task] = [*self.task_losses.get(task, [])[1 - keep :], loss]
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -89,21 +103,27 @@ class StepReport:
 def train(
     model: Model,
     method: Running,
-    batches: Batches,
+    batches: Stream,
     optimizer: Optimizer,
     schedule: Callable[[int], float],
     state: TrainState,
     clip_norm: float = 1.0,
     reduction: Literal["mean", "sum"] = "mean",
+    weighting: Weighing = CONSTANT,
+    rates: Mapping[str, float] = SAME,
 ) -> Iterator[StepReport]:
-    """Take steps until `state.total`; the state is up to date whenever a report is yielded."""
-    update = Update(model, batches, optimizer, schedule, state, clip_norm)
+    """Take steps until `state.total`; the state is up to date whenever a report is yielded.
+
+    `rates` holds the factors of tasks whose learning rate differs.
+    """
+    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates)
     if isinstance(method, Updating):  # FreeAT alone: several updates in a step
         method.update = update.early
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, whole = gradient(model, method, batches, state, reduction)
+        micro, counts, local = gradient(model, method, batches, state, reduction, weighting)
+        whole = world.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
         norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
@@ -112,12 +132,29 @@ def train(
         loss = sum(means.values())
         if not skipped:
             state.remember(loss)
+            if len(model.names) > 1:
+                state.remember_tasks(by_task(terms, counts))
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
-        state.flops += sum(cost_of(model, batch) for batch in micro)
-        yield StepReport(
-            state.step, loss, means, norm, rate, **describe(micro), seconds=seconds, skipped=skipped, notes=notes
-        )
+        sizes = whole_step(model, micro)
+        state.flops += sizes.pop("flops")
+        done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
+        yield StepReport(state.step, loss, means, norm, rate, **done, seconds=seconds, skipped=skipped, notes=notes)
+
+
+def whole_step(model: Model, micro: Sequence[Batch]) -> dict[str, float]:
+    """Sequences, tokens, cells and FLOPs of the step, over all processes."""
+    mine = {**describe(micro), "flops": sum(cost_of(model, batch) for batch in micro)}
+    said = world.gather(mine)
+    return {name: sum(one[name] for one in said) for name in mine}
+
+
+def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """The mean loss of each task of a step."""
+    found: dict[str, float] = {}
+    for key, value in terms.items():
+        found[key[0]] = found.get(key[0], 0.0) + float(value) / counts[key]
+    return found
 
 
 def cost_of(model: Model, batch: Batch) -> float:
@@ -131,14 +168,16 @@ class Update:
     """What happens to a gradient: it is checked, clipped, applied and forgotten."""
 
     model: Model
-    batches: Batches
+    batches: Stream
     optimizer: Optimizer
     schedule: Callable[[int], float]
     state: TrainState
     clip_norm: float
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
+        world.reduce_gradients(self.parameters)
         scale, norm = self.scale, clip(self.parameters, 0.0)
         skipped = overflowed(norm, self.state)
         if not skipped:
@@ -148,10 +187,11 @@ class Update:
 
     def early(self, terms: Terms, micro: Sequence[Batch]) -> bool:
         """An update inside a step; False leaves an overflow in .grad, since scales change between steps only."""
+        world.reduce_gradients(self.parameters)
         norm = clip(self.parameters, 0.0)
         if self.state.scaler and not math.isfinite(norm):
             return False
-        self.apply(terms, micro, norm, self.scale)
+        self.apply(world.add_terms(terms), micro, norm, self.scale)
         self.optimizer.zero_grad()
         return True
 
@@ -159,8 +199,15 @@ class Update:
         """Move the weights, if everything is finite; the gradient's true norm."""
         require_finite(self.model, terms, norm, self.state.step + 1, micro, self.batches)
         norm = rescale(self.parameters, norm, self.clip_norm, scale)
-        self.optimizer.step(self.schedule(self.state.step))
+        self.optimizer.step(self.schedule(self.state.step), self.shared_rate())
         return norm
+
+    def shared_rate(self) -> float:
+        """The encoder's factor: that of the step's task, or the mean of those of its tasks, by their shares."""
+        shares = self.batches.tasks_at(self.state.step)
+        if not any(task in self.rates for task in shares):
+            return 1.0
+        return sum(self.rates.get(task, 1.0) * share for task, share in shares.items()) / sum(shares.values())
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -174,30 +221,56 @@ class Update:
 
 
 def gradient(
-    model: Model, method: Running, batches: Batches, state: TrainState, reduction: str
+    model: Model, method: Running, batches: Stream, state: TrainState, reduction: str, weighting: Weighing = CONSTANT
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
+    counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
         micro = stream.at(state.step)
-        if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
-            method.source = stream
-        counts = count(model, micro)
-        divisors = dict.fromkeys(counts, 1.0) if reduction == "sum" else counts
-        examples = 1.0 if reduction == "sum" else float(sum(batch.examples for batch in micro))
-        totals = Totals(divisors, state.scaler.scale if state.scaler else 1.0, examples)
+        if not counts:  # however the step is cut, they are the same
+            counts, examples = count_all(model, micro)
+        parts = parts_of(stream, micro, counts, examples, state, reduction)
+        passes = max(world.gather(len(micro))) if is_sharded(model) else len(micro)
+        talks = world.talks()
         try:
-            return micro, counts, method(model, micro, totals)
+            terms = weighting(method, model, parts)
+            idle(model, parts[0], passes - len(micro))
+            return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             if isinstance(method, Updating) and method.updated:  # the step cannot be begun again
                 raise RunFailed("out of memory after an update within the step; lower train.token_budget") from None
+            if world.talks() != talks:  # nor can it here: the other processes have gone on
+                raise RunFailed("out of memory in the middle of a step; lower train.token_budget") from None
             largest = max(int(b.inputs["input_ids"].numel()) for b in micro)
             if all(b.examples == 1 for b in micro):
                 raise RunFailed("out of memory with a single sequence; lower train.max_length") from None
             state.budget = max(min(state.budget, largest) // 2, 1)
         model.zero_grad(set_to_none=True)
+
+
+def idle(model: Model, part: Part, passes: int) -> None:
+    """Passes without weight, as many as this process has fewer than the others: a sharded model is gathered by all."""
+    for _ in range(passes):
+        row = int(part.source.rows_at(part.totals.step)[0])
+        backward(model, part.micro[-1] if part.micro else part.source.alone(row), part.totals.times(0.0))
+
+
+def parts_of(
+    stream: Stream, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], examples: Mapping[str, float],
+    state: TrainState, reduction: str,
+) -> list[Part]:  # fmt: skip
+    """A step's micro-batches task by task, each with its own totals; the same tasks in every process."""
+    found, scale = [], state.scaler.scale if state.scaler else 1.0
+    for task, share in stream.tasks_at(state.step).items():
+        own = [batch for batch in micro if batch.task == task]
+        mine = {key: value for key, value in counts.items() if key[0] == task}
+        divisors, number = (dict.fromkeys(mine, 1.0), 1.0) if reduction == "sum" else (mine, examples[task])
+        totals = Totals(divisors, scale, number, state.step)
+        found.append(Part(task, own, totals, mine, stream.stream(task), share))
+    return found
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -206,8 +279,18 @@ def out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, torch.OutOfMemoryError)
 
 
+def count_all(model: Model, micro: Sequence[Batch]) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """What each term counts over the step of all processes, and each task's examples."""
+    mine: dict[tuple[str, str], Any] = {k: float(v) for k, v in count(model, micro).items()}
+    for batch in micro:
+        mine[EXAMPLES, batch.task] = mine.get((EXAMPLES, batch.task), 0.0) + float(batch.examples)
+    whole: dict[tuple[str, str], Any] = world.add_up(mine)
+    examples = {task: whole.pop((kind, task)) for kind, task in list(whole) if kind == EXAMPLES}
+    return whole, examples
+
+
 def count(model: Model, micro: Sequence[Batch]) -> dict[tuple[str, str], float]:
-    """What each term counts over the step: the divisor, known before the first backward."""
+    """What each term counts over these micro-batches: the divisor, known before the first backward."""
     counts: dict[tuple[str, str], float] = {}
     for batch in micro:
         for name, value in model.question(batch.task).counts(batch).items():
@@ -226,17 +309,15 @@ def overflowed(norm: float, state: TrainState) -> bool:
     return overflow
 
 
-def require_finite(
-    model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Batches
-) -> None:
+def require_finite(model: Model, terms: Terms, norm: float, step: int, micro: Sequence[Batch], batches: Stream) -> None:
     """A NaN or infinity ends the run before the weights are touched (R6)."""
     bad = [f"loss {'/'.join(key)}" for key, value in terms.items() if not math.isfinite(float(value))]
     if not bad and math.isfinite(norm):
         return
     what = ", ".join(bad) or "the gradient norm"
-    ids = batches.example_ids(guilty(model, micro, batches))
+    ids = [id for some in world.gather(batches.example_ids(guilty(model, micro, batches))) for id in some]
     shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-    tasks = ", ".join(sorted({b.task for b in micro}))
+    tasks = ", ".join(sorted({task for some in world.gather([b.task for b in micro]) for task in some}))
     raise RunFailed(
         f"step {step}: {what} is not finite; task {tasks}, examples {shown}. The weights were not touched; "
         "lower optim.lr or look at these examples"
@@ -244,9 +325,9 @@ def require_finite(
 
 
 @torch.no_grad()
-def guilty(model: Model, micro: Sequence[Batch], batches: Batches) -> Sequence[Batch]:
+def guilty(model: Model, micro: Sequence[Batch], batches: Stream) -> Sequence[Batch]:
     """The sequences whose loss is not finite even alone; all of the step, where no single one is to blame."""
-    alone = [batches.alone(int(row)) for batch in micro for row in batch.ids]
+    alone = [batches.stream(batch.task).alone(int(row)) for batch in micro for row in batch.ids]
     found = [one for one in alone if not all(math.isfinite(float(value)) for value in model(one)[1].values())]
     return found or micro
 
@@ -261,7 +342,7 @@ def rescale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float,
     return true
 
 
-def steps_in_all(batches: Batches, epochs: float, max_steps: int | None) -> int:
+def steps_in_all(batches: Stream, epochs: float, max_steps: int | None) -> int:
     """How many steps a run takes."""
     if max_steps is not None:
         return max_steps

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from encodery import config
+from encodery import config, world
 from encodery.errors import RunFailed, UserError
 from encodery.progress import Progress
 from encodery.run import train_run
@@ -29,7 +29,8 @@ def train_seeds(args: argparse.Namespace, rest: list[str]) -> tuple[list[RunDir]
             progress = Progress(args.quiet)
             runs.append(train_run(one, out, restart=args.restart, allow_change=args.allow_change, progress=progress))
         except RunFailed as error:
-            if len(resolved) == 1:
+            if len(resolved) == 1 or world.size() > 1:  # several processes cannot go on apart
                 raise
             failures[f"seed {one.config.seed.init}"] = str(error)
+    world.leave()
     return runs, failures

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from encodery import config, yaml_reader
+from encodery.check import SPELLINGS
 from encodery.errors import UserError
 from encodery.rundir import RunDir
 from encodery.tasks import split_name
@@ -16,6 +17,7 @@ from encodery.tasks.base import Task
 AS_THE_RUN = ("format", "text", "blocks", "keep_overflow", "order_preserving", "seed", "skip_bad_rows", "shard_size")
 
 
+OWN_TEXT = "corpus"
 FILES = (".txt", ".json", ".jsonl", ".parquet", ".csv", ".tsv")  # no task is called like this
 
 
@@ -60,8 +62,10 @@ def named(name: str, data: str | None = None) -> Task:
     """A task that has a name, such as glue/rte."""
     if Path(name).suffix.lower() in FILES:
         raise UserError(f"{name}: there is no such file")
-    room, _, part = name.partition("/")
+    room, _, part = SPELLINGS.get(name, name).partition("/")
     kind = config.find("tasks", room)
+    if name == OWN_TEXT:
+        raise UserError(f"{name}: own text has no name; give the text file, a prepared folder, or a run that read it")
     whole = "" in getattr(kind, "parts", ())  # hans: the file's name says it all
     if "part" in kind.model_fields and not part:
         raise UserError(f"{name}: give a part too, such as {room}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
@@ -113,9 +117,18 @@ def _of_text(name: str, runs: Sequence[RunDir]) -> Task | None:
 
 def _of_runs(name: str, data: str | None, runs: Sequence[RunDir], allow_code: bool) -> Task | None:
     for run in runs:
-        if run.info().get("task") == name:
+        names = run.task_names()
+        text = name == OWN_TEXT  # whatever its text is called
+        meant = next((one for one in names if _same(name, one) or (text and OWN_TEXT in one.split("/"))), None)
+        if meant is not None and len(names) == 1:
             return _only(config.load(run.path, _data(data), allow_code=allow_code), str(run.path))
+        if meant is not None:
+            return next(t for t, _ in config.load(run.path, {}, allow_code=allow_code).tasks if t.name == meant)
     return None
+
+
+def _same(one: str, other: str) -> bool:
+    return SPELLINGS.get(one, one) == SPELLINGS.get(other, other)
 
 
 def _folder_of(runs: Sequence[RunDir]) -> str | None:

@@ -11,6 +11,7 @@ from encodery.data.blocks import BlockTable, Tick, corpus_table
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.evaluate import Evaluation
+from encodery.head import speaks
 from encodery.models import hub
 from encodery.models.encoder import load_encoder
 from encodery.models.model import Model, read_card
@@ -77,7 +78,8 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
         return _foreign(folder.path, source, device)
     code = config.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
     model, tokenizer, card = build.load_model(folder.path, device=device, code=code)
-    name, about = next(iter(card["tasks"].items()))
+    silent = {name: about for name, about in card["tasks"].items() if not speaks(about)}
+    name, about = next(iter((silent or card["tasks"]).items()))
     if not hasattr(model.question(name), "go_on"):
         raise UserError(f"{source}: was trained on {name}; plain text is for models that were pretrained")
     return Pretrained(model, tokenizer, name, about["max_length"], source)
@@ -100,7 +102,8 @@ def _foreign(folder: Path, source: str, device: str) -> Pretrained:
 
 def trained_on(run: RunDir, asked: Asked) -> bool:
     """Whether a run has trained on this very text, as far as digests tell."""
-    known = run.info().get("data", {}).get("train", {})
+    rows = [run.rows_of(name, "train") for name in run.task_names()]
     origin = asked.task.origin(asked.split)
-    same_files = bool(set(origin.files.values()) & set(known.get("files", {}).values()))
-    return origin.digest == known.get("digest") or (asked.task.name != run.info().get("task") and same_files)
+    files = {digest for known in rows for digest in known.get("files", {}).values()}
+    same_files = asked.task.name not in run.task_names() and bool(set(origin.files.values()) & files)
+    return any(origin.digest == known.get("digest") for known in rows) or same_files

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from encodery.errors import UserError
 from encodery.schema import OptimOptions
@@ -71,6 +72,9 @@ class Param(NamedTuple):
     name: str
     tensor: nn.Parameter
     depth: int | None
+    rate: float = 1.0  # factor of its learning rate
+    own: bool = False  # a part of one task alone, which the rates of other tasks do not touch
+    decays: bool = True  # False: never, whatever optim.decay says
 
 
 def layer_scale(depth: int | None, options: OptimOptions, layers: int) -> float:
@@ -86,14 +90,17 @@ def groups(parameters: Sequence[Param], options: OptimOptions, layers: int) -> l
 
     Frozen parameters are left out; of a tied one the first mention counts.
     """
-    found: dict[tuple[float, float], list[tuple[str, nn.Parameter]]] = {}
-    for name, tensor, depth in once(parameters):
-        exempt = options.decay == "matrices" and tensor.ndim < 2
-        key = layer_scale(depth, options, layers), 0.0 if exempt else options.weight_decay
+    found: dict[tuple[float, float, bool], list[tuple[str, nn.Parameter]]] = {}
+    for name, tensor, depth, rate, own, decays in once(parameters):
+        exempt = not decays or (options.decay == "matrices" and tensor.ndim < 2)
+        key = layer_scale(depth, options, layers) * rate, 0.0 if exempt else options.weight_decay, own
         found.setdefault(key, []).append((name, tensor))
     if not found:
         raise UserError("nothing to train: every parameter is frozen (see model.tune)")
-    return [{"params": named, "scale": scale, "weight_decay": decay} for (scale, decay), named in found.items()]
+    return [
+        {"params": named, "scale": scale, "weight_decay": decay, "own": own}
+        for (scale, decay, own), named in found.items()
+    ]
 
 
 def once(parameters: Iterable[Param]) -> list[Param]:
@@ -135,11 +142,14 @@ class Optimizer:
         state = {name: torch.zeros_like(parameter, requires_grad=False) for name in MOMENTS[self.options.kind]}
         return {"step": torch.tensor(begin, dtype=torch.float32, device=place), **state}
 
-    def step(self, factor: float) -> None:
-        """Move every parameter that has a gradient, at factor times its rate; at 0 only the moments move."""
+    def step(self, factor: float, shared: float = 1.0) -> None:
+        """Move every parameter that has a gradient, at factor times its rate; at 0 only the moments move.
+
+        What tasks share moves at `shared` times that.
+        """
         self.factor = factor
         for group in self.inner.param_groups:
-            group["lr"] = self.options.lr * group["scale"] * factor
+            group["lr"] = self.options.lr * group["scale"] * factor * (1.0 if group["own"] else shared)
         if self.options.kind == "adamax":
             self.shrink()
         self.inner.step()
@@ -212,6 +222,7 @@ def clip(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
     kept = [parameter for parameter in parameters if parameter.grad is not None]
     grads = [wide(parameter.grad) for parameter in kept if parameter.grad is not None]
     total = nn.utils.get_total_norm(grads)
+    total = total.full_tensor() if isinstance(total, DTensor) else total  # of a sharded model
     norm = float(total)
     if max_norm and norm > max_norm:
         nn.utils.clip_grads_with_norm_(kept, max_norm, total)

@@ -7,6 +7,7 @@ from typing import Any
 
 from encodery.config import Resolved
 from encodery.data.blocks import Tick, corpus_table
+from encodery.data.crew import Workers
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.prepare import prepare
 from encodery.data.tokens import token_table
@@ -34,7 +35,7 @@ def tokenizer_of(resolved: Resolved) -> Any:
     return load_tokenizer(options, own, None, toy=toy)
 
 
-def prepare_run(resolved: Resolved, out: Path | None, workers: int | None, tick: Tick) -> Iterator[Prepared]:
+def prepare_run(resolved: Resolved, out: Path | None, workers: Workers, tick: Tick) -> Iterator[Prepared]:
     """The tokens of every task of a run, where training will look for them (or, for a corpus, in `out`)."""
     if out is not None and (len(resolved.tasks) != 1 or not isinstance(resolved.tasks[0][0], Corpus)):
         raise UserError("-o is for one corpus; other tasks are kept in the cache")

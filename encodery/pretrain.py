@@ -23,16 +23,16 @@ BUDGET = 16384  # tokens of a micro-batch where nobody asked for a number
 BUDGET_OF_TEXT = 4096  # in pretraining on a CPU: steps are large there, and smaller pieces are as quick
 
 
-def token_budget(config: Config, task: Task, device: torch.device) -> int:
+def token_budget(config: Config, tasks: Sequence[Task], device: torch.device) -> int:
     """Most tokens of a micro-batch: as asked, else by what is trained where. The gradient is the same."""
-    usual = BUDGET if task.labelled or device.type != "cpu" else BUDGET_OF_TEXT
+    usual = BUDGET if any(task.labelled for task in tasks) or device.type != "cpu" else BUDGET_OF_TEXT
     return usual if config.train.token_budget is None else config.train.token_budget
 
 
-def kept_shares(config: Config, task: Task) -> Sequence[float]:
+def kept_shares(config: Config, tasks: Sequence[Task]) -> Sequence[float]:
     """At which percent of the steps models are kept: as asked; if nobody asked, ELECTRA's for plain text, none else."""
     asked = config.train.keep_at
-    shares = asked if asked is not None else () if task.labelled else KEPT
+    shares = asked if asked is not None else () if any(task.labelled for task in tasks) else KEPT
     if shares and config.model.tune == "lora":
         raise UserError("train.keep_at: adapters are merged at the end only; with model.tune: lora set it to []")
     return shares

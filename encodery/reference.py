@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from encodery.check import KINDS
 from encodery.find import find, names
 from encodery.options import Options
 from encodery.schema import Config, Entry
@@ -20,9 +21,9 @@ follows lies on top. On the command line a setting is written `--optim.lr 1e-5`,
 Later wins: defaults, extends, file, command line. Mappings merge, lists replace. Changing a `kind` drops the keys of
 the old kind, with a note.
 
-Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`;
-`tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`. `tasks` as a mapping changes
-the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
+Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`, as
+with `mix` and `weighting`; `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`.
+`tasks` as a mapping changes the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
 
 ParaGen's names (`--task.model.init_mag 0.03`, `--task.trainer.optimizer.lr.max_rate 2e-5`, `--env.seed 3`) are
 understood on the command line, with a note; the table is `encodery/paragen.py`.
@@ -35,7 +36,6 @@ from somebody's run directory only with `--allow-code` and unchanged.
 def schema() -> dict[str, Any]:
     """The JSON schema of a config, short forms and all components included."""
     whole = Config.model_json_schema()
-    methods = [_component(whole, kind, {"kind": {"const": name}}) for name, kind in _room("methods").items()]
     tasks = [
         _component(whole, one, _called(name, kind), Entry)
         for name, kind in _room("tasks").items()
@@ -43,7 +43,9 @@ def schema() -> dict[str, Any]:
     ]
     keys = whole["properties"]
     text = {"type": "string"}
-    keys["method"]["anyOf"] = [text, *methods]
+    for section, (room, _) in KINDS.items():
+        kinds = [_component(whole, kind, {"kind": {"const": name}}) for name, kind in _room(room).items()]
+        keys[section]["anyOf"] = [text, *kinds]
     entry = {"anyOf": [text, *tasks]}
     keys["tasks"] = {
         "description": keys["tasks"]["description"],
@@ -116,8 +118,9 @@ def reference() -> str:
         ]
         for form, variant in _variants(kind).items():
             blocks += [f"### tasks: {name}, {form}\n", _about(variant), _table(variant)]
-    for name, kind in _room("methods").items():
-        blocks += [f"### method: {name}\n", _about(kind), _table(kind)]
+    for section, (room, _) in KINDS.items():
+        for name, kind in _room(room).items():
+            blocks += [f"### {section}: {name}\n", _about(kind), _table(kind)]
     for name, kind in _room("objectives").items():
         blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
     for name, kind in _room("select").items():

@@ -1,18 +1,19 @@
 """Does a run: finds its directory, refuses what does not fit it, resumes, trains, ends with DONE."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from encodery import __version__, build, config, files, yaml_reader
+from encodery import __version__, build, config, files, world, yaml_reader
 from encodery.build import Inputs
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
+from encodery.follower import Follower
 from encodery.loop import StepReport
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
@@ -38,7 +39,7 @@ def train_run(
             return session
         try:
             session.loop(watch)
-            finish(session, resolved, session.finish())
+            conclude(session, resolved)
         except (Exception, KeyboardInterrupt) as error:
             note_end(session.run, error)
             raise
@@ -62,31 +63,67 @@ def prepared(
     """A locked run directory with everything built and resumed; a finished one is given back as it is."""
     if resolved.config.threads:
         torch.set_num_threads(resolved.config.threads)
-    inputs = build.find_inputs(resolved)
-    identity = config.identity(resolved, inputs.digests)
-    path = Path(out) if out else default_path(resolved.name, identity)
-    if restart and (old := RunDir(path).move_aside()):
-        progress.say(f"the old run was moved to {old}")
-    run = RunDir.create(path)
-    with run.lock():
+    world.join()
+    progress = progress if world.leads() else Progress(quiet=True)
+    with world.one_by_one():
+        inputs = build.find_inputs(resolved)
+    identity = same_identity(config.identity(resolved, inputs.digests))
+    run = opened(Path(out) if out else default_path(resolved.name, identity), restart, progress)
+    with run.lock() if world.leads() else nullcontext():
         run.clean()
-        check_same(run, resolved, inputs, identity, allow_change, progress)
-        if run.is_done:
+        if world.leads():
+            check_same(run, resolved, inputs, identity, allow_change, progress)
+        if world.from_lead(run.is_done):
             progress.say(f"{run.path} is done already (--restart begins anew)")
+            world.rest()
             yield run
             return
         try:  # before anything is written: a mistake leaves no run behind
-            with Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
+            with world.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
                 built = build.build(resolved, inputs, tick)
         except BaseException:
             run.forget()
             raise
-        begin(run, resolved, inputs, identity)
+        if world.leads():
+            begin(run, resolved, inputs, identity)
         session = Session(run, resolved, built, progress, stop)
-        for note in [*resolved.notes, *built.notes, *data_lines(built.task)]:
+        if world.leads():
+            run.update_info(steps=session.state.total)
+        data = [line for subject in built.subjects for line in data_lines(subject.task)]
+        for note in [*resolved.notes, *built.notes, *data]:
             session.tell(note)
         session.resume()
+        if not resolved.config.train.shard:
+            world.require_equal(built.model.named_parameters(), "the weights")
         yield session
+
+
+def same_identity(identity: str) -> str:
+    """The identity of the run, which all its processes must find."""
+    if len(set(world.gather(identity))) > 1:
+        raise UserError("the processes of this run see different settings or data; put the same files on all machines")
+    return identity
+
+
+def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
+    """The directory of the run: the first process makes it, the others look at it."""
+    if not world.leads():
+        world.wait()
+        return Follower(path)
+    if restart and (old := RunDir(path).move_aside()):
+        progress.say(f"the old run was moved to {old}")
+    run = RunDir.create(path)
+    world.wait()
+    return run
+
+
+def conclude(session: Session, resolved: Resolved) -> None:
+    """The end of training: the first process writes what came out, the others wait."""
+    if session.works:
+        result = session.finish()
+        if world.leads():
+            finish(session, resolved, result)
+    world.rest()
 
 
 def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
@@ -99,7 +136,7 @@ def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> 
 def check_same(
     run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
 ) -> None:
-    """Another seed, data or arithmetic setting is refused; another device or thread count goes on with a notice."""
+    """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not."""
     info = run.info()
     if not info:
         return
@@ -116,7 +153,7 @@ def check_same(
             )
         run.notice("went on with changed settings: " + "; ".join(line.strip() for line in lines))
     for name, now in hardware(resolved).items():
-        before = info.get("hardware", {}).get(name)
+        before = info.get("hardware", {}).get(name, 1 if name == "processes" else None)
         if before != now:
             sentence = f"{name} was {before}, is now {now}: bit-identity with an undisturbed run is not promised"
             progress.say(sentence)
@@ -125,15 +162,16 @@ def check_same(
 
 def hardware(resolved: Resolved) -> dict[str, Any]:
     """What may differ on resume, at the price of rounding."""
-    return {"device": str(build.pick_device(resolved.config.device)), "threads": torch.get_num_threads()}
+    device = str(build.pick_device(resolved.config.device))
+    return {"device": device, "threads": torch.get_num_threads(), "processes": world.size()}
 
 
 def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> None:
     """Write down what this run is."""
     run.write_config(config.dump(resolved))
     config.keep_code(resolved, run.path)
-    task, _ = resolved.tasks[0]
-    keep_bad_rows(run, task)
+    tasks = [task for task, _ in resolved.tasks]
+    keep_bad_rows(run, tasks)
     revisions = {
         k: f.revision for k, f in (("model", inputs.model), ("init_from", inputs.init_from)) if f and f.revision
     }
@@ -147,18 +185,27 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
         hardware=hardware(resolved),
         environment=environment(),
         seed=resolved.config.seed.plain(),
-        task=task.name,
+        task=" + ".join(task.name for task in tasks),
+        tasks=[task.name for task in tasks],
         model=resolved.config.model.name or resolved.config.model.plain()["new"],
         method=resolved.config.method["kind"],
-        data={split: origin_of(task, split) for split in task.splits() if task.has(split)},
+        **data_of(tasks),
     )
 
 
-def keep_bad_rows(run: RunDir, task: Task) -> None:
+def data_of(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Where the rows of each split came from; of several tasks under the task's name, and as TASK:SPLIT."""
+    found = {t.name: {split: origin_of(t, split) for split in t.splits() if t.has(split)} for t in tasks}
+    if len(tasks) == 1:
+        return {"data": found[tasks[0].name]}
+    flat = {f"{name}:{split}": about for name, splits in found.items() for split, about in splits.items()}
+    return {"data": flat, "data_of": found}
+
+
+def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     """The rows that skip_bad_rows left out go into a file, each with its place and what is wrong with it."""
-    if not getattr(task, "skip_bad_rows", False):
-        return
-    bad = [row for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
+    skipping = [task for task in tasks if getattr(task, "skip_bad_rows", False)]
+    bad = [row for task in skipping for split in task.splits() if task.has(split) for row in task.bad_rows(split)]
     if bad:
         lines = [files.plain_json(asdict(row)) for row in dict.fromkeys(bad)]
         files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "kept", "code", "attacks", "dynamics", "DONE", "status.json",
+    "model", "kept", "best", "code", "attacks", "dynamics", "DONE", "status.json",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
@@ -50,6 +50,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.model = self.path / "model"
         self.kept = self.path / "kept"
+        self.best = self.path / "best"
         self.code = self.path / "code"
 
     def __repr__(self) -> str:
@@ -91,7 +92,7 @@ class RunDir:
 
     def clean(self) -> None:
         """Remove what killed writers left. Call it with the lock held."""
-        for folder in (self.path, self.predictions, self.attacks, self.checkpoints, self.kept):
+        for folder in (self.path, self.predictions, self.attacks, self.checkpoints, self.kept, self.best):
             files.remove_leftovers(folder)
 
     def move_aside(self) -> Path | None:
@@ -129,6 +130,20 @@ class RunDir:
         found = files.read_json(path)
         if not isinstance(found, dict):
             raise UserError(f"{path} is damaged, it is not a mapping: restore it from a copy")
+        return found
+
+    def task_names(self) -> list[str]:
+        """The tasks that the run was trained on."""
+        info = self.info()
+        known: list[str] = info.get("tasks") or ([str(info["task"])] if info.get("task") else [])
+        return known
+
+    def rows_of(self, task: str, split: str) -> dict[str, Any]:
+        """What the run says of a split of one of its tasks; empty for others."""
+        info = self.info()
+        if task not in self.task_names():
+            return {}
+        found: dict[str, Any] = info.get("data_of", {}).get(task, info.get("data", {})).get(split, {})
         return found
 
     def update_info(self, **fields: Any) -> None:

@@ -78,6 +78,8 @@ class ModelOptions(Options):
     """ELECTRA pretraining that goes on: folder or hub name of the generator; a run of ours brings its own."""
     init_from: str | None = None
     """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
+    heads: bool = False
+    """Also take over the heads of the run that is the start, by the names of their tasks; other tasks get new ones."""
 
 
 class OptimOptions(Options):
@@ -136,6 +138,10 @@ class TrainOptions(Options):
     """Less memory for about a third more time."""
     compile: bool = False
     """torch.compile; pays on GPUs only."""
+    shard: bool = False
+    """Spread weights, gradients and moments over all processes (FSDP2); plain training of one task only."""
+    check_processes: bool = False
+    """Compare the weights of all processes after each step: slow, to find a broken machine."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """sum: as in Google's ELECTRA; with clipping nearly every step has norm 1."""
     evaluate: str = Field(
@@ -149,10 +155,13 @@ class TrainOptions(Options):
     """How often a checkpoint is written: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
     log: int = Field(default=10, ge=1)
     """Steps between two records in metrics.jsonl."""
-    select: Literal["last", "best"] = "last"
-    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so)."""
+    select: Literal["last", "best", "each"] = "last"
+    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so). each: as best, and
+    every task is scored with its own best weights, which are kept as best/TASK of the run."""
     select_metric: str | None = None
     """Metric for select and patience; default: the task's main one."""
+    select_on: str | None = None
+    """Task that decides for select and patience where there are several; default: the mean over all of them."""
     holdout: float = Field(default=0.0, ge=0, lt=1)
     """Part of train that is held out and used for the choice instead of dev."""
     patience: int | None = Field(default=None, ge=1)
@@ -180,6 +189,11 @@ class Entry(Options):
 
     weight: float = Field(default=1.0, gt=0)
     """Weight of the task's loss."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Instead of train.batch_size."""
+    lr_scale: float = Field(default=1.0, gt=0)
+    """Factor of the learning rate: of the task's head, and of the encoder in its steps (of several in a step the
+    mean)."""
     subset: str | None = None
     """Selection (of `encodery select`) whose first rows are trained on: as many as fraction or count say."""
     fraction: float = Field(default=1.0, gt=0, le=1)
@@ -193,8 +207,16 @@ class Entry(Options):
     """Train on every pair in both orders (ELECTRA on MRPC and STS-B)."""
     evaluate_on: list[str] | None = None
     """Splits scored at the end; default: all dev splits that exist."""
+    teacher: str | list[str] | None = None
+    """Run or model (of several the mean of their probabilities) whose answers to the training rows are learnt too;
+    objective.distill says how."""
     objective: dict[str, Any] = {}
     """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
+
+    @property
+    def teachers(self) -> list[str]:
+        """All of them."""
+        return [self.teacher] if isinstance(self.teacher, str) else self.teacher or []
 
     @field_validator("fraction", mode="before")
     @classmethod
@@ -225,6 +247,10 @@ class Config(Options):
     """Entries: a task's own options (checked by its class) and those of Entry."""
     method: dict[str, Any] = {"kind": "plain"}
     """How a batch becomes a gradient; the keys depend on the kind."""
+    mix: dict[str, Any] = {"kind": "shuffled"}
+    """Which task comes when, where there are several; the keys depend on the kind."""
+    weighting: dict[str, Any] = {"kind": "constant"}
+    """How the gradients of several tasks become one; the keys depend on the kind."""
     optim: OptimOptions = OptimOptions()
     """The optimiser."""
     train: TrainOptions = TrainOptions()

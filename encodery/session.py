@@ -1,37 +1,36 @@
 """One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from encodery import build, checkpoint, every, files, optim, predict, probe
-from encodery.build import Built, Split
+from encodery import build, checkpoint, every, files, optim, predict, probe, world
+from encodery.build import Built
 from encodery.config import Resolved
+from encodery.data.batches import Batches
 from encodery.dynamics import Recorder
 from encodery.errors import RunFailed, Stopped, UserError
+from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Running
-from encodery.models import lora
+from encodery.models import lora, sharding
+from encodery.models.model import safe
+from encodery.optim import Param
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
-from encodery.tasks import pretraining
+from encodery.subject import Split, Subject
 from encodery.tasks.base import Answer
+from encodery.weighting.base import Weighing
 
-LOWER_IS_BETTER = {"nll", "ece", "brier", "rmse", *pretraining.LOWER_IS_BETTER}
+WEIGHTING = "weighting"
 
 
 def keep_steps(shares: Sequence[float], total: int) -> dict[int, str]:
     """After which step the model of which share is kept; of shares that fall on one step the largest."""
     return {math.ceil(total * share / 100): f"{share:g}" for share in sorted(shares) if share < 100}
-
-
-def require_metric(metric: str, scores: Mapping[str, float], task: str) -> None:
-    """What nobody could know before the first scores."""
-    if metric not in scores:
-        raise UserError(f"train.select_metric: {task} has no {metric}; it has {', '.join(scores)}")
 
 
 class Session:
@@ -42,7 +41,10 @@ class Session:
         options_of_method: Any = resolved.method
         self.method: Running = options_of_method.start(built.model)
         self.method_group = f"method-{type(options_of_method).__name__.lower()}"
-        self.optimizer = build.make_optimizer(built.model, self.config)
+        weighting: Any = resolved.weighting
+        self.weighting: Weighing = weighting.start(built.model, list(built.model.names), self.config.seed.data)
+        self.rates = {s.name: s.entry.lr_scale for s in built.subjects if s.entry.lr_scale != 1.0}
+        self.optimizer = build.make_optimizer(built.model, self.config, self.rates, self.learnt())
         options = self.config.train
         total = steps_in_all(built.batches, options.epochs, options.max_steps)
         self.schedule = optim.schedule(self.config.optim, total)
@@ -52,25 +54,35 @@ class Session:
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
         self.keep_at = keep_steps(built.keep_at, total)
-        self.dynamics = None
-        if options.dynamics:
-            record = "train" if options.dynamics is True else options.dynamics
+        self.dynamics, self.leaving = None, False
+        record = "train" if options.dynamics is True else options.dynamics
+        if record and not isinstance(built.batches, Batches):
+            raise UserError("train.dynamics: it records the rows of one task; this run has several")
+        if record == "train" and world.size() > 1:
+            raise UserError("train.dynamics: train sees only its own rows in each process; use eval or `200 steps`")
+        if record and world.leads() and isinstance(built.batches, Batches):
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
+
+    def learnt(self) -> list[Param]:
+        """What the weighting learns, for the optimiser: no weight decay, and rates of its own."""
+        found, lr = self.weighting.learnt().items(), self.config.optim.lr
+        return [Param(f"weighting.{name}", one.tensor, None, one.lr / lr, True, decays=False) for name, one in found]
 
     # Resume
 
     def resume(self) -> None:
         """Go on at the newest intact checkpoint; each damaged one is named with its reason."""
-        found, skipped = checkpoint.latest(self.run.checkpoints)
-        for sentence in skipped:
-            self.tell(f"warning: {sentence}")
+        found = checkpoint.newest_of_all(self.run.checkpoints, lambda sentence: self.tell(f"warning: {sentence}"))
         if found is None:
             self.run.rewind_metrics(-1)
             return
         self.load_weights(found)
-        self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
+        moments = sharding.like(self.optimizer.tensors(), found.tensors("optimizer"))
+        self.optimizer.load(moments, found.state["optimizer"])
         if self.method_group in found.groups:
             self.method.load(found.tensors(self.method_group))
+        if WEIGHTING in found.groups:
+            self.weighting.load(found.tensors(WEIGHTING))
         self.state = TrainState.read(found.state["train"])
         self.state.budget = min(self.state.budget, self.built.cutter.budget)  # lowered after memory ran out
         self.run.rewind_metrics(self.state.step)
@@ -78,36 +90,48 @@ class Session:
 
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
-        self.built.model.load_state_dict(found.tensors("model"))
+        sharding.load(self.built.model, found.tensors("model"))
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
+        if not self.works:
+            return
         self.run.sync()
         if self.dynamics:
             self.dynamics.flush()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
+        tensors = {group: sharding.whole(named) for group, named in tensors.items()}
+        if not world.leads():
+            return
         if held := self.method.tensors():
             tensors[self.method_group] = held
+        if weights := self.weighting.tensors():
+            tensors[WEIGHTING] = weights
         state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
-        best = {self.state.best["step"]} if self.state.best and self.config.train.select == "best" else set()
         newest = checkpoint.newest(self.run.checkpoints, 2, until=self.state.step)
-        checkpoint.prune(self.run.checkpoints, newest | best)
+        checkpoint.prune(self.run.checkpoints, newest | self.best_steps())
+
+    def best_steps(self) -> set[int]:
+        """Steps whose checkpoints may become the model, or a task's own."""
+        select, state = self.config.train.select, self.state
+        each = [found["step"] for found in state.best_of.values()] if select == "each" else []
+        return {*([state.best["step"]] if state.best and select != "last" else []), *each}
 
     # The loop
 
     def loop(self, watch: Callable[[StepReport], None] | None = None) -> None:
         """Take the steps that are left."""
-        self.progress.start(self.built.task.name, self.state.total, self.state.step)
+        self.progress.start(self.built.name, self.state.total, self.state.step)
         for report in self.steps():
             if watch:
                 watch(report)
             self.after(report)
-            self.leave_if_asked()
+            self.leave_if_asked(asked=self.leaving)
 
-    def leave_if_asked(self, _: int = 0) -> None:
+    def leave_if_asked(self, _: int = 0, asked: bool | None = None) -> None:
         """End with exit code 3 after a signal; whoever calls has nothing unsaved."""
-        if self.stop.requested:
+        if self.stop.requested if asked is None else asked:
             again = "the same command goes on"
             raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
@@ -116,7 +140,7 @@ class Session:
         optim_options, options = self.config.optim, self.config.train
         steps = train(
             self.built.model, self.method, self.built.batches, self.optimizer, self.schedule, self.state,
-            optim_options.clip, options.loss_reduction,
+            optim_options.clip, options.loss_reduction, self.weighting, self.rates,
         )  # fmt: skip
         if self.state.owes_evaluation:
             self.settle()
@@ -139,18 +163,31 @@ class Session:
         last = step >= self.state.total
         if step % options.log == 0 or last:
             self.record(report, loss)
-        wanted = self.built.choice is not None and options.evaluate != "never"
+        wanted = any(subject.choice for subject in self.built.subjects) and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
         better = self.state.owes_evaluation and self.settle()
         if self.dynamics and self.dynamics.due(step):
             self.look_at_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
-        if self.built.probes and (step in self.keep_at or last or self.probe_due(step)):
+        if self.built.probes and world.leads() and (step in self.keep_at or last or self.probe_due(step)):
             self.look()
-        keep = better and options.select == "best"
-        if self.saves.due(step) or keep or last or self.stop.requested or self.state.stopped_early:
+        keep = better and options.select != "last"
+        self.leaving = world.any_of(self.stop.requested)  # all processes at the same step
+        if self.config.train.check_processes:
+            world.require_equal(self.built.model.named_parameters(), f"step {step}: the weights")
+        if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
+
+    def due_save(self, step: int) -> bool:
+        """Whether a checkpoint is due; by the first process's clock, where all of them take part."""
+        due = self.saves.due(step)
+        return bool(world.from_lead(due)) if sharding.is_sharded(self.built.model) else due
+
+    @property
+    def works(self) -> bool:
+        """Whether this process does what one alone could do: the first one, and all of them with a sharded model."""
+        return world.leads() or sharding.is_sharded(self.built.model)
 
     def look_at_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
@@ -161,7 +198,8 @@ class Session:
 
     def keep(self, share: str) -> None:
         """The model of this step, for later: RUN@25%."""
-        self.run.kept.mkdir(exist_ok=True)
+        if world.leads():
+            self.run.kept.mkdir(exist_ok=True)
         self.write_model(self.run.kept / share)
         self.tell(f"step {self.state.step}  kept as {self.run.path}@{share}%")
 
@@ -173,27 +211,31 @@ class Session:
     def look(self) -> None:
         """Probe the encoder as it is."""
         encoder = self.built.model.encoder
-        question = self.built.model.question(self.built.task.name)
+        questions = (self.built.model.question(name) for name in self.built.model.names)
+        question = next((one for one in questions if hasattr(one, "whole")), None)
         cutter = self.built.batches.with_budget(self.state.budget).cutter
-        with question.whole(encoder) if hasattr(question, "whole") else nullcontext():
+        with question.whole(encoder) if question else nullcontext():
             found = probe.run(self.built.probes, encoder, cutter)
         self.run.record(self.state.step, **found)
         self.tell(f"step {self.state.step}  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
 
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
-        assert self.built.choice is not None
-        try:
-            better = self.evaluate(self.built.choice)
-        except Stopped:
-            return False
-        self.state.owes_evaluation = False
-        return better
+        better = False
+        if self.works:
+            with suppress(Stopped):
+                better = self.evaluate()
+                self.state.owes_evaluation = False
+        better, state = world.from_lead([better, self.state.plain()])
+        if not world.leads():  # the others go on with what the first has found
+            vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
+        return bool(better)
 
     def record(self, report: StepReport, loss: float) -> None:
         """One line of metrics.jsonl."""
         more = {f"loss.{name}": value for name, value in report.terms.items()} if len(report.terms) > 1 else {}
-        notes = {f"method.{name}": value for name, value in report.notes.items()}
+        more |= {f"loss.{task}": means(losses[-10:]) for task, losses in self.state.task_losses.items()}
+        notes = {n if n.startswith(WEIGHTING) else f"method.{n}": value for n, value in report.notes.items()}
         scaler: dict[str, Any] = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
         spent = {"elapsed": round(self.state.elapsed, 3), "flops": self.state.flops} if self.state.flops else {}
         self.run.record(
@@ -201,32 +243,58 @@ class Session:
             seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,
         )  # fmt: skip
 
-    def evaluate(self, split: Split) -> bool:
-        """Score the split that choices are made on; says whether this is the best so far."""
-        task, state = self.built.task, self.state
-        answers = self.answers(split)
-        scores = task.score(answers, split.examples)
-        metric = self.config.train.select_metric or task.main_metric
-        self.run.record(state.step, split=split.name, **{f"eval.{k}": v for k, v in scores.items()})
-        self.tell(f"step {state.step}  {split.name}  {spell_scores(scores, metric)}")
-        require_metric(metric, scores, task.name)
-        sign = -1 if metric in LOWER_IS_BETTER else 1
-        better = state.best is None or sign * scores[metric] > sign * state.best["score"]
-        if better:
-            state.best, state.waited = {"step": state.step, "score": scores[metric], "metric": metric}, 0
+    def evaluate(self) -> bool:
+        """Score what choices are made on, task by task; says whether anything that is kept became better."""
+        state = self.state
+        answered = [(s, s.choice, self.answers(s, s.choice)) for s in self.built.subjects if s.choice]
+        found = {s.name: self.mark(s, split, answers) for s, split, answers in answered}
+        whole = over_tasks(found, self.config.train.select_on)
+        own = [self.note_best(name, one) for name, one in found.items()]
+        best = better(whole, state.best)
+        metric, value = whole
+        if best:
+            state.best, state.waited = {"step": state.step, "score": value, "metric": metric}, 0
         else:
             state.waited += 1
-        patience = self.config.train.patience
+        if len(found) > 1:
+            self.run.record(state.step, **{"eval.mean": value})
+            self.tell(f"step {state.step}  {metric} {value:.4f}")
+        self.stop_early(metric)
+        return best or (self.config.train.select == "each" and any(own))
+
+    def mark(self, subject: Subject, split: Split, answers: dict[str, Answer]) -> Headline:
+        """The scores of one task, written down; its headline."""
+        task, step = subject.task, self.state.step
+        scores = task.score(answers, split.examples)
+        metric = self.config.train.select_metric or task.main_metric
+        several = len(self.built.subjects) > 1
+        where = {"split": split.name} | ({"task": task.name} if several else {})
+        self.run.record(step, **where, **{f"eval.{k}": v for k, v in scores.items()})
+        name = f"{task.name}:{split.name}" if several else split.name
+        self.tell(f"step {step}  {name}  {spell_scores(scores, metric)}")
+        require_metric(metric, scores, task.name)
+        return metric, scores[metric]
+
+    def note_best(self, name: str, found: Headline) -> bool:
+        """Whether a task is better than ever; if so, that is remembered."""
+        best = better(found, self.state.best_of.get(name))
+        if best:
+            self.state.best_of[name] = {"step": self.state.step, "score": found[1], "metric": found[0]}
+        return best
+
+    def stop_early(self, metric: str) -> None:
+        """Patience is over."""
+        state, patience = self.state, self.config.train.patience
         if patience and state.waited >= patience and state.step < state.total:
             state.stopped_early = True
             self.tell(f"stopping early: no better {metric} in {patience} evaluations")
-        return better
 
-    def answers(self, split: Split) -> dict[str, Answer]:
+    def answers(self, subject: Subject, split: Split) -> dict[str, Answer]:
         """The model's answers; a signal ends it between two batches."""
         cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
-        model, task = self.built.model, self.built.task
-        return predict.answer(model, task, split.table, cutter, self.leave_if_asked, split.examples)
+        model = self.built.model
+        tick = None if sharding.is_sharded(model) else self.leave_if_asked  # they can only leave together
+        return predict.answer(model, subject.task, split.table, cutter, tick, split.examples)
 
     # The end
 
@@ -235,39 +303,61 @@ class Session:
         chosen = self.choose()
         lora.merge(self.built.model.encoder)
         self.save_model()
-        scores, alarms, baseline = {}, self.loss_alarm(), {}
-        for name in self.evaluation_splits():
-            split = self.built.split(name)
-            answers = self.answers(split)
-            key = f"{self.built.task.name}:{name}"
-            scores[key] = self.built.task.score(answers, split.examples)
-            if self.built.task.labelled:
-                baseline[key], more = self.compare(split, answers)
-                alarms += [f"{key}: {sentence}" for sentence in more]
-        for sentence in alarms:
+        result: dict[str, Any] = {"scores": {}, "main": {}, "majority": {}, "chosen": chosen, "alarms": []}
+        for subject in self.built.subjects:
+            result["alarms"] += self.loss_alarm(subject)
+            with self.own_best(subject):
+                self.score(subject, result)
+        for sentence in result["alarms"]:
             self.tell(f"ALARM: collapsed? {sentence}")
-        main = dict.fromkeys(scores, self.built.task.main_metric)
-        result = {"scores": scores, "main": main, "majority": baseline, "chosen": chosen, "alarms": alarms}
         self.run.write_scores(result)
         return result
 
-    def compare(self, split: Split, answers: dict[str, Answer]) -> tuple[dict[str, float], list[str]]:
+    def score(self, subject: Subject, result: dict[str, Any]) -> None:
+        """Answer and score the evaluation splits of a task."""
+        task = subject.task
+        for name in self.evaluation_splits(subject):
+            split, key = subject.split(name), f"{task.name}:{name}"
+            answers = self.answers(subject, split)
+            result["scores"][key], result["main"][key] = task.score(answers, split.examples), task.main_metric
+            if task.labelled:
+                result["majority"][key], more = self.compare(subject, split, answers)
+                result["alarms"] += [f"{key}: {sentence}" for sentence in more]
+
+    def compare(self, subject: Subject, split: Split, answers: dict[str, Answer]) -> tuple[dict[str, float], list[str]]:
         """Write the answers down; scores of the answer that needs no model, and whether ours is such a one."""
-        task = self.built.task
+        task = subject.task
         self.run.write_answers(task, split.name, answers)
         sentence = predict.collapsed(task, answers)
         return predict.majority(task, task.examples("train"), split.examples), [sentence] if sentence else []
 
+    @contextmanager
+    def own_best(self, subject: Subject) -> Iterator[None]:
+        """select: each: inside, the model has the weights that were best for the task; they are kept too."""
+        best = self.state.best_of.get(subject.name)
+        if self.config.train.select != "each" or best is None:
+            yield
+            return
+        model = self.built.model
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        self.load_weights(checkpoint.load(self.run.checkpoints / f"step-{best['step']:08d}"))
+        self.run.best.mkdir(exist_ok=True)
+        self.write_model(self.run.best / safe(subject.name))
+        yield
+        model.load_state_dict(before)
+
     def choose(self) -> dict[str, Any]:
         """Last or best weights; what was chosen, and on what, stands in every table."""
         options, state = self.config.train, self.state
-        where = {"select": options.select, "step": state.step, "stopped_early": state.stopped_early}
+        where: dict[str, Any] = {"select": options.select, "step": state.step, "stopped_early": state.stopped_early}
+        if len(self.built.subjects) > 1 and state.best_of:
+            where["best_of"] = state.best_of
         if options.select == "last" or state.best is None:
             return where
         path = self.run.checkpoints / f"step-{state.best['step']:08d}"
         self.load_weights(checkpoint.load(path))
-        assert self.built.choice is not None
-        return where | {"step": state.best["step"], "chosen_on": self.built.choice.name, "best": state.best}
+        split = next(s.choice.name for s in self.built.subjects if s.choice)
+        return where | {"step": state.best["step"], "chosen_on": split, "best": state.best}
 
     def save_model(self) -> None:
         """The model of the run."""
@@ -275,32 +365,33 @@ class Session:
 
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
+        model = self.built.model
+        gathered = sharding.whole(model.state_dict()) if sharding.is_sharded(model) else {}
+        if not world.leads():
+            return
+        if self.built.plain:
+            model = self.built.plain
+            model.load_state_dict(gathered)
         try:
             with files.atomic_folder(folder) as beside:
-                self.built.model.save(beside, self.built.tokenizer, self.built.card)
+                model.save(beside, self.built.tokenizer, self.built.card)
         except OSError as error:
             raise RunFailed(files.trouble("the model could not be saved", self.run.path, error)) from error
 
-    def evaluation_splits(self) -> list[str]:
+    def evaluation_splits(self, subject: Subject) -> list[str]:
         """What is scored at the end: as asked, or every dev split that is here."""
-        asked = self.built.entry.evaluate_on
-        if asked is not None:
-            return asked
-        return [s for s in self.built.task.splits() if s.startswith("dev") and self.built.task.has(s)]
+        asked, task = subject.entry.evaluate_on, subject.task
+        return asked if asked is not None else [s for s in task.splits() if s.startswith("dev") and task.has(s)]
 
-    def loss_alarm(self) -> list[str]:
-        """Training loss that never left ln(classes) after warm-up: the usual face of a collapse (R15)."""
-        classes = len(self.built.task.labels)
+    def loss_alarm(self, subject: Subject) -> list[str]:
+        """Training loss that never left ln(classes) after warm-up."""
+        several = len(self.built.subjects) > 1
+        losses = self.state.task_losses.get(subject.name, []) if several else self.state.losses
         after_warmup = self.state.step - math.ceil(optim.warmup_steps(self.config.optim, self.state.total))
-        recent = self.state.losses[-after_warmup:] if after_warmup > 0 else []
-        form = self.built.card["tasks"][self.built.task.name]["objective"].get("form")
-        if form != "single" or classes < 2 or len(recent) < 20:
+        if self.built.card["tasks"][subject.name]["objective"].get("form") != "single" or after_warmup <= 0:
             return []
-        mean = math.fsum(recent) / len(recent) / self.built.entry.weight
-        limit = math.log(classes)
-        if mean < 0.985 * limit:
-            return []
-        return [f"training loss {mean:.4f} over the last {len(recent)} steps is near ln {classes} = {limit:.4f}"]
+        sentence = stuck([loss / subject.entry.weight for loss in losses[-after_warmup:]], len(subject.task.labels))
+        return [f"{subject.name}: {sentence}" if several else sentence] if sentence else []
 
     def tell(self, line: str) -> None:
         """To the person and to log.txt."""

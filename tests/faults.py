@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator
@@ -61,6 +62,17 @@ def start_child(action: Callable[[], object]) -> int:
         finally:
             os._exit(code)
     return pid
+
+
+def running(pid: int) -> bool:
+    """Whether a process of `start_child` is still at it."""
+    return os.waitpid(pid, os.WNOHANG) == (0, 0)
+
+
+def kill_9(pid: int) -> None:
+    """End a running process of `start_child` without any clean-up."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def fail_with(number: int) -> Callable[[], None]:

@@ -47,6 +47,7 @@ def test_train_lays_sections_over_a_config(tmp_path):
     assert repr(run) == f"Run({str(run.path)!r})"
 
 
+@pytest.mark.slow
 def test_train_needs_no_config_and_reads_files(tmp_path):
     config = tiny.config(tmp_path, tiny.single(tmp_path))
     one = en.train(out=tmp_path / "a", **config)
@@ -136,6 +137,7 @@ def test_load_gives_the_predictions_of_the_run(trained):
     assert [answer.probabilities["pos"] for answer in answers] == pytest.approx(frame.p_pos.tolist(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_is_the_loop_and_resumes(tmp_path):
     config = tiny.config(tmp_path, tiny.single(tmp_path), train={"max_steps": 6, "evaluate": "2 steps"})
     whole = en.train(config, tmp_path / "whole")

@@ -36,6 +36,7 @@ def hidden(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_R2_killed_at_every_call_of_a_save(tmp_path: Path) -> None:
     seen = []
     for number in itertools.count():
@@ -68,6 +69,7 @@ def test_R2_killed_at_every_call_while_a_damaged_one_is_replaced(tmp_path: Path)
             break
 
 
+@pytest.mark.slow
 def test_R2_killed_at_every_call_of_a_prune(tmp_path: Path) -> None:
     for number in itertools.count():
         folder = tmp_path / str(number)

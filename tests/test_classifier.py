@@ -58,6 +58,7 @@ def test_other_heads_go_round(kind, head, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "deberta-v2", "modernbert"])
+@pytest.mark.slow
 def test_F21_batch_size_and_padding_do_not_change_answers(kind, tmp_path):
     run = run_of(tmp_path, kind)
     texts = tiny.sentences(30, 700)

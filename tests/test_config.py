@@ -340,6 +340,24 @@ def test_all_errors_at_once(write):
     assert "expected" in refusal({"model": 3, "tasks": {"name": "fake/rte"}, "method": [1], "seed": True})
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train.dynamics=sometimes", "train.dynamics: expected another form (Record what the model says of each"),
+        ("train.evaluate=often", "(How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
+        ("train.batch_size=3.5", "train.batch_size: expected an integer"),
+        ("train.keep_at=25", "train.keep_at: expected a list, not 25"),
+        ("tasks.evaluate_on=dev", "evaluate_on: expected a list, such as [dev]"),
+        ("probe.tasks=glue/sst2", "probe.tasks: expected a list, such as [glue/sst2]"),
+    ],
+)
+def test_what_is_expected_is_said_as_people_say_it(words, said):
+    with pytest.raises(UserError) as error:
+        load({"model": "x", "tasks": "toy/nli"}, [words])
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_not_a_config(write):
     assert "a config is a mapping" in refusal(write("c.yaml", "- a"))
     assert "tasks: is needed" in refusal(write("c.yaml", ""))

@@ -49,6 +49,7 @@ def executed(monkeypatch):
     return trained
 
 
+@pytest.mark.slow
 def test_D14_steps_are_said_and_everything_is_trained_once(tmp_path, executed, capsys):
     path = write(tmp_path)
     assert main(["curve", str(path), "--dry-run"]) == 0
@@ -125,3 +126,35 @@ def test_every_method_stands_beside_random():
     text = markdown(curves)
     assert text.index("| random |") < text.index("| mine |")
     assert "55.0 ± 7.1 (2)" in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"on": ["hanz"]}, "on: there is no 'hanz' in tasks. Did you mean 'hans'"),
+        ({"on": "toy/nli:tst"}, 'on: toy/nli has no split "tst"'),
+        ({"on": "table/train:test"}, "on: table/train:test is not here; it has train, dev"),
+        ({"on": "toy/similarity"}, "do not answer toy/similarity"),
+        ({"embed": {"model": "./nowhere"}}, "embed.model: model ./nowhere: no such folder"),
+        ({"fractions": []}, "fractions: there is none below 1"),
+        ({"fractions": "0.5:0.1:0.1"}, "fractions: there is none below 1"),
+        ({"methods": {"a": "cartography"}, "scores": {"train.max_steps": 3}}, "methods.a: needs 1 looks .* give 0"),
+        ({"methods": {"a": {"kind": "el2n", "epoch": 3}}}, "methods.a: needs 3 looks .* on everything give 2"),
+        ({"scores": {"train.maxsteps": 3}}, "train.maxsteps: unknown key; did you mean max_steps"),
+        ({"fewer": {"stream": [0.3]}}, "fewer.stream: 0.3: give some of the fractions 0.25, 0.5, 1"),
+        ({"fewer": {"streams": [0.5]}}, "there is no method streams"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_trained(tmp_path, keys, sentence):
+    with pytest.raises(UserError, match=sentence):
+        curve.load(write(tmp_path, **keys), [], tmp_path)
+
+
+def test_one_word_is_a_list_and_fewer_points_are_fewer_runs(tmp_path):
+    plan = curve.load(write(tmp_path, match="epochs", fewer={"el2n": ["50%"]}), [], tmp_path)
+    assert plan.curve.match == ["epochs"]
+    assert plan.curve.parts_of("el2n") == [0.5, 1.0]
+    assert plan.runs == 1 + 2 + 2 + 1
+    chosen = {(name, 1): tmp_path / name for name in plan.selectors}
+    lines = [(Path(one["tasks.subset"]).name, one["tasks.fraction"]) for one in curve.part_lines(plan, chosen)]
+    assert sorted(lines) == [("el2n", 0.5), ("random", 0.25), ("random", 0.5), ("stream", 0.25), ("stream", 0.5)]

@@ -432,7 +432,7 @@ def test_clipping_bounds_the_gradient_that_is_stepped_with() -> None:
     seen = []
     optimizer = optimizer_of(model)
     step = optimizer.step
-    optimizer.step = lambda factor: (  # type: ignore[method-assign]
+    optimizer.step = lambda factor, shared: (  # type: ignore[method-assign]
         seen.append(float(torch.cat([p.grad.reshape(-1) for p in model.parameters() if p.grad is not None]).norm())),
         step(factor),
     )

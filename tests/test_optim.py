@@ -27,7 +27,7 @@ def weights(seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Param]:
 def give_gradients(parameters: list[Param], step: int) -> None:
     """Gradients that depend on nothing but the step."""
     draw = torch.Generator().manual_seed(1000 + step)
-    for _, tensor, _ in parameters:
+    for _, tensor, *_ in parameters:
         tensor.grad = torch.randn(tensor.shape, generator=draw, dtype=torch.float64).to(tensor.dtype)
 
 
@@ -86,16 +86,16 @@ def test_update_equals_the_formula(kind: str, bias_correction: bool, decay: str)
     parameters, formula = weights(), {"adamw": adamw, "adamax": adamax}[kind]
     scales = {"block.weight": 0.64, "block.bias": 0.64, "head.weight": 1.0}
     steps = {}
-    for name, tensor, _ in parameters:
+    for name, tensor, *_ in parameters:
         rates = iter([1e-2 * scales[name] * factor_at(step) for step in range(50)])
         exempt = decay == "matrices" and name == "block.bias"
         steps[name] = formula(tensor, rates, options, 0.0 if exempt else 0.1)
     optimizer = Optimizer(parameters, options, layers=1)
     for step in range(50):
         give_gradients(parameters, step)
-        wanted = {name: steps[name](tensor.grad) for name, tensor, _ in parameters}
+        wanted = {name: steps[name](tensor.grad) for name, tensor, *_ in parameters}
         optimizer.step(factor_at(step))
-        for name, tensor, _ in parameters:
+        for name, tensor, *_ in parameters:
             torch.testing.assert_close(tensor.detach(), wanted[name], rtol=1e-12, atol=1e-12)
 
 
@@ -179,7 +179,7 @@ def test_F5_without_weight_decay_a_zero_gradient_shrinks_nothing(
     optimizer = Optimizer(parameters, options, layers=1)
     before = [p.tensor.detach().clone() for p in parameters]
     for _ in range(5):
-        for _, tensor, _ in parameters:
+        for _, tensor, *_ in parameters:
             tensor.grad = torch.zeros_like(tensor)
         optimizer.step(1.0)
     assert torch.equal(before[1], parameters[1].tensor), "a bias never decays"
@@ -264,7 +264,7 @@ def test_frozen_parameters_are_left_out_and_tied_ones_occur_once() -> None:
 
 def test_nothing_to_train_is_a_sentence() -> None:
     parameters = weights()
-    for _, tensor, _ in parameters:
+    for _, tensor, *_ in parameters:
         tensor.requires_grad_(False)
     with pytest.raises(UserError, match=r"model\.tune"):
         groups(parameters, OptimOptions(), layers=1)
@@ -302,7 +302,7 @@ def test_20_steps_equal_9_and_11_with_a_stop_between(kind: str, bias_correction:
     run(first, optimizer, range(9))
     stored, state = save(optimizer.tensors()), json.dumps(optimizer.state())
     # The order of parameters must not matter: they are known by name.
-    second = [Param(name, nn.Parameter(tensor.detach().clone()), depth) for name, tensor, depth in reversed(first)]
+    second = [Param(name, nn.Parameter(tensor.detach().clone()), depth) for name, tensor, depth, *_ in reversed(first)]
     again = Optimizer(second, options, layers=1)
     again.load(load(stored), json.loads(state))
     assert all(torch.equal(value, again.tensors()[name]) for name, value in optimizer.tensors().items())
@@ -340,7 +340,7 @@ def test_foreign_states_are_refused_by_name() -> None:
 def test_clip_measures_and_bounds_the_norm(size: float, bound: float) -> None:
     parameters = weights()
     give_gradients(parameters, 0)
-    for _, tensor, _ in parameters[:2]:
+    for _, tensor, *_ in parameters[:2]:
         tensor.grad *= size
     parameters[2].tensor.grad = None
     before = torch.cat([p.tensor.grad.flatten() for p in parameters[:2]])
@@ -373,7 +373,7 @@ def test_F13_sum_and_mean_give_the_same_update_when_both_are_clipped(bias_correc
         before = torch.cat([p.tensor.detach().flatten().clone() for p in parameters])
         for step in range(3):
             give_gradients(parameters, step)
-            for _, tensor, _ in parameters:
+            for _, tensor, *_ in parameters:
                 tensor.grad *= factor
             assert clip([p.tensor for p in parameters], 1.0) > 1
             optimizer.step(1.0)

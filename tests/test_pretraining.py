@@ -1,9 +1,5 @@
 """Whole pretraining runs: resume, kept models, going on, scores on held-out text, and ELECTRA's optimiser."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from encodery import flops, optim
+from encodery.classifier import open_classifier
 from encodery.errors import RunFailed, UserError
 from encodery.models import hub
 from encodery.progress import Progress
@@ -22,6 +19,7 @@ from encodery.run import train_run
 from encodery.rundir import RunDir
 from encodery.schema import OptimOptions
 from encodery.tasks.pretraining import ELECTRA, MLM, add_up, area, scores
+from tests.faults import kill_9, running, start_child
 from tests.helpers import metrics_of, resolve, run
 
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
@@ -79,26 +77,29 @@ def test_P24_resume_is_bit_identical(objective: dict[str, Any], tmp_path: Path) 
 
 @pytest.mark.slow
 def test_P24_resume_after_kill_9_is_bit_identical(tmp_path: Path) -> None:
-    import yaml
-
     tree = settings({"kind": "electra"}, train={"save": "1 step", "max_steps": 40})
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
-    command = [sys.executable, "-m", "encodery", "train", str(tmp_path / "c.yaml"), "threads=1", "-o"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    child = subprocess.Popen([*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    whole = run(tree, tmp_path / "whole")
+    child = start_child(lambda: run(tree, tmp_path / "cut"))
     marker = tmp_path / "cut" / "checkpoints" / "step-00000009"
-    while not marker.exists() and child.poll() is None:
+    while not marker.exists():
+        assert running(child)
         time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
-    subprocess.run([*command, str(tmp_path / "cut")], check=True, capture_output=True)
-    same(RunDir.open(tmp_path / "whole"), RunDir.open(tmp_path / "cut"))
+    kill_9(child)
+    cut = run(tree, tmp_path / "cut")
+    assert "going on at step" in cut.log_file.read_text()
+    same(whole, cut)
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """A finished ELECTRA run; only read from."""
     return run(settings({"kind": "electra"}), tmp_path_factory.mktemp("pretrained") / "run")
+
+
+def test_a_pretrained_model_that_is_asked_for_answers_is_named(pretrained: RunDir) -> None:
+    sentence = rf"{pretrained.path}: .* toy/corpus \(electra\) and has no head that answers; train it on a task first"
+    with pytest.raises(UserError, match=sentence):
+        open_classifier(pretrained.path)
 
 
 def test_held_out_text_is_scored_and_cost_is_recorded(pretrained: RunDir) -> None:
@@ -238,10 +239,12 @@ def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
 
 
 def test_scores_are_means_of_sums() -> None:
-    sums = add_up(
-        [{"asked": 4.0, "mlm_loss": 8.0, "mlm_right": 1.0}, {"asked": 6.0, "mlm_loss": 2.0, "mlm_right": 4.0}]
-    )
-    assert scores(sums) == {"loss": 1.0, "perplexity": pytest.approx(2.718281828), "accuracy": 0.5}
+    one = {"asked": 4.0, "mlm_loss": 8.0, "mlm_right": 1.0}
+    one |= {"masked_asked": 3.0, "masked_mlm_loss": 8.0, "masked_mlm_right": 0.0}
+    two = {"asked": 6.0, "mlm_loss": 2.0, "mlm_right": 4.0}
+    two |= {"masked_asked": 1.0, "masked_mlm_loss": 1.0, "masked_mlm_right": 1.0}
+    means = {"loss": 1.0, "perplexity": pytest.approx(2.718281828), "accuracy": 0.5}
+    assert scores(add_up([one, two])) == means | {"masked_loss": 2.25, "masked_accuracy": 0.25}
 
 
 def test_area_under_the_curve_equals_counting_pairs() -> None:

@@ -100,6 +100,7 @@ def test_R1_kill_at_random_instants_ends_in_the_same_bits(setup: list[str], tmp_
     same(tmp_path / "calm", tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_R1_R4_stop_in_mid_epoch_and_go_on_is_bit_identical(setup: list[str], tmp_path: Path) -> None:
     train_run(config.load(None, setup), tmp_path / "calm")
 
@@ -118,6 +119,7 @@ def test_R1_R4_stop_in_mid_epoch_and_go_on_is_bit_identical(setup: list[str], tm
     same(tmp_path / "calm", tmp_path / "crashed")
 
 
+@pytest.mark.slow
 def test_R3_damaged_checkpoint_is_named_and_the_one_before_used(setup: list[str], tmp_path: Path) -> None:
     train_run(config.load(None, setup), tmp_path / "calm")
     out = tmp_path / "damaged"
@@ -141,6 +143,7 @@ def test_R3_damaged_checkpoint_is_named_and_the_one_before_used(setup: list[str]
     same(tmp_path / "calm", out)
 
 
+@pytest.mark.slow
 def test_R5_full_disk_while_saving_says_so_and_goes_on_later(
     setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +169,7 @@ def test_R5_full_disk_while_saving_says_so_and_goes_on_later(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_R7_a_signal_finishes_the_step_saves_and_exits_3(setup: list[str], tmp_path: Path, number: int) -> None:
     out = tmp_path / "stopped"
 
@@ -200,6 +204,7 @@ def test_R7_exit_codes_of_the_command(setup: list[str], tmp_path: Path) -> None:
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_R7_signal_during_an_evaluation_leaves_it_owed_and_loses_nothing(
     setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,11 +116,11 @@ def snapshots(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, torch.Tens
     found: dict[int, dict[str, torch.Tensor]] = {}
     evaluate = Session.evaluate
 
-    def watched(self: Session, split: Any) -> bool:
+    def watched(self: Session) -> bool:
         found[self.state.step] = {
             n: t.clone() for n, t in self.built.model.question("table/train").head.state_dict().items()
         }
-        return evaluate(self, split)
+        return evaluate(self)
 
     monkeypatch.setattr(Session, "evaluate", watched)
     return found
@@ -219,6 +219,7 @@ def test_R15_a_loss_that_stays_at_ln_classes_is_alarming(tmp_path: Path) -> None
     assert f"ALARM: collapsed? {alarms[0]}" in done.log_file.read_text()
 
 
+@pytest.mark.slow
 def test_R15_learning_is_not_alarming(tmp_path: Path) -> None:
     tree = settings(tmp_path, optim={"lr": 1e-2}, train={"max_steps": 60, "batch_size": 32}, task={"weight": 2.0})
     done = run(tree, tmp_path / "run")

@@ -88,7 +88,9 @@ def _version() -> str:
 def _ended(error: EncoderyError, traceback: bool) -> int:
     if traceback:
         _show(error)
-    print(str(error), file=sys.stderr)
+    alike = os.environ.get("RANK", "0") != "0" and error.exit_code in (2, 3)  # every process of a run says the same
+    if not alike:
+        print(str(error), file=sys.stderr)
     return error.exit_code
 
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     for one in questions:
         require_labels(one, one.task.examples(one.split))
     names = args.labels.split(",") if args.labels else None
-    models = {path: open_classifier(path, args.device, labels=names) for path in args.models}
+    models = {path: open_classifier(path, args.device, labels=names, undecided=True) for path in args.models}
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split))

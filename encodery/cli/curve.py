@@ -34,8 +34,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.dry_run:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))
-        most = seeds + methods * parts * seeds * len(plan.curve.match)
-        print(f"at most {most} runs: {methods} methods × {parts} parts × {seeds} seeds, and everything {seeds} times")
+        few = "at most " if plan.curve.fewer else ""
+        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and everything {seeds} times"
+        print(f"at most {plan.runs} runs: {what}")
         return 0
     found = curve.run(plan, Progress(args.quiet), args.executor)
     print(markdown(found))

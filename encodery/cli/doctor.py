@@ -43,7 +43,7 @@ def _devices() -> list[tuple[str, str]]:
 
 
 def _places() -> list[tuple[str, str]]:
-    from encodery.data.tokens import cache_root
+    from encodery.files import cache_root
 
     rows = []
     for name in ("ENCODERY_DATA", "GLUE_DIR"):

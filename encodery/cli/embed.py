@@ -5,15 +5,20 @@ A folder comes out: vectors.npy (float32), ids.json, meta.json. A killed command
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser
-from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from encodery.embed import Elsewhere
 
 
 def arguments(parser: Parser) -> None:
     """Which model, on what, which vector."""
     parser.add_argument("model", metavar="RUN|MODEL", help="run directory, model folder or hub name")
-    parser.add_argument("--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train")
+    parser.add_argument(
+        "--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train; default split: dev, else test"
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")
@@ -22,6 +27,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--executor", choices=["local", "ray", "slurm"], default="local", help="where pieces are made; default: here"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.examples(
         "encodery embed runs/mnli --on glue/mnli:train -o mnli-cls",
@@ -29,25 +37,28 @@ def arguments(parser: Parser) -> None:
     )
 
 
+def elsewhere(executor: str, job: dict[str, Any]) -> "Elsewhere | None":
+    """Who makes the pieces, if not this process."""
+    if executor == "local":
+        return None
+    from encodery.elsewhere import engine_of, pieces_elsewhere
+
+    return pieces_elsewhere(lambda folder: engine_of(executor, folder), job)
+
+
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Embed, and say where it lies."""
-    from encodery.embed import EmbedOptions, embed, open_source
-    from encodery.on import asked
+    from encodery.embed import EmbedOptions, embed, open_all, remote_job
     from encodery.progress import Counting
-    from encodery.rundir import RunDir
 
-    runs = [RunDir.open(args.model)] if Path(args.model, "run.json").is_file() else []
-    meant = asked(args.on, args.data, runs)
-    if len(meant) != 1:
-        raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
     options = EmbedOptions(
         site=args.site, layer=args.layer, max_length=args.max_length, batch_size=args.batch_size, int8=args.int8
     )
-    source = open_source(args.model, "cpu" if args.int8 else args.device, layout="rows" if args.int8 else "auto")
-    rows = len(meant[0].task.examples(meant[0].split))
-    with Counting(f"embed {meant[0].key}", rows, args.quiet) as tick:
-        found = embed(source, meant[0], options, Path(args.out) if args.out else None, tick)
-    print(
-        f"{found.folder}: {found.meta['count']:,} × {found.meta['width']}, {args.site} of layer {found.meta['layer']}"
-    )
+    source, meant = open_all(args.model, args.on, args.data, args.device, args.int8)
+    rows = len(meant.task.examples(meant.split))
+    job = remote_job(args.model, args.on, args.data, options, args.device)
+    with Counting(f"embed {meant.key}", rows, args.quiet) as tick:
+        found = embed(source, meant, options, Path(args.out) if args.out else None, tick, elsewhere(args.executor, job))
+    size = f"{found.meta['count']:,} × {found.meta['width']}"
+    print(f"{found.folder}: {meant.key}, {size}, {args.site} of layer {found.meta['layer']}")
     return 0

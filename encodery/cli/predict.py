@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: as in training, else text")
     parser.add_argument("--text2-column", metavar="NAME", help="column of the second text; else text2")
     parser.add_argument("--skip-bad-rows", action="store_true", help="go on without rows that cannot be used")
-    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if there are several")
+    parser.add_argument("--on", "--head", dest="head", metavar="TASK", help="whose head answers, if there are several")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
     parser.add_argument("--format", choices=["table", "jsonl"], help="on stdout; default: table at a terminal")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -37,6 +37,7 @@ def arguments(parser: Parser) -> None:
         "encodery predict runs/ner-* --file new.conll -o answers.jsonl",
         "cat lines.txt | encodery predict runs/sst2 --file -",
         'encodery predict runs/ner --text "EU rejects German call"',
+        'encodery predict runs/all --on glue/sst2 --text "a film to remember"',
         'encodery predict runs/squad --text "Who came?" --text2 "The Normans came from France."',
     )
 

@@ -1,14 +1,19 @@
 """Prepare: tokenise the corpus (or tasks) of a config ahead of training. Run again = go on where it stopped.
 
 Without -o the tokens go into the cache, where `encodery train` with the same config finds them. With -o a folder
-is made that can be carried elsewhere: tasks: {name: corpus, prepared: DIR}. The result does not depend on --workers.
+is made that can be carried elsewhere: tasks: {name: corpus, prepared: DIR}. The bytes do not depend on
+--workers or --executor; with ray or slurm the folder (or the cache) must be visible to all machines.
 """
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from encodery.data.crew import Workers
 
 
 def arguments(parser: Parser) -> None:
@@ -16,25 +21,38 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for the blocks of a corpus; default: the cache")
     parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one per core")
+    parser.add_argument(
+        "--executor", choices=["local", "ray", "slurm"], default="local", help="where shards are made; default: here"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
-        "encodery prepare --model.new.kind electra --model.tokenizer vocab.txt --tasks.name corpus \\\n"
+        "encodery prepare pretrain.yaml -o /shared/prepared --executor slurm",
+        "encodery prepare --model.tokenizer vocab.txt --tasks.name corpus \\\n"
         "      --tasks.files 'text/*.txt' --train.max_length 128 -o prepared",
     )
 
 
+def workers(args: argparse.Namespace) -> "Workers":
+    """Processes of this machine, or a cluster's."""
+    if args.executor == "local":
+        return args.workers  # type: ignore[no-any-return]
+    from encodery.elsewhere import engine_of, shards_elsewhere
+
+    return shards_elsewhere(lambda folder: engine_of(args.executor, folder))
+
+
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Prepare, and print the report."""
-    if args.workers is not None and args.workers < 1:
-        raise UserError(f"--workers {args.workers}: 1 or more")
+    if args.workers is not None and (args.workers < 1 or args.executor != "local"):
+        raise UserError(f"--workers {args.workers}: 1 or more, of this machine")
     from encodery.config import load
     from encodery.prepare import prepare_run, report_lines
     from encodery.progress import Portion
 
-    resolved = load(args.config, rest)
+    resolved = load(args.config, rest, weights=False)
     with Portion(resolved.tasks[0][0].name, args.quiet) as tick:
-        done = list(prepare_run(resolved, Path(args.out) if args.out else None, args.workers, tick))
+        done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), tick))
     for one in done:
         print(one.folder)
         for line in report_lines(one.report) if one.report else ():

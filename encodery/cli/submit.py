@@ -136,15 +136,16 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
     for item in find_runs(*folders):
         if item.problem:
             raise UserError(item.problem)
-        room, _, part = str(item.run.info().get("task")).partition("/")
-        if room != "glue":
+        names = [name.partition("/") for name in item.run.task_names()]
+        if all(room != "glue" for room, _, _ in names):
             raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is no GLUE task")
-        if part in found:
-            raise UserError(
-                f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them, "
-                f"or choose with --pick best, median or {part}=SEED"
-            )
-        found[part] = item.run
+        for part in [part for room, _, part in names if room == "glue"]:
+            if part in found:
+                raise UserError(
+                    f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them, "
+                    f"or choose with --pick best, median or {part}=SEED"
+                )
+            found[part] = item.run
     if not found:
         raise UserError(f"{', '.join(folders)}: there are no runs in it")
     return found
@@ -187,7 +188,7 @@ def _open(run: "RunDir", device: str) -> Any:
     from encodery.evaluate import require_run
 
     require_run(run)
-    return open_classifier(run.path, device)
+    return open_classifier(run.path, device, undecided=True)
 
 
 def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":

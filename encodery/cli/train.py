@@ -1,13 +1,19 @@
-"""Train: fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on where it stopped.
+"""Train: pretrain or fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on.
 
-Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to.
+Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to, and
+`encodery config --reference` all there are. A task that is a corpus means pretraining; --tasks.subset and
+--tasks.fraction train on a part of the rows; --train.dynamics records what `encodery select` needs for el2n and kin.
 """
 
 import argparse
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
+from encodery.launch import launched_by_us
+from encodery.remote import check
 
 if TYPE_CHECKING:
     from encodery.rundir import RunDir
@@ -24,17 +30,36 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
     )
+    parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
+    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="with slurm: machines, N processes on each")
+    parser.add_argument(
+        "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
+    )
+    parser.add_argument(
+        "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
         "encodery train recipe:toy/nli                      # no download, half a minute",
+        "encodery train recipe:pretrain/electra-tiny -o runs/tiny",
+        "encodery train --model runs/tiny --tasks.name glue/mnli --tasks.subset selections/stream --tasks.fraction 10%",
+        "encodery train mnli.yaml --train.dynamics eval -o runs/mnli-dynamics",
+        "encodery train rte.yaml --processes 4              # same as torchrun --nproc-per-node 4 -m encodery …",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Train once or for several seeds."""
+    """Train once or for several seeds, in one process or in several."""
+    if args.copy_to:
+        check(args.copy_to)
+    if args.executor == "slurm":
+        return on_slurm(args, rest)
+    if args.processes is not None and not launched_by_us():
+        return in_processes(args, rest)
     from encodery.many import train_seeds
     from encodery.report import tables
 
@@ -44,13 +69,61 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         runs, failures = train_seeds(args, rest)
     except UserError as error:
         raise UserError(f"{error}{_hint(rest)}") from None
+    lead = os.environ.get("RANK", "0") == "0"  # of several processes the first one says it
+    if args.copy_to and lead:
+        copy_away([run.path for run in runs], args.copy_to)
     for path, sentence in failures.items():
         print(f"failed: {path}: {sentence}")
+    if not lead:
+        return 0
     if len(runs) > 1:
         print(tables.markdown(tables.table([r.path for r in runs])))
     elif runs:
         print(last_line(runs[0]))
     return 1 if failures else 0
+
+
+def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check the settings, then start the processes."""
+    from encodery.config import load
+    from encodery.launch import launch
+    from encodery.progress import Progress
+
+    load(args.config, rest, allow_code=args.allow_code)
+    launch(["train", *words_of(args), *rest], args.processes, args.restarts, Progress(args.quiet).say)
+    return 0
+
+
+def on_slurm(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check the settings, then submit the job."""
+    from encodery.config import load
+    from encodery.on_slurm import submit
+
+    resolved = load(args.config, rest, allow_code=args.allow_code)
+    processes = args.processes or 1
+    words = ["train", *words_of(args), *rest, f"--processes={processes}", f"--restarts={args.restarts}"]
+    folder = Path("runs", ".slurm")
+    job = submit(words, folder, args.nodes, processes, on_cpu=resolved.config.device == "cpu")
+    print(f"Slurm job {job.job_id}: {args.nodes} × {processes} processes; log: {job.paths.stderr}")
+    return 0
+
+
+def copy_away(runs: list[Path], address: str) -> None:
+    """Copies of finished runs; of several each in a folder of its own name."""
+    from encodery.remote import put
+
+    for path in runs:
+        put(path, address if len(runs) == 1 else f"{address.rstrip('/')}/{path.name}", leave_out=["checkpoints"])
+
+
+def words_of(args: argparse.Namespace) -> list[str]:
+    """The command line again, without what only starts processes."""
+    words = [args.config] if args.config else []
+    for name in ("out", "seeds", "copy_to"):
+        if (value := getattr(args, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "quiet")
+    return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name)]
 
 
 def _hint(rest: list[str]) -> str:

@@ -21,6 +21,7 @@ from encodery.data.layouts import (
     groups_of,
     row_cuts,
 )
+from encodery.data.share import WHOLE, Share
 from encodery.data.tokens import TokenTable
 
 LayoutName = Literal["packed", "rows", "padded"]
@@ -52,6 +53,7 @@ class Batch:
     step: int = 0  # steps done before this one
     noise: int = 0  # key of draws that belong to an example of this step, however it is cut (perturbations)
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
+    share: float = 1.0  # how much its task counts in this step, where a step holds several tasks
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -203,6 +205,9 @@ class Batches:
     noise: int  # of the weights: dropout
     cutter: Cutter
     weights: np.ndarray | None = None  # of each table row, where a selection has some
+    own: str = ""  # sets its draws apart from those of the run's other tasks, which may be as long
+    neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
+    share: Share = WHOLE  # what this process takes of each step
 
     @property
     def steps_per_epoch(self) -> int:
@@ -214,8 +219,20 @@ class Batches:
         epoch, place = divmod(step, self.steps_per_epoch)
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
-        drawn = self.rows[draws.Order(self.seed, epoch, len(self.rows)).at(np.arange(begin, end))]
-        return self.table.whole(drawn)
+        if self.neighbours:
+            number = draws.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
+            begin = number * self.batch_size
+            return self.table.whole(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
+        order = draws.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
+        return self.table.whole(self.rows[order.at(np.arange(begin, end))])
+
+    def tasks_at(self, step: int) -> dict[str, float]:
+        """The tasks of a step, and how much each counts."""
+        return {self.task: 1.0}
+
+    def stream(self, task: str) -> "Batches":
+        """That of one task: this one."""
+        return self
 
     def with_budget(self, budget: int) -> "Batches":
         """The same stream in smaller micro-batches."""
@@ -233,18 +250,27 @@ class Batches:
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
-        return self.of_rows(self.rows_at(step), step)
+        return self.nth(step, step)
+
+    def nth(self, number: int, step: int, place: int = 0) -> list[Batch]:
+        """The micro-batches of a batch that lies at a place of a step."""
+        return self.of_rows(self.rows_at(number), step, place)
 
     def uniform_rows(self, step: int, count: int) -> np.ndarray:
         """So many rows of the set, each at most once, drawn for this step alone; all of them if there are fewer."""
-        order = draws.Order(self.seed, step, len(self.rows), "presample")
+        order = draws.Order(self.seed, step, len(self.rows), f"presample{self.own}")
         return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
 
-    def of_rows(self, rows: np.ndarray, step: int) -> list[Batch]:
-        """Micro-batches of table rows for a step."""
-        table, rows = texts_of(self.table, rows)
-        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", step))
-        noise = draws.key(self.noise, "noise", step)
+    def of_rows(self, rows: np.ndarray, step: int, place: int = 0) -> list[Batch]:
+        """Micro-batches of table rows for a step, which may hold several: this process's share, perhaps none."""
+        mine = self.share.of(self.table, rows)
+        if not len(mine):
+            return []
+        table, rows = texts_of(self.table, mine)
+        when = (step, place) if place else (step,)
+        who = (step, place, self.share.rank) if self.share.rank else when  # dropout alone differs between processes
+        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", *who))
+        noise = draws.key(self.noise, "noise", *when)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 
     def weights_of(self, batch: Batch) -> Tensor | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from encodery import files
 from encodery.data import shards
+from encodery.data.crew import Workers
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.tasks.base import Task
@@ -233,7 +234,7 @@ def corpus_table(
     pieces: TokenizerPieces,
     max_length: int,
     tick: Tick | None = None,
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> BlockTable:
     """The blocks of a split: of a prepared folder, of the cache, or prepared now into the cache.
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,11 +18,18 @@ from encodery.data.worker import Batch, Job, Worker
 from encodery.errors import RunFailed, UserError
 
 Process = subprocess.Popen[bytes]
+Maker = Callable[[Job, Iterable[Batch]], Iterator[Batch]]  # yields each batch when its shard is on the disk
+Workers = int | Maker | None  # so many processes here (None: one per core), or somebody elsewhere
 
 
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def made_by(workers: Workers, job: Job, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Make the shards of all batches, here or elsewhere."""
+    return workers(job, batches) if callable(workers) else make_all(job, batches, workers or cores())
 
 
 def make_all(job: Job, batches: Iterable[Batch], workers: int) -> Iterator[Batch]:

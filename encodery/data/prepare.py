@@ -20,10 +20,9 @@ from typing import Any
 from encodery import files
 from encodery.data import finish, shards
 from encodery.data.blocks import Tick
-from encodery.data.crew import cores, make_all
+from encodery.data.crew import Workers, made_by
 from encodery.data.decontaminate import Seen, benchmark_sentences
 from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import cache_root
 from encodery.data.worker import Batch, Job
 from encodery.errors import Stopped, UserError
 from encodery.lock import RunLock
@@ -35,11 +34,11 @@ VERSION = 1  # raise it when equal inputs give other blocks
 
 
 def cached(
-    corpus: Corpus, pieces: TokenizerPieces, max_length: int, tick: Tick | None = None, workers: int | None = None
+    corpus: Corpus, pieces: TokenizerPieces, max_length: int, tick: Tick | None = None, workers: Workers = None
 ) -> Path:
     """The folder in the cache that holds the blocks; prepared now if it is not there, or waited for."""
     recipe, sentences = recipe_of(corpus, pieces, max_length)
-    folder = cache_root() / "corpora" / _digest(recipe)[:32]
+    folder = files.cache_root() / "corpora" / _digest(recipe)[:32]
     while not (folder / "meta.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         lock = RunLock(folder)
@@ -61,7 +60,7 @@ def prepare(
     pieces: TokenizerPieces,
     max_length: int,
     tick: Tick | None = None,
-    workers: int | None = None,
+    workers: Workers = None,
 ) -> dict[str, Any]:
     """Prepare into a folder, or go on there; the report."""
     recipe, sentences = recipe_of(corpus, pieces, max_length)
@@ -119,7 +118,7 @@ def _prepare(
     recipe: dict[str, Any],
     sentences: dict[str, list[str]],
     tick: Tick | None,
-    workers: int | None,
+    workers: Workers,
 ) -> None:
     for one in (folder, folder / "shards"):
         one.mkdir(exist_ok=True)
@@ -129,7 +128,7 @@ def _prepare(
     reading = _Reading(corpus)
     with StopRequest() as stop:
         todo = (batch for batch in reading.batches() if not _is_done(folder, batch.shard, tick, reading, batch))
-        for batch in make_all(job, todo, workers or cores()):
+        for batch in made_by(workers, job, todo):
             if tick:
                 tick(reading.done.get(batch.shard), batch.characters)
             if stop.requested:

@@ -6,7 +6,6 @@ name and renamed when whole, so that a half-written table is never seen and two 
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -114,17 +113,12 @@ class TokenTable:
         return array
 
 
-def cache_root() -> Path:
-    """Where tables are kept."""
-    return Path(os.environ.get("ENCODERY_CACHE") or Path.home() / ".cache" / "encodery")
-
-
 def token_table(
     task: Task, split: str, pieces: TokenizerPieces, max_length: int, examples: Sequence[Example] | None = None
 ) -> TokenTable:
     """The table of a split, from the cache or made now. `examples` may be given where they are at hand."""
     rows = task.examples(split) if examples is None else examples
-    folder = cache_root() / "tokens" / _key(task, split, pieces, max_length, rows)
+    folder = files.cache_root() / "tokens" / _key(task, split, pieces, max_length, rows)
     if not (folder / "meta.json").exists():
         _build(folder, task, rows, pieces, max_length)
     return TokenTable(folder)

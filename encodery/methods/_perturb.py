@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout
+from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 from encodery.models.shift import Site, Words
@@ -147,7 +147,7 @@ class Perturbation(Method):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
-        if micro[0].step < self.start_step:
+        if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
         return each(self.one, model, micro, totals)
 

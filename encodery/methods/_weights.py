@@ -7,9 +7,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from encodery import world
 from encodery.data.batches import Batch
 from encodery.methods._perturb import loss_notes
-from encodery.methods.base import Method, Totals, add, backward, note
+from encodery.methods.base import Method, Totals, add, backward, note, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
 
@@ -31,8 +32,9 @@ class WeightAscent(Method):
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
         clean = Plain()(model, micro, totals)
-        if micro[0].step < self.start_step:
+        if step_of(micro, totals) < self.start_step:
             return clean
+        world.reduce_gradients(p for p in model.parameters() if p.requires_grad)  # of the whole step
         weights = [p for p in model.parameters() if p.grad is not None]
         slope = [p.grad for p in weights if p.grad is not None]
         size = norm(slope)
@@ -44,8 +46,7 @@ class WeightAscent(Method):
                 terms = backward(model, batch, totals, 0 if self.consistent_dropout else 1)[1]
                 add(whole, terms)
                 add(whole, loss_notes("loss_adv", model, batch, terms))
-        first = next(iter(clean.values()))
-        add(whole, note("grad_1", first.new_tensor(size / totals.scale), 1))
+        add(whole, note("grad_1", torch.tensor(size / totals.scale), 1))
         for key, value in clean.items():
             label = "loss_clean" if len(clean) == 1 else f"loss_clean.{key[1]}"
             add(whole, note(label, value, sum(model.question(key[0]).counts(b)[key[1]] for b in micro)))

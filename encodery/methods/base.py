@@ -20,6 +20,7 @@ class Totals:
     counts: Mapping[tuple[str, str], float]
     scale: float = 1.0  # of the loss: the fp16 scaler's, or 1 / passes of a method that averages several
     examples: float = 1.0  # sequences of the step: what a term of a method itself (a distance) is divided by
+    step: int = 0  # steps done before this one, for a process that has no micro-batch
 
     def times(self, factor: float) -> "Totals":
         """The same with a loss that weighs `factor`."""
@@ -124,6 +125,11 @@ def add(whole: Terms, terms: Terms, weight: float = 1.0) -> None:
     for key, value in terms.items():
         more = value if key[0] == NOTE or weight == 1.0 else value * weight
         whole[key] = whole[key] + more if key in whole else more
+
+
+def step_of(micro: Sequence[Batch], totals: Totals) -> int:
+    """Steps done before this one."""
+    return micro[0].step if micro else totals.step
 
 
 def seed_dropout(batch: Batch, draw: int = 0) -> None:

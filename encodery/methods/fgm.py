@@ -13,11 +13,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from encodery import world
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.methods._perturb import SMALLEST, OneStep, Space
 from encodery.methods._weights import moved, norm
-from encodery.methods.base import Totals, add, note
+from encodery.methods.base import Totals, add, note, step_of
 from encodery.models.model import Model, Terms
 
 
@@ -31,7 +32,7 @@ class FGM(OneStep):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
-        if self.target == "example" or micro[0].step < self.start_step:
+        if self.target == "example" or step_of(micro, totals) < self.start_step:
             return super().__call__(model, micro, totals)
         return self.matrix(model, micro, totals)
 
@@ -55,7 +56,7 @@ class FGM(OneStep):
         for batch in micro:
             grad = self.first(model, batch, part, table, whole)
             slope = grad.clone() if self.share else slope + grad
-        size = norm([slope])
+        size = norm([world.sum_(slope)])  # the direction is that of the whole step
         with moved([table], [slope], self.epsilon / max(size, SMALLEST)):
             for batch in micro:
                 self.second(model, batch, totals, None, whole)

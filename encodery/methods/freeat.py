@@ -13,7 +13,7 @@ from torch import Tensor
 
 from encodery.data.batches import Batch
 from encodery.methods._perturb import Attack, Space, loss_notes, size_notes
-from encodery.methods.base import Totals, Updating, add, losses_of
+from encodery.methods.base import Totals, Updating, add, losses_of, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
 
@@ -43,7 +43,7 @@ class _FreeAT(Updating):
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step, K times; the last update is the loop's, as with every method."""
         options, self.updated = self.options, False
-        if micro[0].step < options.start_step:
+        if step_of(micro, totals) < options.start_step:
             return Plain()(model, micro, totals)
         spaces = [options.space(model, batch) for batch in micro]
         shifts, whole = [space.draw(options.init_mag) for space in spaces], Terms()

@@ -16,10 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from encodery import world
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Method, Presampling, Running, Totals, add, backward, note
+from encodery.methods.base import Method, Presampling, Running, Totals, add, backward, note, step_of
 from encodery.models.model import Model, Outputs, Terms
 
 
@@ -57,11 +58,17 @@ class Sampling(Presampling):
 
     def __init__(self, options: Importance):
         super().__init__()
-        self.options, self.tau = options, 0.0
+        self.options, self.taus, self.task = options, dict[str, float](), ""  # τ of each task, and whose step this is
+
+    @property
+    def tau(self) -> float:
+        """The smoothed τ of the task at hand."""
+        return self.taus.get(self.task, 0.0)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step: plain, or of rows that are drawn by their scores."""
-        size = sum(batch.examples for batch in micro)
+        assert self.source is not None
+        size, self.task = sum(world.gather(sum(batch.examples for batch in micro))), self.source.task
         before, on = self.tau, self.tau > self.limit(size)
         found = self.drawn(model, micro, totals, size) if on else self.plain(model, micro, totals)
         add(found, note("tau", torch.tensor(before), 1.0))
@@ -83,13 +90,14 @@ class Sampling(Presampling):
             outputs, terms = backward(model, batch, totals)
             scores.append(score(model, outputs, batch))
             add(whole, terms)
-        self.learn(torch.cat(scores))
+        mine = torch.cat(scores).tolist() if scores else []
+        self.learn(torch.tensor([value for some in world.gather(mine) for value in some], dtype=torch.float64))
         return whole
 
     def drawn(self, model: Model, micro: Sequence[Batch], totals: Totals, size: int) -> Terms:
         """Score a large uniform batch, draw from it, train on what was drawn."""
         assert self.source is not None
-        step = micro[0].step
+        step = step_of(micro, totals)
         rows = self.source.uniform_rows(step, self.options.presample * size)
         scores = self.scores(model, rows, step)
         self.learn(scores)
@@ -109,7 +117,7 @@ class Sampling(Presampling):
     def scores(self, model: Model, rows: np.ndarray, step: int) -> Tensor:
         """Of table rows, in their order; nothing that watches training passes sees these."""
         assert self.source is not None
-        found = torch.empty(len(rows), dtype=torch.float64)
+        found = torch.zeros(len(rows), dtype=torch.float64)
         place = {row: i for i, row in enumerate(rows.tolist())}
         watch, model.watch = model.watch, None
         model.train(self.options.dropout)
@@ -119,19 +127,19 @@ class Sampling(Presampling):
         finally:
             model.train()
             model.watch = watch
-        return found
+        return world.sum_(found)  # each process has scored its share
 
     def learn(self, scores: Tensor) -> None:
         """The smoothed τ."""
-        self.tau = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
+        self.taus[self.task] = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""
-        return {"tau": torch.tensor([self.tau], dtype=torch.float64)}
+        return {f"tau.{task}": torch.tensor([tau], dtype=torch.float64) for task, tau in self.taus.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on."""
-        self.tau = float(tensors["tau"][0])
+        self.taus = {name.removeprefix("tau."): float(value[0]) for name, value in tensors.items()}
 
 
 def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:

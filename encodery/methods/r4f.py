@@ -13,7 +13,7 @@ from torch import nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Totals
+from encodery.methods.base import Totals, step_of
 from encodery.methods.r3f import R3F
 from encodery.models.model import Model, Terms
 
@@ -26,8 +26,8 @@ class R4F(R3F):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
-        if self.head_norm is not None and micro[0].step >= self.start_step:
-            for task in sorted({batch.task for batch in micro}):
+        if self.head_norm is not None and step_of(micro, totals) >= self.start_step:
+            for task in sorted({task for task, _ in totals.counts}):  # in every process, also without a batch
                 limit(last_layer(model, task), self.head_norm)
         return super().__call__(model, micro, totals)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from encodery.data.batches import Batch
 from encodery.methods._perturb import distance
-from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout
+from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
 
@@ -26,7 +26,7 @@ class RDrop(Method):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
-        if micro[0].step < self.start_step:
+        if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
         return each(self.one, model, micro, totals)
 

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from encodery.data.batches import Batch
 from encodery.methods._perturb import distance
 from encodery.methods._smooth import Climb
-from encodery.methods.base import Totals, add, each, note, seed_dropout
+from encodery.methods.base import Totals, add, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 
@@ -56,7 +56,7 @@ class _Smart:
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
-        step = micro[0].step
+        step = step_of(micro, totals)
         if step < self.options.start_step:
             return Plain()(model, micro, totals)
         if self.options.proximal_weight and step != self.step:  # a step may be tried again after a lack of memory

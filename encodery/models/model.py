@@ -40,16 +40,20 @@ class Model(nn.Module):
 
     def outputs(self, batch: Batch) -> Outputs:
         """Named outputs, without a loss."""
+        outputs: Outputs = self(batch, with_terms=False)[0]  # by the one door where a sharded model is gathered
+        return outputs
+
+    def _outputs(self, batch: Batch) -> Outputs:
         with self.precision(batch):
             result: Outputs = self.question(batch.task)(self.encoder, batch)
         if self.watch and self.training:
             self.watch(batch, result)
         return result
 
-    def forward(self, batch: Batch) -> tuple[Outputs, Terms]:
+    def forward(self, batch: Batch, with_terms: bool = True) -> tuple[Outputs, Terms]:
         """Outputs and loss terms (sums) of a micro-batch."""
-        outputs = self.outputs(batch)
-        return outputs, self.terms(outputs, batch)
+        outputs = self._outputs(batch)
+        return outputs, self.terms(outputs, batch) if with_terms else {}
 
     def terms(self, outputs: Outputs, batch: Batch) -> Terms:
         """Loss terms of outputs that are at hand."""
@@ -71,7 +75,7 @@ class Model(nn.Module):
         with quiet():
             if len(questions) == 1 and hasattr(questions[0], "save"):  # it knows folders of its own
                 folder = questions[0].save(folder, self.encoder, tokenizer)
-            elif len(stocks) == 1 and stocks[0] is not None:
+            elif len(questions) == 1 and stocks and stocks[0] is not None:
                 stocks[0].save_pretrained(folder)
             else:
                 self.encoder.net.save_pretrained(folder)
@@ -82,8 +86,24 @@ class Model(nn.Module):
     def _save_heads(self, folder: Path) -> None:
         folder.mkdir()
         for name, question in self.questions.items():
-            state = {k: v.detach().cpu().contiguous() for k, v in question.state_dict().items()}
+            state = {k: v.detach().cpu().contiguous() for k, v in untied(question).items()}
             save_file(state, folder / f"{name}.safetensors")
+
+    def take_heads(self, folder: Path) -> list[str]:
+        """The heads of a saved folder that are of these tasks, by name; says which ones are new."""
+        known = (read_card(folder) or {"tasks": {}})["tasks"]
+        old = {name: name in known for name in self.names}
+        own = {name: self.question(name) for name, there in old.items() if there}
+        if own:
+            try:
+                Model(self.encoder, own).load_heads(folder)
+            except RuntimeError as error:
+                raise UserError(
+                    f"model.heads: a head of {folder} does not fit ({str(error).splitlines()[-1].strip()})"
+                ) from None
+        fresh = [name for name, there in old.items() if not there]
+        taken = [f"heads taken over: {', '.join(own)}"] if own else []
+        return [*taken, f"new heads: {', '.join(fresh)}"] if fresh else taken
 
     def load_heads(self, folder: Path) -> None:
         """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
@@ -93,7 +113,7 @@ class Model(nn.Module):
             stock = getattr(head, "stock", None)
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
-                question.load_state_dict(load_file(file))
+                load_untied(question, file)
             elif hasattr(question, "go_on"):
                 if lacking := question.go_on(self.encoder, folder):
                     raise UserError(f"{folder}: {'; '.join(lacking)}")
@@ -112,6 +132,21 @@ def _load_stock_head(head: nn.Module, prefix: str, folder: Path) -> None:
     except RuntimeError as error:
         detail = " ".join(str(error).split("\n")[1:3]).strip()
         raise UserError(f"{folder}: has no head that fits this task ({detail})") from None
+
+
+def untied(question: nn.Module) -> dict[str, Tensor]:
+    """The weights of a question, tied ones under their first name only."""
+    found: dict[int, str] = {}
+    state: dict[str, Tensor] = question.state_dict()
+    return {name: value for name, value in state.items() if found.setdefault(value.data_ptr(), name) == name}
+
+
+def load_untied(question: nn.Module, file: Path) -> None:
+    """What `untied` gave; nothing may be missing or left over."""
+    stored, wanted = load_file(file), untied(question)
+    if odd := sorted(stored.keys() ^ wanted.keys()):
+        raise UserError(f"{file}: {'lacks' if odd[0] in wanted else 'has a foreign'} {odd[0]}")
+    question.load_state_dict(stored, strict=False)  # tied ones follow
 
 
 def safe(task: str) -> str:

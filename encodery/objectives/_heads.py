@@ -11,7 +11,7 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 
-HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu"]
+HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu", "san"]
 StockModel = Any  # a transformers …ForSequenceClassification
 
 
@@ -164,6 +164,8 @@ def build_head(kind: HeadKind, encoder: Encoder, outputs: int, dropout: float | 
     """A head by name; seed torch before."""
     if kind == "stock":
         return StockHead(encoder, outputs, dropout)
+    if kind == "san":
+        raise UserError("objective.head: san is for labels of pairs; here use another head")
     rate = 0.1 if dropout is None else dropout
     if kind == "linear":
         return LinearHead(encoder, outputs, rate)

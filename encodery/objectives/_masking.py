@@ -104,6 +104,7 @@ class Masked:
     truth: Tensor  # [K] what stood there
     sequence: Tensor  # [K] which sequence of the batch it is in
     uniform: Tensor  # [K] a number in [0, 1] for each, to sample by
+    hidden: Tensor  # [K] of bool: whether it shows the mask
 
     def gather(self, hidden: Tensor) -> Tensor:
         """The vectors of the asked positions: [K, …]."""
@@ -127,7 +128,7 @@ def mask(batch: Batch, options: Masking, known: Vocabulary) -> Masked:
     shown[cells[_put(random, ids)]] = _put(other, ids)
     shown[cells[_put(drawn[:, SHOW] < options.mask, ids)]] = known.mask_id  # last: it wins where one is asked twice
     sequence, uniform = _put(text.sequence[token], ids), _put(drawn[:, SAMPLE].astype(np.float32), ids)
-    return Masked(shown.view_as(ids), cells, truth, sequence, uniform)
+    return Masked(shown.view_as(ids), cells, truth, sequence, uniform, shown[cells] == known.mask_id)
 
 
 def count(batch: Batch, options: Masking, known: Vocabulary) -> int:

@@ -28,7 +28,7 @@ from encodery.objectives._projection import wide
 from encodery.objectives._replaced import load_detector, save_detector
 from encodery.objectives._stages import Stages
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.electra import Detector, written
+from encodery.objectives.electra import Detector, of_masks, written
 
 TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
@@ -109,6 +109,7 @@ class Mixture(Detector):
             "right": found.mixture_best == masked.truth,
             "lucky": found.sample == masked.truth,
             "sequence": masked.sequence,
+            "hidden": masked.hidden,
             "sample": found.sample,
             "shares": shares.detach(),
         }
@@ -159,7 +160,7 @@ class Mixture(Detector):
             "generator_right": outputs["right"],
             "weighted_generator_loss": nll @ nll.new_tensor(self.mlm_weights),
             "mixture_entropy": torch.special.entr(shares).sum(1),
-        }
+        } | of_masks(outputs)
         for k, depth in enumerate(self.readouts):
             asked |= {
                 f"mlm_loss_{depth}": nll[:, k],

@@ -4,6 +4,7 @@ single      cross-entropy with class weights w and label smoothing s, as torch h
             Σ (1−s)·w_y·(−log p_y) + s/C·Σ_c w_c·(−log p_c), over Σ w_y
 multilabel  binary cross-entropy, mean over the labels of an example
 regression  squared error
+With a teacher there is a second term, `distill` (_distill.py).
 """
 
 from collections.abc import Mapping
@@ -13,14 +14,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives._distill import TEACHER, Distill
+from encodery.objectives._heads import HeadKind, build_head, drop_pooler
 from encodery.objectives._numbers import wide
+from encodery.objectives._san import SanHead
 from encodery.objectives.base import Objective, Question
 
 HIDDEN = -100  # label of a row whose label is not known
@@ -43,8 +46,14 @@ class Classification(Objective):
     """balanced: n / (classes · count of the class), from the training set; or one number per label."""
     pool: Literal["mean", "max"] | None = None
     """Long texts in windows: how the logits of a text's windows become those of the text."""
+    distill: Distill = Distill()
+    """How the answers of the entry's teacher are learnt."""
     head: HeadKind = "stock"
-    """The head's architecture (from model.head)."""
+    """The head's architecture (from model.head); san: MT-DNN's, for labels of pairs."""
+    san_turns: int = Field(default=5, ge=1)
+    """san: how often it looks at the first text."""
+    san_turn_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """san: share of the looks that are dropped while training."""
     head_dropout: float | None = None
     """Dropout of the head (from model.head_dropout)."""
 
@@ -78,7 +87,7 @@ class Classification(Objective):
         config.problem_type = {"single": "single_label_classification", "multilabel": "multi_label_classification"}.get(
             self.form, "regression"
         )
-        return Classifier(self, encoder)
+        return Classifier(self, encoder, getattr(tokenizer, "sep_token_id", None))
 
 
 class Classifier(Question):
@@ -86,12 +95,25 @@ class Classifier(Question):
 
     weights: Tensor | None
 
-    def __init__(self, options: Classification, encoder: Encoder):
+    def __init__(self, options: Classification, encoder: Encoder, separator: int | None = None):
         super().__init__()
         self.options = options
-        self.head = build_head(options.head, encoder, options.outputs, options.head_dropout)
+        self.head = self.thinker(encoder, separator) if options.head == "san" else self.plain(encoder)
         given = options.class_weights
         self.register_buffer("weights", torch.tensor(given) if isinstance(given, list) else None, persistent=False)
+
+    def plain(self, encoder: Encoder) -> nn.Module:
+        """A head that reads one vector."""
+        return build_head(self.options.head, encoder, self.options.outputs, self.options.head_dropout)
+
+    def thinker(self, encoder: Encoder, separator: int | None) -> nn.Module:
+        """MT-DNN's head."""
+        options = self.options
+        if separator is None or options.form != "single":
+            raise UserError("objective.head: san needs single labels, and a tokenizer with a separator")
+        drop_pooler(encoder, keep=False)
+        rate = 0.1 if options.head_dropout is None else options.head_dropout
+        return SanHead(encoder, options.outputs, rate, separator, options.san_turns, options.san_turn_dropout)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Logits [n, outputs], a row for each text."""
@@ -103,11 +125,15 @@ class Classifier(Question):
         return batch.per_example(values, "max") if self.options.pool else values
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """One term, the sum over the examples whose label is known."""
+        """The sum over the examples whose label is known; with a teacher also that over all it has answered."""
         each = self.per_example(wide(outputs["logits"]), self.of_example(batch.targets["label"], batch))
         if batch.weights is not None:
             each = each * self.of_example(batch.weights, batch)
-        return {"loss": each.sum()}
+        if TEACHER not in batch.targets:
+            return {"loss": each.sum()}
+        teacher = self.of_example(batch.targets[TEACHER], batch)
+        taught = self.options.distill.apart(wide(outputs["logits"]), teacher, self.options.form)
+        return {"loss": each.sum(), "distill": taught.sum() * self.options.distill.weight}
 
     def per_example(self, logits: Tensor, label: Tensor) -> Tensor:
         """Loss of each example, zero where the label is hidden."""
@@ -132,12 +158,13 @@ class Classifier(Question):
     def counts(self, batch: Batch) -> dict[str, float]:
         """Examples with a known label, each by the weight of its class."""
         label = self.of_example(batch.targets["label"], batch)
+        taught = {"distill": float(len(label))} if TEACHER in batch.targets else {}
         if self.options.form == "single":
             known = label != HIDDEN
             weight = known.float() if self.weights is None else self.weights[label.clamp(min=0)] * known
-            return {"loss": float(weight.sum(dtype=torch.float64))}
+            return {"loss": float(weight.sum(dtype=torch.float64)), **taught}
         known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
-        return {"loss": float(known.sum())}
+        return {"loss": float(known.sum()), **taught}
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""

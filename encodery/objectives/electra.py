@@ -92,6 +92,7 @@ class Detector(Question):
             "right": guess.best == masked.truth,
             "lucky": guess.sample == masked.truth,
             "sequence": masked.sequence,
+            "hidden": masked.hidden,
             "sample": guess.sample,
         }
 
@@ -167,6 +168,7 @@ class Detector(Question):
         if self.generator is not None:
             weighted = nll * self.options.generator_weight
             asked |= {"generator_loss": nll, "weighted_generator_loss": weighted, "generator_right": outputs["right"]}
+            asked |= of_masks(outputs)
         return found | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
 
     def whole(self, encoder: Encoder) -> AbstractContextManager[None]:
@@ -188,6 +190,12 @@ def written(batch: Batch, masked: Masked, sample: Tensor) -> Tensor:
     times = torch.zeros_like(ids.flatten()).index_add_(0, masked.cells, torch.ones_like(sample))
     total = torch.zeros_like(times).index_add_(0, masked.cells, sample)
     return torch.where(times > 0, total // times.clamp(min=1), ids.flatten()).view_as(ids)
+
+
+def of_masks(outputs: Outputs) -> Outputs:
+    """What the generator made of the positions that show the mask; others it need only copy."""
+    hidden, right = outputs["hidden"], outputs["right"]
+    return {"masked_asked": hidden, "masked_loss": outputs["nll"] * hidden, "masked_right": right & hidden}
 
 
 def per_sequence(values: Tensor, batch: Batch) -> Tensor:

@@ -46,7 +46,8 @@ class Guesser(Question):
         weights = None if batch.weights is None else batch.weights[masked.sequence]
         found = read(vectors, self.head.weight, self.head.bias, masked.truth, weights)
         right = found.best == masked.truth
-        return {"loss": found.loss, "vectors": vectors, "nll": found.nll, "right": right, "sequence": masked.sequence}
+        said = {"loss": found.loss, "vectors": vectors, "nll": found.nll, "right": right}
+        return said | {"sequence": masked.sequence, "hidden": masked.hidden}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term, the sum over the asked positions."""
@@ -64,9 +65,10 @@ class Guesser(Question):
         return total / asked.clamp(min=1)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Sums over each sequence: positions, loss, right guesses."""
-        nll = outputs["nll"].double()
-        parts = {"asked": torch.ones_like(nll), "mlm_loss": nll, "mlm_right": outputs["right"].double()}
+        """Sums over each sequence: positions, loss, right guesses; and those of positions that show the mask."""
+        nll, right, hidden = outputs["nll"].double(), outputs["right"].double(), outputs["hidden"]
+        parts = {"asked": torch.ones_like(nll), "mlm_loss": nll, "mlm_right": right}
+        parts |= {f"masked_{name}": values * hidden for name, values in parts.items()}
         empty = nll.new_zeros(len(batch))
         return {name: empty.index_add(0, outputs["sequence"], values) for name, values in parts.items()}
 

@@ -158,7 +158,7 @@ def _join_missing(
 
 
 def _is_of(record: Record, data: str) -> bool:
-    return not record.task or data == record.task or data.startswith(f"{record.task}:")
+    return not record.task or data == record.task or data.rpartition(":")[0] in record.task.split(" + ")
 
 
 def _describe(row: Row) -> None:

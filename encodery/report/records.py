@@ -95,7 +95,7 @@ def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     if problem:
         return Record(run.path, settings, seed, task_name(tree), "damaged", problem, variant, tree=tree)
     info = run.info()
-    state, why = _state(run, info)
+    state, why = state_of(run, info)
     digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items()}
     known = Record(run.path, settings, seed, info.get("task", ""), state, why, variant, digests=digests, tree=tree)
     return _with_scores(known, run, info) if known.done else known
@@ -123,10 +123,12 @@ def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:
     if not isinstance(seed, Mapping):
         return settings, 0 if seed is None else seed
     init, data = seed.get("init", 1), seed.get("data", 1)
+    for key in [key for key in settings if key.startswith("tasks.") and key.endswith(".subset")]:
+        settings[key] = str(settings[key]).removesuffix(f"-seed-{data}")  # a curve has a selection for each seed
     return settings, init if init == data else f"{init}/{data}"
 
 
-def _state(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
+def state_of(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
     """How it ended. What a sweep gave up (pruned, timeout) is never final, even if it has scores."""
     ended = info.get("ended") or {}
     told = _status(run.path / "status.json")
@@ -168,12 +170,12 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
 
 
 def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tuple[str, ...]:
-    split = key.rpartition(":")[2]
-    notes = []
+    task, _, split = key.rpartition(":")
+    notes, data = [], info.get("data", {})
     if result.get("chosen", {}).get("chosen_on") == split:
         notes.append("best on dev, reported on dev")
     for name in ("train", split):
-        origin = info.get("data", {}).get(name, {})
+        origin = data.get(name) or data.get(f"{task}:{name}", {})  # a run of several tasks names them
         notes += [f"{name} {origin[part]}" for part in ("part", "note") if origin.get(part)]
     notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith("went on with changed")]
     about = result.get("evaluations", {}).get(key, {})
@@ -183,7 +185,9 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
 
 def _alarms(result: Mapping[str, Any], key: str, task: str) -> tuple[str, ...]:
     """Those of this data set, those of the training, and those of a later evaluation."""
-    own = [a for a in result.get("alarms", []) if a.startswith(key) or not a.startswith(f"{task}:")]
+    others = tuple(f"{name}:" for name in task.split(" + "))
+    mine = (key, f"{key.rpartition(':')[0]}: ")
+    own = [a for a in result.get("alarms", []) if a.startswith(mine) or not a.startswith(others)]
     return (*own, *result.get("evaluations", {}).get(key, {}).get("alarms", []))
 
 

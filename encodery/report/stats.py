@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 RESAMPLES = 10_000
 EXACT = 14  # up to so many pairs all sign flips are counted; above they are drawn
-LOWER_IS_BETTER = frozenset({"nll", "ece", "brier", "rmse", "loss", "perplexity"})
+LOWER_IS_BETTER = frozenset({"nll", "ece", "brier", "rmse", "loss", "perplexity", "masked_loss"})
 
 
 class Summary(NamedTuple):

@@ -15,7 +15,7 @@ from pydantic import Field
 from encodery.select.base import Numbers, Pool, Ranked, Selector, apportioned, interleaved, prepared
 
 DENSE = 20_000  # rows up to which all similarities are held
-BLOCK = 2048
+CELLS = 1 << 24  # similarities that are looked at at once where there are more: 200 MB with their order
 Column = Callable[[int], tuple[Numbers, Numbers]]  # the rows that an example can stand for, and how similar they are
 
 
@@ -60,14 +60,16 @@ def similar(a: Numbers, b: Numbers) -> Numbers:
 
 def nearest(points: Numbers, k: int) -> tuple[Numbers, Numbers, Numbers]:
     """For each example the rows that have it among their k nearest (with their similarity), as sparse columns."""
-    found, values = np.empty((len(points), k), np.int64), np.empty((len(points), k), np.float32)
-    for i in range(0, len(points), BLOCK):
-        block = similar(points[i : i + BLOCK], points)
-        top = np.argpartition(-block, k - 1, axis=1)[:, :k]
-        found[i : i + BLOCK], values[i : i + BLOCK] = top, np.take_along_axis(block, top, 1)
+    rows = len(points)
+    found, values = np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
+    step = max(1, CELLS // rows)
+    for i in range(0, rows, step):
+        block = similar(points[i : i + step], points)
+        top = np.argpartition(block, rows - k, axis=1)[:, rows - k :]
+        found[i : i + step], values[i : i + step] = top, np.take_along_axis(block, top, 1)
     order = np.argsort(found.ravel(), kind="stable")
-    starts = np.searchsorted(found.ravel()[order], np.arange(len(points) + 1))
-    return starts, np.repeat(np.arange(len(points)), k)[order], values.ravel()[order]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(found.ravel(), minlength=rows))])
+    return starts, (order // k).astype(np.int32), values.ravel()[order]
 
 
 def lazy_greedy(column: Column, size: int, count: int) -> tuple[Numbers, Numbers]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encodery import layers
-from encodery.check import Code, check, options
+from encodery.check import KINDS, Code, check, options
 from encodery.config import find, identity_of
 from encodery.errors import UserError
 from encodery.layers import Layer, Place
@@ -137,7 +137,18 @@ class Resolver:
         }
         subsets = {i: entry["subset"] for i, entry in enumerate(point.config["tasks"]) if entry.get("subset")}
         found |= {f"tasks.{i}.subset": self._subset(path) for i, path in subsets.items()}
+        found |= {
+            f"tasks.{i}.teacher": self._teacher(entry)
+            for i, entry in enumerate(point.config["tasks"])
+            if entry.get("teacher")
+        }
         return found | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
+
+    def _teacher(self, entry: Mapping[str, Any]) -> str:
+        from encodery.build import teacher_digest
+
+        names = [entry["teacher"]] if isinstance(entry["teacher"], str) else entry["teacher"]
+        return teacher_digest(names, Path())
 
     def _subset(self, path: str) -> str:
         from encodery.data.subset import digest_of
@@ -209,7 +220,7 @@ def _absolute(layer: Layer) -> None:
         place = places.get(("model", key))
         if isinstance(model, dict) and isinstance(model.get(key), str) and place:
             model[key] = _found(model[key], place)
-    sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get("method"), ("method",))]
+    sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get(name), (name,)) for name in KINDS]
     entries = tree.get("tasks")
     for i, entry in enumerate(entries if isinstance(entries, list) else []):
         if isinstance(entry, dict):

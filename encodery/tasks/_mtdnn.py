@@ -11,10 +11,11 @@ from pydantic import PrivateAttr
 from encodery import yaml_reader
 from encodery.errors import UserError
 from encodery.tasks._rank_table import right_one
-from encodery.tasks.base import Example, Features, Origin, Pieces, Task
+from encodery.tasks._read import Read
+from encodery.tasks.base import Example, Features, Origin, Pieces
 from encodery.tasks.classify import HIDDEN, Classification
 from encodery.tasks.ranked import Ranking
-from encodery.tasks.readers import Bad, BadRow, Row, Sheet, read_jsonl, refuse, shown
+from encodery.tasks.readers import Bad, Row, Sheet, read_jsonl, refuse, shown
 from encodery.tasks.rows import Loaded, content_digest, file_digest, label_number, must_be_in
 
 SPLITS = {
@@ -64,7 +65,7 @@ def read_definition(path: Path, task: str) -> dict[str, Any]:
     return entry
 
 
-class MtdnnFiles(Task):
+class MtdnnFiles(Read):
     """What all forms of such a task share: the definition, and where its files are."""
 
     paths: ClassVar[tuple[str, ...]] = ("definition", "folder", "root")
@@ -77,11 +78,8 @@ class MtdnnFiles(Task):
     """Folder of the files <task>_<split>.tsv, or .json as MT-DNN tokenised them; default: that of the definition."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
-    skip_bad_rows: bool = False
-    """Go on without rows that cannot be used, instead of refusing the file."""
 
     _entry: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _read: dict[str, Loaded] = PrivateAttr(default_factory=dict)
 
     @property
     def entry(self) -> Mapping[str, Any]:
@@ -127,18 +125,6 @@ class MtdnnFiles(Task):
         """Whether its file is here."""
         return split in self.splits() and self._path(split) is not None
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """All rows, in file order."""
-        return self._load(split).examples
-
-    def origin(self, split: str) -> Origin:
-        """Where they come from."""
-        return self._load(split).origin
-
-    def bad_rows(self, split: str) -> Sequence[BadRow]:
-        """The rows that `skip_bad_rows` left out."""
-        return self._load(split).bad
-
     def _split_names(self) -> Sequence[str]:
         return self.entry.get("split_names") or ["train", "dev", "test"]
 
@@ -151,8 +137,8 @@ class MtdnnFiles(Task):
         files = [folder / f"{self.task}_{name}.{ending}" for name in theirs for ending in ("tsv", "json")]
         return next((file for file in files if file.is_file()), None)
 
-    def _load(self, split: str) -> Loaded:
-        if split not in self._read:
+    def loaded(self, split: str) -> Loaded:
+        if split not in self._loaded:
             path = self._path(split) if split in self.splits() else None
             if path is None:
                 raise UserError(f'{self.name} has no file for the split "{split}"; it has {", ".join(self.splits())}')
@@ -164,8 +150,8 @@ class MtdnnFiles(Task):
             note = "tokenised by MT-DNN: the model needs the same tokenizer" if path.suffix == ".json" else None
             files = {path.name: file_digest(path)}
             origin = Origin("folder", content_digest(examples), len(examples), files=files, note=note)
-            self._read[split] = Loaded(examples, origin, sheet.bad)
-        return self._read[split]
+            self._loaded[split] = Loaded(examples, origin, sheet.bad)
+        return self._loaded[split]
 
     def _of_tsv(self, row: dict[str, Any]) -> Example:
         raise NotImplementedError

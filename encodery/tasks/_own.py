@@ -5,16 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from encodery.errors import UserError
-from encodery.tasks.base import Example, Origin, Task
+from encodery.tasks._read import Read
+from encodery.tasks.base import Example, Origin
 from encodery.tasks.readers import BadRow
 from encodery.tasks.rows import Loaded, content_digest, file_digest
 from encodery.tasks.split import set_aside
 
 
-class Own(Task):
+class Own(Read):
     """Base: a subclass reads all files at once, in `_read_all`."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
@@ -34,10 +35,6 @@ class Own(Task):
     """The task is called table/<name>; default: the name of the training file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
-    skip_bad_rows: bool = False
-    """Go on without rows that cannot be used, instead of refusing the file."""
-
-    _sheets: dict[str, Loaded] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_files(self) -> Self:
@@ -66,18 +63,6 @@ class Own(Task):
         file = split if split in self._files() else "train"
         return split in self.splits() and self._path(file).is_file()
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """All rows, in file order."""
-        return self._load(split).examples
-
-    def origin(self, split: str) -> Origin:
-        """Where they come from."""
-        return self._load(split).origin
-
-    def bad_rows(self, split: str) -> Sequence[BadRow]:
-        """The rows that `skip_bad_rows` left out."""
-        return self._load(split).bad
-
     def _read_all(self) -> Mapping[str, Loaded]:
         """All files that are here, so that one error can name the bad rows of all of them."""
         raise NotImplementedError
@@ -94,23 +79,23 @@ class Own(Task):
     def _path(self, split: str) -> Path:
         return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
 
-    def _load(self, split: str) -> Loaded:
+    def loaded(self, split: str) -> Loaded:
         """A file that is not here is an error only when its rows are asked for."""
         if split in self._files() and not self._path(split).exists():
             raise UserError(self._why_not(split))
-        if not self._sheets:
+        if not self._loaded:
             found = dict(self._read_all())
-            self._sheets.update(self._with_dev(found) if "train" in found and self.dev is None else found)
-        if split not in self._sheets:
+            self._loaded.update(self._with_dev(found) if "train" in found and self.dev is None else found)
+        if split not in self._loaded:
             raise UserError(self._why_not(split))
-        return self._sheets[split]
+        return self._loaded[split]
 
     def _why_not(self, split: str) -> str:
         if split in self._files():
             return f"{self.name}: the file of split {split}, {self._path(split)}, does not exist"
         return f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}'
 
-    def _loaded(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
+    def _finished(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
         path = self._path(split)
         note = f"{len(bad):,} bad rows skipped" if bad else None
         if not examples:

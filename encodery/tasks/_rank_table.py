@@ -34,7 +34,7 @@ class RankTable(Own, Ranking):
                 found[split] = self._rows(split, sheet), sheet
         if not self.skip_bad_rows:
             refuse([row for _, sheet in found.values() for row in sheet.bad])
-        return {split: self._loaded(split, examples, sheet.bad) for split, (examples, sheet) in found.items()}
+        return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in found.items()}
 
     def _rows(self, split: str, sheet: Sheet) -> list[Example]:
         examples: dict[str, Example] = {}

@@ -30,4 +30,4 @@ class SpanTable(Own, Spans):
         found = {split: read_squad(self._path(split), hidden=split == "test") for split in here}
         if not self.skip_bad_rows:
             refuse([row for _, sheet in found.values() for row in sheet.bad])
-        return {split: self._loaded(split, examples, sheet.bad) for split, (examples, sheet) in found.items()}
+        return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in found.items()}

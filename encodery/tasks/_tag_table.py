@@ -34,7 +34,7 @@ class TagTable(Own, Tagged):
         """As given, else those of the first file, which is train if there is one."""
         if self.label_names is not None:
             return tuple(self.label_names)
-        self._load(next(iter(self._files())))
+        self.loaded(next(iter(self._files())))
         return tuple(self._names)
 
     def _read_all(self) -> dict[str, Loaded]:
@@ -51,4 +51,4 @@ class TagTable(Own, Tagged):
         if len(legal or ()) < 2:
             raise UserError(f'{self.name}: column "{self.label}" needs 2 tags or more')
         self._names.extend(legal or ())
-        return {split: self._loaded(split, examples, sheet_bad) for split, (examples, sheet_bad) in found.items()}
+        return {split: self._finished(split, examples, sheet_bad) for split, (examples, sheet_bad) in found.items()}

@@ -9,7 +9,8 @@ from encodery import files
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 from encodery.tasks.glue import Glue
-from encodery.tasks.named import Published
+from encodery.tasks.hans import Hans
+from encodery.tasks.named import OnHub, Published
 from encodery.tasks.nli import Nli
 from encodery.tasks.squad import Squad
 from encodery.tasks.tag import Tag
@@ -72,11 +73,12 @@ def check(folder: str | Path) -> list[Status]:
     return [_status(task, split, folder) for task in _tasks(data=str(folder)) for split in task.splits()]
 
 
-def _tasks(**options: Any) -> Iterator[Published]:
-    return (family.model_validate({"part": part, **options}) for family in FAMILIES for part in family.table)
+def _tasks(**options: Any) -> Iterator[OnHub]:
+    yield from (family.model_validate({"part": part, **options}) for family in FAMILIES for part in family.table)
+    yield Hans.model_validate(options)
 
 
-def _status(task: Published, split: str, folder: Path) -> Status:
+def _status(task: OnHub, split: str, folder: Path) -> Status:
     name = f"{task.name}:{split}"
     if not task.lies_in(split, folder):
         return Status(name, "missing", 0, f"no file; `encodery data get {task.name}` fetches it")
@@ -84,9 +86,11 @@ def _status(task: Published, split: str, folder: Path) -> Status:
         origin = task.origin(split)
     except UserError as error:
         return Status(name, "wrong", 0, str(error))
-    state, words = _judge(name, task.examples(split), task.known.counts.get(split))
+    official = task.known.counts.get(split)
+    state, words = _judge(name, task.examples(split), official)
     if task.is_ours(split, folder):  # whatever its size: it is not the published split
-        state, words = "part", f"{origin.rows:,} of {origin.of:,} rows" if origin.of else f"{origin.rows:,} rows"
+        state = "other" if state == "whole" and official else "part"
+        words = f"{origin.rows:,} of {origin.of:,} rows" if origin.of else f"{origin.rows:,} rows"
     words = "; ".join(filter(None, [words, origin.note]))
     return Status(name, state, origin.rows, f"{words} ({', '.join(origin.files)})")
 
@@ -122,7 +126,7 @@ def get(names: Sequence[str], to: str | Path) -> list[Path]:
     return written
 
 
-def _chosen(names: Sequence[str]) -> list[Published]:
+def _chosen(names: Sequence[str]) -> list[OnHub]:
     tasks = list(_tasks())
     for name in names:
         if not any(_covers(name, task) for task in tasks):
@@ -131,11 +135,11 @@ def _chosen(names: Sequence[str]) -> list[Published]:
     return [task for task in tasks if any(_covers(name, task) for name in names)]
 
 
-def _covers(name: str, task: Published) -> bool:
+def _covers(name: str, task: OnHub) -> bool:
     return name in (task.room, task.name)
 
 
-def _fetch(task: Published, split: str, path: Path) -> None:
+def _fetch(task: OnHub, split: str, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -55,7 +55,7 @@ class Corpus(Task):
     part: Literal["files", "toy", "wikipedia", "openwebtext"] = "files"
     """Which corpus."""
     files: str | list[str] | None = None
-    """Files, folders or patterns such as `text/*.jsonl`."""
+    """Files, folders or patterns such as `text/*.jsonl`; addresses such as `s3://bucket/*.jsonl` are fetched once."""
     format: Format = "auto"
     """lines: a sentence a line, an empty line ends a document; document: each file is one; jsonl; parquet."""
     text: str = "text"

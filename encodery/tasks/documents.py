@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from encodery import remote
 from encodery.errors import UserError
+from encodery.files import cache_root
 from encodery.tasks.readers import Bad, BadRow, decoded, json_object, parquet_column, raw_shown, shown, without_mark
 from encodery.tasks.rows import text_of
 
@@ -29,9 +31,15 @@ Found = Iterator[Document | BadRow]
 
 
 def expand(names: Sequence[str], root: Path) -> list[Path]:
-    """Files, folders (all files below) and patterns with `*`, in the order given and sorted within each."""
+    """Files, folders (all files below) and patterns with `*`, in the order given and sorted within each.
+
+    Addresses such as `s3://…` are fetched into the cache.
+    """
     found: dict[Path, None] = {}
     for name in names:
+        if remote.is_remote(name):
+            found.update(dict.fromkeys(remote.fetched([name], cache_root())))
+            continue
         path = root / Path(name).expanduser()
         if any(mark in name for mark in "*?["):
             some = sorted(p for p in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if p.is_file())

@@ -106,6 +106,7 @@ TABLE: dict[str, Known] = {
         configuration="mnli",
         hub_splits=_MATCHED,
         folders=("MNLI", "mnli"),
+        extra=("genre",),
         tsv={
             "train": (Tsv("train.tsv", _PAIR, "gold_label"),),
             "dev": (Tsv("dev_matched.tsv", _PAIR, "gold_label"),),

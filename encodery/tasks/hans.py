@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
-
-from pydantic import PrivateAttr
+from typing import Any, ClassVar
 
 from encodery.errors import UserError
 from encodery.tasks import hub
 from encodery.tasks._heuristics import NO, YES, Heuristics
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
-from encodery.tasks.readers import Bad, BadRow, Row, Sheet, need_columns, read, refuse, shown
+from encodery.tasks.named import OnHub
+from encodery.tasks.readers import Bad, Row, Sheet, need_columns, read, refuse, shown
 from encodery.tasks.rows import Loaded, content_digest, file_digest, text_of
-from encodery.tasks.sources import data_folder
 
 OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
 PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
@@ -27,57 +25,52 @@ REGENERATED = "regenerated HANS, drawn anew from the authors' templates: NOT the
 FOLDERS = ("", "hans", "HANS")
 KNOWN = Known(
     name="hans", texts=("premise", "hypothesis"), labels=(YES, NO), counts={"train": 30000, "dev": 30000},
-    repository="jhu-cogsci/hans",
+    repository="jhu-cogsci/hans", room="hans",
 )  # fmt: skip
 KINDS = ("heuristic", "subcase", "template")
 
 
-class Hans(Heuristics):
+class Hans(OnHub, Heuristics):
     """HANS: pairs on which word overlap misleads; for a model trained on MNLI or the like."""
 
     parts: ClassVar[Mapping[str, str]] = {"": "HANS: does entailment fall for word overlap (for a model of MNLI)"}
-
-    revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
-    skip_bad_rows: bool = False
-    """Go on without rows that cannot be used, instead of refusing the file."""
-
-    _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
+    room: ClassVar[str] = "hans"
 
     @property
     def name(self) -> str:
         """`hans`."""
         return "hans"
 
-    def splits(self) -> tuple[str, ...]:
+    @property
+    def known(self) -> Known:
         """dev is the evaluation set; train is for augmentation."""
-        return "train", "dev"
+        return KNOWN
 
-    def has(self, split: str) -> bool:
-        """Whether a file of the split lies in the data folder; without a folder the hub is trusted to have it."""
-        folder = data_folder(self.data)
-        return split in self.splits() and (folder is None or _path(split, folder) is not None)
+    def lies_in(self, split: str, folder: Path) -> bool:
+        """Whether the folder has a file of the split."""
+        return _path(split, folder) is not None
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """All rows, in file order."""
-        return self._load(split).examples
+    def is_ours(self, split: str, folder: Path) -> bool:
+        """Whether the rows are drawn anew."""
+        path = _path(split, folder)
+        return path is not None and "regenerated" in path.stem
 
-    def origin(self, split: str) -> Origin:
-        """Where they come from."""
-        return self._load(split).origin
+    def from_folder(self, split: str, folder: Path) -> Loaded | None:
+        """The published file, or Parquet."""
+        path = _path(split, folder)
+        return self._of_file(path) if path else None
 
-    def bad_rows(self, split: str) -> Sequence[BadRow]:
-        """The rows that `skip_bad_rows` left out."""
-        return self._load(split).bad
+    def from_hub(self, split: str, missing: str) -> Loaded:
+        """The hub's rows, which must have the published counts."""
+        sheet, commit = hub.rows(KNOWN, split, self.revision, missing)
+        return self._finish(sheet, Origin("hub", "", 0, revision=commit), official=True)
 
-    def _load(self, split: str) -> Loaded:
-        if split not in self.splits():
-            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}')
-        if split not in self._loaded:
-            folder = data_folder(self.data)
-            path = _path(split, folder) if folder else None
-            self._loaded[split] = self._of_file(path) if path else self._of_hub(split, folder)
-        return self._loaded[split]
+    def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
+        """Id, texts, the label as the hub numbers it, and what kind of pair it is."""
+        found: dict[str, list[Any]] = {"pairID": [e.id for e in examples]}
+        found |= {name: [e.texts[place] for e in examples] for place, name in enumerate(KNOWN.texts)}
+        found["label"] = [KNOWN.labels.index(str(e.label)) for e in examples]
+        return found | {name: [e.extra[name] for e in examples] for name in KINDS if name in examples[0].extra}
 
     def _of_file(self, path: Path) -> Loaded:
         sheet = read(path)
@@ -85,11 +78,6 @@ class Hans(Heuristics):
         note = REGENERATED if "regenerated" in path.stem else None
         origin = Origin("folder", "", 0, files={path.name: file_digest(path)}, note=note)
         return self._finish(sheet, origin, official)
-
-    def _of_hub(self, split: str, folder: Path | None) -> Loaded:
-        where = f" ({folder} has none of its files)" if folder else ""
-        sheet, commit = hub.rows(KNOWN, split, self.revision, f"hans, split {split}, is not here{where}")
-        return self._finish(sheet, Origin("hub", "", 0, revision=commit), official=True)
 
     def _finish(self, sheet: Sheet, origin: Origin, official: bool) -> Loaded:
         """Examples; the published file must have its counts, others get a note where they differ."""

@@ -39,3 +39,4 @@ class Known:
     stand_in: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # split -> (Parquet stem, its note)
     undivided: str | None = None  # Parquet stem of a file without splits
     divide_by: str | None = None  # column whose equal values stay on one side of our own split
+    extra: tuple[str, ...] = ()  # columns that are kept where a file has them, for looking at the rows

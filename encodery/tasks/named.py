@@ -4,56 +4,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import field_validator
 
 from encodery.errors import UserError
-from encodery.tasks.base import Example, Origin, Task
+from encodery.tasks._read import Read
+from encodery.tasks.base import Example
 from encodery.tasks.classify import Classification, Form
 from encodery.tasks.known import Known
-from encodery.tasks.readers import BadRow
 from encodery.tasks.rows import Loaded
 from encodery.tasks.sources import data_folder, find, from_folder, from_hub
 
 ORDER = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 
 
-class Published(Task):
-    """Base: a subclass brings the table of its sets, and how their rows are read and written."""
+class OnHub(Read):
+    """Base of one published set: from the data folder, else from the hub."""
 
-    table: ClassVar[Mapping[str, Known]]
     room: ClassVar[str]
 
-    part: str
-    """Which set."""
     revision: str | None = None
     """Commit, tag or branch on the hub; what was used is recorded as a commit."""
-    skip_bad_rows: bool = False
-    """Go on without rows that cannot be used, instead of refusing the file."""
-
-    _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
-
-    @field_validator("part")
-    @classmethod
-    def _must_exist(cls, part: str) -> str:
-        name = part.lower().replace("-", "")
-        if name not in cls.table:
-            raise ValueError(f"there is no {cls.room}/{part}; there are {', '.join(cls.table)}")
-        return name
 
     @property
     def known(self) -> Known:
-        """The set's row in the table."""
-        return self.table[self.part]
-
-    @property
-    def name(self) -> str:
-        """`glue/rte`."""
-        return f"{self.room}/{self.part}"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Label names in the order of the hub."""
-        return self.known.labels
+        """What is known of the set."""
+        raise NotImplementedError
 
     def splits(self) -> tuple[str, ...]:
         """All published splits."""
@@ -75,18 +50,6 @@ class Published(Task):
             missing = f"{self.known.name}, split {split}, is not here{where}"
             self._loaded[split] = found or self.from_hub(split, missing)
         return self._loaded[split]
-
-    def examples(self, split: str) -> Sequence[Example]:
-        """All rows, in file order."""
-        return self.loaded(split).examples
-
-    def origin(self, split: str) -> Origin:
-        """Where they come from."""
-        return self.loaded(split).origin
-
-    def bad_rows(self, split: str) -> Sequence[BadRow]:
-        """The rows that `skip_bad_rows` left out."""
-        return self.loaded(split).bad
 
     # What a kind of set does its own way
 
@@ -110,6 +73,38 @@ class Published(Task):
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
         """Examples in the Parquet layout that `from_folder` reads."""
         raise NotImplementedError
+
+
+class Published(OnHub):
+    """Base: a subclass brings the table of its sets, and how their rows are read and written."""
+
+    table: ClassVar[Mapping[str, Known]]
+
+    part: str
+    """Which set."""
+
+    @field_validator("part")
+    @classmethod
+    def _must_exist(cls, part: str) -> str:
+        name = part.lower().replace("-", "")
+        if name not in cls.table:
+            raise ValueError(f"there is no {cls.room}/{part}; there are {', '.join(cls.table)}")
+        return name
+
+    @property
+    def known(self) -> Known:
+        """The set's row in the table."""
+        return self.table[self.part]
+
+    @property
+    def name(self) -> str:
+        """`glue/rte`."""
+        return f"{self.room}/{self.part}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in the order of the hub."""
+        return self.known.labels
 
 
 class Named(Published, Classification):

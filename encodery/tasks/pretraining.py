@@ -6,12 +6,13 @@ from typing import Any
 
 READOUT = "mlm_loss_"  # and the layer: of one of AMOS's readouts
 LOWER_IS_BETTER = frozenset(
-    {"loss", "perplexity", "generator_loss", "discriminator_loss", *(f"{READOUT}{depth}" for depth in range(1, 100))}
+    {"loss", "perplexity", "generator_loss", "discriminator_loss", "masked_loss", "generator_masked_loss"}
+    | {f"{READOUT}{depth}" for depth in range(1, 100)}
 )
-MLM = ("loss", "perplexity", "accuracy")
+MLM = ("loss", "perplexity", "accuracy", "masked_loss", "masked_accuracy")
 ELECTRA = (
     "loss", "discriminator_loss", "discriminator_accuracy", "auc", "precision", "recall", "replaced",
-    "sampled_accuracy", "generator_loss", "generator_accuracy",
+    "sampled_accuracy", "generator_loss", "generator_accuracy", "generator_masked_loss", "generator_masked_accuracy",
 )  # fmt: skip
 
 
@@ -19,8 +20,11 @@ def scores(sums: Mapping[str, Any]) -> dict[str, float]:
     """Means and shares; those of ELECTRA where its sums are given, else those of a masked language model."""
     asked = sums["asked"]
     if "tokens" not in sums:
-        loss = share(sums["mlm_loss"], asked)
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": share(sums["mlm_right"], asked)}
+        loss, hidden = share(sums["mlm_loss"], asked), sums["masked_asked"]
+        found = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": share(sums["mlm_right"], asked)}
+        # Words that are asked about and shown are copied soon; only hidden ones tell what was learnt of language.
+        hidden_ones = (share(sums["masked_mlm_loss"], hidden), share(sums["masked_mlm_right"], hidden))
+        return found | dict(zip(("masked_loss", "masked_accuracy"), hidden_ones, strict=True))
     tokens = sums["tokens"]
     found = {
         "loss": share(sums["weighted_loss"], tokens),
@@ -36,6 +40,9 @@ def scores(sums: Mapping[str, Any]) -> dict[str, float]:
         found["generator_loss"] = share(sums["generator_loss"], asked)
         found["generator_accuracy"] = share(sums["generator_right"], asked)
         found["loss"] += share(sums["weighted_generator_loss"], asked)
+    if "masked_asked" in sums:
+        found["generator_masked_loss"] = share(sums["masked_loss"], sums["masked_asked"])
+        found["generator_masked_accuracy"] = share(sums["masked_right"], sums["masked_asked"])
     return found | readouts(sums)
 
 

@@ -96,15 +96,19 @@ def read_tsv(path: Path, header: Sequence[str] | None = None) -> Sheet:
     sheet = Sheet(str(path), _names(path, header) if header else ())
     for line, raw, _ in _held_blanks(_lines(path), sheet):
         try:
-            cells = decoded(raw).split("\t")
-            if sheet.columns:
-                sheet.rows.append(Row(line, _by_name(sheet.columns, cells)))
-            else:
-                sheet.columns = _names(path, cells)
+            _take(sheet, path, line, decoded(raw).split("\t"))
         except Bad as bad:
             _refuse_header(sheet, line, bad)
             sheet.refuse(line, bad, raw_shown(raw))
     return _not_empty(sheet)
+
+
+def _take(sheet: Sheet, path: Path, line: int, cells: list[str]) -> None:
+    """The next line of a table: the first names its columns, unless they are known."""
+    if sheet.columns:
+        sheet.rows.append(Row(line, _by_name(sheet.columns, cells)))
+    else:
+        sheet.columns = _names(path, cells)
 
 
 def read_jsonl(path: Path) -> Sheet:
@@ -130,11 +134,7 @@ def read_csv(path: Path) -> Sheet:
             if isinstance(cells, Bad):
                 raise cells
             decoded(raw)
-            texts = [cell.decode() for cell in cells]
-            if sheet.columns:
-                sheet.rows.append(Row(line, _by_name(sheet.columns, texts)))
-            else:
-                sheet.columns = _names(path, texts)
+            _take(sheet, path, line, [cell.decode() for cell in cells])
         except Bad as bad:
             _refuse_header(sheet, line, bad)
             sheet.refuse(line, bad, raw_shown(raw))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -15,6 +15,7 @@ from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.readers import Bad, BadRow, Row, Sheet, shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+UNSEEN = ("genre",)  # extras that only some copies of a set have, and that no model is shown
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Columns:
     label: str | None = None
     id: str | None = None
     group: str | None = None
+    extra: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,14 @@ def _example(place: int, row: Row, columns: Columns, label_of: Callable[[Any], L
     except Bad as bad:
         raise Bad(bad.why, columns.label) from None
     group = name_of(values, columns.group) if columns.group else None
-    return Example(_id(place, values, columns.id), texts, label, group)
+    extra = _shared(tuple((name, name_of(values, name)) for name in columns.extra if values.get(name)))
+    return Example(_id(place, values, columns.id), texts, label, group, extra)
+
+
+@lru_cache(maxsize=4096)
+def _shared(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """Equal extras are one object: hundreds of thousands of rows have a handful of genres."""
+    return dict(items)
 
 
 def _id(place: int, values: dict[str, Any], column: str | None) -> str:
@@ -138,7 +147,8 @@ def content_digest(examples: Iterable[Example]) -> str:
     hasher = hashlib.sha256()
     for example in examples:
         content: tuple[Any, ...] = (example.id, example.texts, example.label, example.group)
-        content += (sorted(example.extra.items()),) if example.extra else ()
+        seen = sorted((name, value) for name, value in example.extra.items() if name not in UNSEEN)
+        content += (seen,) if seen else ()
         hasher.update(repr(content).encode(errors="surrogatepass"))
     return hasher.hexdigest()
 

@@ -100,9 +100,9 @@ def from_hub(known: Known, split: str, revision: str | None, skip_bad_rows: bool
 def _from_file(known: Known, split: str, found: Found, skip_bad_rows: bool) -> Loaded:
     if found.tsv:
         sheet = _only_listed(read(found.path, header=found.tsv.header), found.path.parent, found.tsv)
-        columns = Columns(found.tsv.texts, found.tsv.label)
+        columns = Columns(found.tsv.texts, found.tsv.label, extra=_extra(known, sheet))
     else:
-        sheet = read(found.path, [*known.texts, "label", known.id, *filter(None, [known.divide_by])])
+        sheet = read(found.path, [*known.texts, "label", known.id, *filter(None, [known.divide_by]), *known.extra])
         columns = _columns(known, split, sheet)
     need_columns(sheet, [*columns.texts, *filter(None, [columns.label])])
     origin = Origin("folder", "", 0, files={found.path.name: file_digest(found.path)}, note=found.note)
@@ -128,7 +128,12 @@ def _columns(known: Known, split: str, sheet: Sheet, hub_side: bool = False) -> 
         row.values["id"] = f"row-{place}" if value is None else str(value)
     texts = known.hub_texts if hub_side and known.hub_texts else known.texts
     label = None if split.startswith("test") and "label" not in sheet.columns else "label"
-    return Columns(texts, label, "id", known.divide_by)
+    return Columns(texts, label, "id", known.divide_by, _extra(known, sheet))
+
+
+def _extra(known: Known, sheet: Sheet) -> tuple[str, ...]:
+    """Those columns that this file has."""
+    return tuple(name for name in known.extra if name in sheet.columns)
 
 
 def _finish(known: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_rows: bool, origin: Origin) -> Loaded:

@@ -91,7 +91,7 @@ class Table(Own, Classification):
             return ()
         if self.label_names is not None:
             return tuple(map(str, self.label_names))
-        self._load(next(iter(self._files())))
+        self.loaded(next(iter(self._files())))
         return tuple(self._names)
 
     def _read_all(self) -> dict[str, Loaded]:
@@ -105,7 +105,7 @@ class Table(Own, Classification):
         if not self.skip_bad_rows:
             refuse([row for sheet in sheets.values() for row in sheet.bad])
         self._names.extend(self._enough(legal or []))
-        return {split: self._loaded(split, rows[split], sheets[split].bad) for split in sheets}
+        return {split: self._finished(split, rows[split], sheets[split].bad) for split in sheets}
 
     def _enough(self, names: list[str]) -> list[str]:
         least = {"regression": 0, "multilabel": 1}.get(self.form, 2)

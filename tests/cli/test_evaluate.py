@@ -102,6 +102,7 @@ def test_parts_are_loud(own, encodery):
     assert "WARNING glue/mnli:dev part: 9 of 9,815" in said.err
 
 
+@pytest.mark.slow
 def test_F10_either_order_of_labels_writes_the_same_ax(mnli, tmp_path, encodery):
     files = []
     for number, order in enumerate([[0, 1, 2], [2, 0, 1]]):
@@ -147,6 +148,7 @@ def test_ensemble_without_a_folder_is_only_printed(mnli, tmp_path, encodery):
     assert {path: path.stat().st_mtime_ns for path in mnli.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_numbers_and_several_labels_average(trained, tmp_path, encodery):
     for form, name in (("regression", "table/numbers"), ("multilabel", "table/several")):
         runs = [trained(form, seed) for seed in (1, 2)]

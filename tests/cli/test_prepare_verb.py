@@ -49,7 +49,7 @@ def test_the_toy_corpus_goes_into_the_cache(capsys):
 
 
 def test_a_task_is_prepared_too(capsys):
-    words = ["--model.new.kind", "bert", "--tasks.name", "toy/nli", "--tasks.train_rows", "20"]
+    words = ["--model.tokenizer", "toy", "--tasks.name", "toy/nli", "--tasks.train_rows", "20"]
     assert main(["prepare", *words]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert main(["prepare", *words, "-o", "x"]) == 2

@@ -21,6 +21,7 @@ def wnli(tmp_path_factory):
     return en.train(config, folder / "runs" / "wnli").path
 
 
+@pytest.mark.slow
 def test_answers_are_made_kept_and_written(wnli, tmp_path, encodery):
     out = tmp_path / "glue.zip"
     said = encodery("submit", wnli, "-o", out)
@@ -46,6 +47,7 @@ def test_answers_are_made_kept_and_written(wnli, tmp_path, encodery):
     assert encodery("submit", "--check", out).code == 0
 
 
+@pytest.mark.slow
 def test_mnli_answers_three_files(tmp_path, encodery):
     data = tmp_path / "data"
     tiny.glue_nli(data, "mnli_train", 12)

@@ -3,15 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from encodery import files
 from encodery.data import shards
 from encodery.data.blocks import BlockTable, corpus_table
 from encodery.data.pieces import TokenizerPieces
@@ -20,6 +17,7 @@ from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.tasks.corpus import Corpus
 from encodery.tasks.grammar.corpus import documents
+from tests.faults import in_child, kill_9, running, start_child
 
 
 @pytest.fixture(scope="module")
@@ -138,23 +136,6 @@ def test_it_goes_on_at_the_missing_shard(tmp_path, text, pieces):
     assert sum(map(bool, said)) == 2
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.prepare import prepare
-from encodery.data.toy_tokenizer import toy_tokenizer
-from encodery.tasks.corpus import Corpus
-corpus = Corpus(files=sys.argv[2], shard_size=3000, held_out=0.1, deduplicate="documents")
-prepare(Path(sys.argv[1]), corpus, TokenizerPieces(toy_tokenizer()), 32, workers=int(sys.argv[3]))
-"""
-
-
-def start(folder: Path, text: Path, workers: int) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
-    return subprocess.Popen([sys.executable, "-c", CHILD, str(folder), str(text), str(workers)], env=env)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_R1_kill_9_in_preparation(tmp_path, pieces, workers):
@@ -164,15 +145,19 @@ def test_R1_kill_9_in_preparation(tmp_path, pieces, workers):
     options = {"files": str(path), "shard_size": 3000, "held_out": 0.1, "deduplicate": "documents"}
     prepare(tmp_path / "whole", Corpus.model_validate(options), pieces, 32, workers=1)
     folder, kills = tmp_path / "killed", 0
+
+    def work():
+        prepare(folder, Corpus.model_validate(options), pieces, 32, workers=workers)
+
     for wanted in (1, 20, 60):
-        child = start(folder, path, workers)
-        while child.poll() is None and len(list(folder.glob("shards/*.safetensors"))) < wanted:
+        child = start_child(work)
+        while (alive := running(child)) and len(list(folder.glob("shards/*.safetensors"))) < wanted:
             time.sleep(0.005)
-        kills += child.poll() is None
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        if alive:
+            kill_9(child)
+            kills += 1
     assert kills >= 2
-    assert start(folder, path, workers).wait() == 0
+    assert in_child(work) == 0
     assert content(folder) == content(tmp_path / "whole")
 
 

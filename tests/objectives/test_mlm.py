@@ -96,6 +96,20 @@ def test_answers_are_sums_over_each_sequence() -> None:
     assert float(found["mlm_loss"].sum()) == pytest.approx(float(model.outputs(whole)["loss"]), rel=1e-6)
 
 
+def test_positions_that_show_the_mask_are_also_counted_by_themselves() -> None:
+    model, table = asked("mlm", kind="bert"), text_table(LENGTHS)
+    whole = batch_of(model, table)
+    question = model.question("t")
+    outputs = model.outputs(whole)
+    shown = mask(whole, question.options.masking, question.known)
+    hidden = shown.ids.flatten()[shown.cells] == question.known.mask_id
+    assert 0 < int(hidden.sum()) < len(hidden)
+    found = question.answers(outputs, whole)
+    assert float(found["masked_asked"].sum()) == int(hidden.sum())
+    assert float(found["masked_mlm_loss"].sum()) == pytest.approx(float(outputs["nll"][hidden].sum()), rel=1e-6)
+    assert float(found["masked_mlm_right"].sum()) == int((outputs["right"] & hidden).sum())
+
+
 def test_going_on_takes_the_head_over_where_there_is_one(tmp_path: Path) -> None:
     model = asked("mlm", kind="bert")
     model.save(tmp_path / "m", word_tokenizer(), {})

@@ -32,6 +32,18 @@ def test_seeds_of_a_configuration_are_one_row(tmp_path: Path) -> None:
     assert "| toy/nli:dev | accuracy | 80.00 ± 10.00 (3) | 80.00 | 90.00 | 10 s |" in tables.markdown(found)
 
 
+def test_a_selection_for_each_seed_is_one_selection(tmp_path: Path) -> None:
+    for name, score in (("random", 0.5), ("stream", 0.6)):
+        for seed in (1, 2):
+            subset = f"/curve/selections/{name}-seed-{seed}"
+            run(tmp_path / f"{name}{seed}", score, seed=seed, tasks__0__subset=subset)
+    found = tables.table([tmp_path]).rows
+    assert [(row.settings["tasks.0.subset"], row.summary.n) for row in found] == [
+        ("/curve/selections/random", 2),
+        ("/curve/selections/stream", 2),
+    ]
+
+
 def test_only_what_varies_is_a_column_and_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
     run(tmp_path / "a", 0.7, optim__lr=2e-5, train__epochs=3)
     run(tmp_path / "b", 0.8, optim__lr=3e-5, train__epochs=3.0, data="elsewhere", device="cpu", train__log=7)

@@ -140,6 +140,8 @@ def test_dynamics_need_one_label(tmp_path):
         run(tree, tmp_path / "out")
     with pytest.raises(UserError, match=r"has no dynamics; train it with train\.dynamics"):
         Dynamics.open(tmp_path)
+    with pytest.raises(UserError, match="runs/gone: there is no such run"):
+        Dynamics.open("runs/gone")
 
 
 def test_D4_everything_chosen_trains_as_without_a_selection(home, tmp_path):

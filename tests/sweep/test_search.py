@@ -1,10 +1,10 @@
 """Where runs come from: a fixed plan, its needs, and trials whose journal survives a kill."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from encodery.sweep.file import EarlyStop
 from encodery.sweep.plan import read_plan
 from encodery.sweep.search import Closable, FixedPlan
 from encodery.sweep.spec import Outcome, RunSpec
+from tests.faults import in_child
 from tests.sweep.rooms import sweep_file
 
 TPE = "search: {tpe: {n: 6, startup: 2, space: {optim.lr: 'loguniform(1e-5, 1e-3)', train.batch_size: [8, 16]}}}\n"
@@ -154,37 +155,30 @@ def test_a_torn_journal_is_mended_and_a_changed_space_refused(tmp_path: Path, op
 @pytest.mark.slow
 def test_a_second_scheduler_of_a_search_is_refused(tmp_path: Path, opened: Any) -> None:
     opened(TPE)
-    code = "from pathlib import Path\nfrom tests.sweep.rooms import sweep_file\nfrom encodery.sweep import search\n"
-    code += f"search.source(sweep_file({TPE!r}, Path({str(tmp_path)!r})), Path({str(tmp_path / 'out')!r}), {{}})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "UserError" in done.stderr
-    assert "process" in done.stderr
+
+    def second() -> None:
+        with pytest.raises(UserError, match="process"):
+            search.source(sweep_file(TPE, tmp_path), tmp_path / "out", {})
+
+    assert in_child(second) == 0
 
 
-KILLED = """
-import json, os, signal, sys
-from pathlib import Path
-from encodery.sweep import search
-from encodery.sweep.spec import Outcome
-from tests.sweep.rooms import sweep_file
-
-folder, die_at = Path(sys.argv[1]), int(sys.argv[2])
-source = search.source(sweep_file(sys.argv[3], folder), folder / "out", {})
-log = folder / "log.jsonl"
-lines = map(json.loads, log.read_text().splitlines())
-ended = {line["id"]: Outcome(line["id"], "done", line["score"]) for line in lines if line["score"]}
-started = 0
-while not source.exhausted(ended, []):
-    [spec] = source.ready(ended, [], 1)
-    for score in (None, spec.config["optim"]["lr"]):
-        with open(log, "a") as stream:
-            print(json.dumps({"id": spec.id, "score": score}), file=stream)
-        if score is None:
-            started += 1
+def search_until(folder: Path, die_at: int) -> None:
+    """Try what is left to try; kill -9 when so many trials have started."""
+    source, log = search.source(sweep_file(TPE, folder), folder / "out", {}), folder / "log.jsonl"
+    lines = map(json.loads, log.read_text().splitlines())
+    ended = {line["id"]: Outcome(line["id"], "done", line["score"]) for line in lines if line["score"]}
+    started = 0
+    while not source.exhausted(ended, []):
+        [spec] = source.ready(ended, [], 1)
+        assert spec.config is not None
+        for score in (None, spec.config["optim"]["lr"]):
+            with open(log, "a") as stream:
+                print(json.dumps({"id": spec.id, "score": score}), file=stream)
+            started += score is None
             if started == die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-    ended[spec.id] = Outcome(spec.id, "done", score)
-"""
+        ended[spec.id] = Outcome(spec.id, "done", score)
 
 
 @pytest.mark.slow
@@ -192,9 +186,8 @@ def test_a_search_killed_twice_finishes_exactly_the_missing_trials(tmp_path: Pat
     pytest.importorskip("optuna")
     (tmp_path / "log.jsonl").touch()
     for die_at in (2, 3, 0):
-        words = [sys.executable, "-c", KILLED, str(tmp_path), str(die_at), TPE]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert done.returncode == (-signal.SIGKILL if die_at else 0), done.stderr
+        code = in_child(partial(search_until, tmp_path, die_at))
+        assert code == (-signal.SIGKILL if die_at else 0)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     finished = [line["id"] for line in lines if line["score"]]
     started = [line["id"] for line in lines if not line["score"]]

@@ -17,6 +17,7 @@ from encodery.sweep.slots import Slot
 from encodery.sweep.spec import RunSpec
 from tests.faults import in_child
 from tests.helpers import metrics_of, resolve, settings
+from tests.helpers import run as run_here
 from tests.sweep.runs import Plan, ended_states, kill, start_sweep, training, until
 
 CPU = Slot(0, "cpu", (), 1)
@@ -36,31 +37,36 @@ def results(run: Path) -> tuple[bytes, list[dict[str, Any]], bytes]:
     return weights, metrics_of(RunDir(run)), (run / "scores.json").read_bytes()
 
 
-def schedule(folder: Path, specs: list[RunSpec], warm: bool = True, slots: int = 1, **limits: Any) -> Scheduler:
-    places = [Slot(i, "cpu", (), 1) for i in range(slots)]
-    scheduler = Scheduler(folder, Plan(specs), places, Limits(**{"grace": "10s", **limits}), warm=warm)
+def schedule(folder: Path, specs: list[RunSpec], warm: bool = True) -> Scheduler:
+    scheduler = Scheduler(folder, Plan(specs), [CPU], Limits(grace="10s"), warm=warm)
     scheduler.run()
     return scheduler
+
+
+def calm(spec: RunSpec, folder: Path) -> Path:
+    """The same run here, where nothing happens to it."""
+    assert spec.config is not None
+    return run_here(spec.config, folder / "calm" / spec.name).path
 
 
 @pytest.mark.slow
 def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) -> None:
     specs = [training(tree(tmp_path / "data", seed), f"seed-{seed}") for seed in (1, 2)]
     wrong = training(tree(tmp_path / "data") | {"model": {"name": "/nowhere/at/all"}}, "wrong")
-    both = {warm: schedule(tmp_path / f"warm-{warm}", [specs[0], wrong, specs[1]], warm) for warm in (True, False)}
-    for scheduler in both.values():
-        assert {k: v.state for k, v in scheduler.ended.items()} == {
-            specs[0].id: "done", wrong.id: "failed", specs[1].id: "done",
-        }  # fmt: skip
+    both = [
+        schedule(tmp_path / "warm", [specs[0], wrong, specs[1]]),
+        schedule(tmp_path / "cold", [wrong, specs[1]], False),
+    ]
+    for scheduler in both:
+        assert {scheduler.ended.pop(wrong.id).state, *(v.state for v in scheduler.ended.values())} == {"failed", "done"}
         status = state.read(scheduler.folder / wrong.name)
         assert status is not None
         assert (status.exit_code, status.attempt) == (2, 1)  # a wrong setting is not tried again
         assert "/nowhere/at/all" in str(status.error)
-    for spec in specs:
-        warm, cold = (tmp_path / f"warm-{warm}" / spec.name for warm in (True, False))
-        assert results(warm) == results(cold)
-        assert json.loads((warm / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1}
-    pids = [state.read(tmp_path / "warm-True" / spec.name) for spec in specs]
+    second = tmp_path / "warm" / specs[1].name  # in a process that has trained before
+    assert results(second) == results(tmp_path / "cold" / specs[1].name)
+    assert json.loads((second / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1}
+    pids = [state.read(tmp_path / "warm" / spec.name) for spec in specs]
     assert len({status.pid for status in pids if status}) == 1  # one process did both
 
 
@@ -82,8 +88,7 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run(tmp_path: Path, monkeypat
     assert {o.state for o in scheduler.run()} == {"done"}
     attempts = [s.attempt for spec in specs if (s := state.read(tmp_path / "sweep" / spec.name))]
     assert (len(killed), attempts) == (1, [2, 1])
-    undisturbed = schedule(tmp_path / "calm", [specs[0]])
-    assert results(tmp_path / "sweep" / specs[0].name) == results(undisturbed.folder / specs[0].name)
+    assert results(tmp_path / "sweep" / specs[0].name) == results(calm(specs[0], tmp_path))
 
 
 @pytest.mark.slow
@@ -105,9 +110,8 @@ def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path
     kill(second)  # its workers go on with their runs
     assert {s.alive for s in state.status(folder)} <= {True, False}
     assert set(ended_states(start_sweep(folder, specs, grace="20s")).values()) == {"done"}
-    calm = schedule(tmp_path / "calm", specs, slots=2)
     for spec in specs:
-        assert results(folder / spec.name) == results(calm.folder / spec.name)
+        assert results(folder / spec.name) == results(calm(spec, tmp_path))
 
 
 @pytest.mark.slow
@@ -130,8 +134,7 @@ def test_R13_out_of_memory_goes_on_with_half_the_tokens_and_the_same_gradient(tm
     status = state.read(run)
     assert status is not None
     assert (status.state, status.attempt, status.changed) == ("done", 2, {"train.token_budget": 32})
-    calm = schedule(tmp_path / "calm", [spec])
-    pairs = zip(metrics_of(RunDir(run)), metrics_of(RunDir(calm.folder / spec.name)), strict=True)
+    pairs = zip(metrics_of(RunDir(run)), metrics_of(RunDir(calm(spec, tmp_path))), strict=True)
     assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-5) for a, b in pairs if "loss" in a)
 
 

@@ -137,6 +137,19 @@ def test_F9_official_tsv_rows_arrive_whole(official, name):
     assert len(task.origin(split).files[file]) == 64
 
 
+def test_mnli_keeps_the_genre_where_a_file_has_it_and_its_rows_stay_the_same(official, tmp_path):
+    tsv = Glue(part="mnli", data=str(official))
+    assert [e.extra for e in tsv.examples("train")] == [{"genre": "c3"}] * 3
+    columns = {"premise": [], "hypothesis": [], "label": [], "idx": [], "genre": []}
+    for place, (example, genre) in enumerate(zip(tsv.examples("train"), ("slate", None, ""), strict=True)):
+        for name, value in zip(columns, (*example.texts, place, place, genre), strict=True):
+            columns[name].append(value)
+    pq.write_table(pa.table(columns), tmp_path / "mnli_train_part.parquet")
+    task = Glue(part="mnli", data=str(tmp_path))
+    assert [dict(e.extra) for e in task.examples("train")] == [{"genre": "slate"}, {}, {}]
+    assert task.origin("train").digest == tsv.origin("train").digest
+
+
 def test_F8_cola_train_and_dev_have_no_header_but_test_has(official):
     task = Glue(part="cola", data=str(official))
     assert [len(task.examples(split)) for split in task.splits()] == [3, 3, 3]

@@ -8,6 +8,7 @@ import pytest
 from encodery.errors import UserError
 from encodery.tasks import check as data
 from encodery.tasks.glue import Glue
+from encodery.tasks.hans import Hans
 from encodery.tasks.nli import Nli
 from encodery.tasks.squad import Squad
 from encodery.tasks.tag import Tag
@@ -34,6 +35,7 @@ def fake_hub(monkeypatch):
         return FakeSet(
             {"premise": f"p {split} {i}", "hypothesis": f"h{i}", "sentence1": f"a{i}", "sentence2": f"b{i}"}
             | {"uid": f"{split}-{i}", "idx": i, "label": -1 if hidden else i % 2, "sentence_A": "x", "sentence_B": "y"}
+            | {"heuristic": "constituent", "subcase": f"s{i}", "template": "temp1"}
             | {"tokens": ["so", f"w{i}"], "upos": [2, 7], "ner_tags": [0, 1 + i], "id": f"{split}{i}", "title": "t"}
             | {
                 "context": "abc",
@@ -161,6 +163,21 @@ def test_check_tells_official_questions_from_stand_ins(fake_hub, tmp_path):
     assert "NOT the official dev set" in str(found["squad/v2:dev"])
 
 
+def test_get_and_check_know_hans(fake_hub, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="not the published HANS: 4 rows instead of 30,000"):
+        data.get(["hans"], tmp_path)
+    monkeypatch.setattr("encodery.tasks.hans.miscounted", lambda _: None)
+    written = data.get(["hans"], tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in written] == ["hans/hans_train.parquet", "hans/hans_dev.parquet"]
+    there, here = Hans(), Hans(data=str(tmp_path))
+    assert here.examples("dev") == there.examples("dev")
+    assert here.examples("dev")[1].extra == {"heuristic": "constituent", "subcase": "s1", "template": "temp1"}
+    written[1].rename(written[1].with_name("hans_eval_regenerated.parquet"))
+    found = {status.name: status for status in data.check(tmp_path)}
+    assert found["hans:train"].state == found["hans:dev"].state == "part"
+    assert "4 rows; regenerated HANS" in str(found["hans:dev"])
+
+
 def test_get_knows_its_names():
     with pytest.raises(UserError, match='no set "glue/rta" to fetch; there are glue, glue/ax'):
         data.get(["glue/rta"], "nowhere")
@@ -192,6 +209,7 @@ def test_check_of_the_real_data(real_data):
     states = {status.name: status.state for status in data.check(real_data)}
     assert "wrong" not in states.values()
     assert all(states[name] == "whole" for name in data.DIGESTS)
+    assert (states["hans:train"], states["hans:dev"]) == ("missing", "other")  # as many rows, drawn anew
 
 
 @pytest.mark.slow

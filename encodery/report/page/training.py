@@ -59,9 +59,18 @@ def _speed(line: Mapping[str, Any]) -> float | None:
 
 
 def _score(runs: Sequence[Record]) -> Value:
-    """The headline of an evaluation, whatever it is called: the first that any run has as its main metric."""
-    names = list(dict.fromkeys(f"eval.{metric}" for run in runs for metric in run.main.values()))
-    return lambda line: next((value for name in names if (value := _number(line.get(name))) is not None), None)
+    """The headline of an evaluation, whatever it is called: the first that any run has as its main metric.
+
+    Of several tasks it is their mean; lines of single tasks would make one curve of many.
+    """
+    metrics = [metric for run in runs for metric in run.main.values()]
+    names = [f"eval.{metric}" for metric in dict.fromkeys([*metrics, "mean"])]
+
+    def value(line: Mapping[str, Any]) -> float | None:
+        found = [] if "task" in line else [_number(line.get(name)) for name in names]
+        return next((number for number in found if number is not None), None)
+
+    return value
 
 
 def chart(

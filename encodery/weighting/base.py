@@ -1,0 +1,135 @@
+"""A weighting makes one gradient of the gradients of a step's tasks. Methods work on one task at a time below it.
+
+A run with one task has a weighting too, the constant one, which then changes no bit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from encodery import world
+from encodery.data.batches import Batch, Batches
+from encodery.errors import UserError
+from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, step_of
+from encodery.models.model import Model, Terms
+from encodery.options import Options
+
+Gradient = dict[nn.Parameter, Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task's part of a step."""
+
+    task: str
+    micro: Sequence[Batch]
+    totals: Totals
+    counts: Mapping[tuple[str, str], float]
+    source: Batches  # the task's own stream
+    share: float = 1.0  # how much the task counts in this step
+
+    @property
+    def step(self) -> int:
+        """Steps done before this one."""
+        return step_of(self.micro, self.totals)
+
+    def add_gradient(self, method: Running, model: Model, factor: float = 1.0) -> Terms:
+        """Add the gradient of `factor` times the task's loss into .grad; detached sums of the loss as it is."""
+        if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
+            method.source = self.source
+        return method(model, self.micro, self.totals.times(self.share * factor))
+
+    def loss(self, terms: Terms) -> float:
+        """The mean loss that the sums of all processes stand for, its terms added up."""
+        return sum(float(value) / self.counts[key] for key, value in world.add_terms(losses_of(terms)).items())
+
+
+class Learnt(NamedTuple):
+    """A number that a weighting learns with the run's optimiser, and its peak rate."""
+
+    tensor: nn.Parameter
+    lr: float
+
+
+class Weighing(Protocol):
+    """A weighting at work."""
+
+    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+        """Add the step's gradient into .grad; the detached sums of all parts."""
+
+    def learnt(self) -> dict[str, Learnt]:
+        """What the optimiser moves besides the model."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold besides weights and optimiser."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with what `tensors` gave."""
+
+
+class Weighting(Options):
+    """Options of a weighting. One without state is at work by itself; one with state builds what holds it."""
+
+    together: ClassVar[bool] = False
+    """Whether it needs the gradients of several tasks in a step."""
+
+    def start(self, model: Model, tasks: Sequence[str], seed: int) -> Weighing:
+        """What weighs the steps of a run."""
+        return self
+
+    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+        """Add the step's gradient into .grad; the detached sums of all parts."""
+        raise NotImplementedError
+
+    def learnt(self) -> dict[str, Learnt]:
+        """Nothing."""
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """No state."""
+        return {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """No state."""
+
+
+def taken(method: Running, model: Model, part: Part, factor: float = 1.0) -> tuple[Terms, Gradient]:
+    """The gradient of one part by itself, out of .grad: methods that read .grad (SAM) must not see another task's."""
+    terms = part.add_gradient(method, model, factor)
+    found = {p: p.grad for p in model.parameters() if p.grad is not None}
+    for parameter in found:
+        parameter.grad = None
+    return terms, found
+
+
+def taken_whole(method: Running, model: Model, part: Part, factor: float = 1.0) -> tuple[Terms, Gradient]:
+    """The same of all processes, for those that look at the gradient; it goes back by `put_whole`."""
+    terms = part.add_gradient(method, model, factor)
+    world.reduce_gradients(p for p in model.parameters() if p.requires_grad)
+    found = {p: p.grad for p in model.parameters() if p.grad is not None}
+    for parameter in found:
+        parameter.grad = None
+    return terms, found
+
+
+def put_whole(gradients: Iterable[Gradient]) -> None:
+    """As `put`, of gradients that every process has: one of them puts it, and the loop adds the others' nothing."""
+    if world.leads():
+        put(gradients)
+
+
+@torch.no_grad()
+def put(gradients: Iterable[Gradient]) -> None:
+    """Add gradients up in .grad; what none of them has stays None, so that idle heads stay idle."""
+    for gradient in gradients:
+        for parameter, value in gradient.items():
+            parameter.grad = value if parameter.grad is None else parameter.grad.add_(value)
+
+
+def require_one_update(method: Running) -> None:
+    """FreeAT moves the weights inside a step: then the gradients of a step's tasks are not of the same weights."""
+    if isinstance(method, Updating):
+        raise UserError("method.kind: freeat updates within a step; it needs one task a step (mix.per_step: 1)")

@@ -1,0 +1,25 @@
+"""Constant weights: each loss counts by its task's `weight`, which the model multiplies in."""
+
+from collections.abc import Sequence
+
+from encodery.methods.base import Running, add
+from encodery.models.model import Model, Terms
+from encodery.weighting.base import Gradient, Part, Weighting, put, taken
+
+
+class Constant(Weighting):
+    """Losses weighed by the `weight` of their tasks."""
+
+    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+        """One part goes straight into .grad."""
+        if len(parts) == 1:
+            return parts[0].add_gradient(method, model)
+        whole: Terms = {}
+        held: Gradient = {}
+        for part in parts:
+            terms, found = taken(method, model, part)
+            add(whole, terms)
+            for parameter, value in found.items():
+                held[parameter] = held[parameter].add_(value) if parameter in held else value
+        put([held])
+        return whole

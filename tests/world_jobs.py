@@ -1,0 +1,101 @@
+"""What the processes of tests/test_world.py do; also called with one process, for comparison."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from encodery import build, optim, world
+from encodery.errors import EncoderyError
+from encodery.loop import StepReport, TrainState, train
+from encodery.models import sharding
+from encodery.progress import Progress
+from encodery.run import train_run
+from tests.helpers import resolve
+
+STEPS = 20
+
+
+def measure(trees: dict[str, dict[str, Any]], out: str, wide: bool = False) -> None:
+    """20 steps of each config; the first gradient, the weights, the rows of each step and the last report, by rank."""
+    world.join()
+    for name, tree in trees.items():
+        world.TABLE = 4096 if name == "classification" else 8  # the others send rows of the word embeddings
+        found = steps_of(tree, wide)
+        save_file(found, Path(out) / f"{name}-{world.rank()}.safetensors")
+    world.rest()
+
+
+def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
+    resolved = resolve(tree)
+    with world.one_by_one():
+        built = build.build(resolved, build.find_inputs(resolved))
+    if wide:
+        built.model.double()
+    options: Any = resolved.config.optim
+    optimizer = build.make_optimizer(built.model, resolved.config)
+    found: dict[str, torch.Tensor] = {}
+    step = optimizer.step
+
+    def remember(*factors: float) -> None:
+        if not found:
+            named = built.model.named_parameters()
+            found.update(sharding.whole({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None}))
+        step(*factors)
+
+    optimizer.step = remember  # type: ignore[method-assign]
+    method: Any = resolved.method
+    running = method.start(built.model)
+    rate = optim.schedule(options, STEPS)
+    weighting: Any = resolved.weighting
+    weighing = weighting.start(built.model, list(built.model.names), 1)
+    state = TrainState(STEPS)
+    steps = train(built.model, running, built.batches, optimizer, rate, state, options.clip, weighting=weighing)
+    reports = list(steps)
+    found |= sharding.whole({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})
+    assert sharding.is_sharded(built.model) == (resolved.config.train.shard and world.size() > 1)
+    if not built.task.labelled:
+        require_tied(built.model, built.task.name)
+    tasks = [subject.name for subject in built.subjects]
+    for i in range(STEPS):
+        ids = [10_000 * tasks.index(batch.task) + id for batch in built.batches.at(i) for id in batch.ids.tolist()]
+        found[f"rows/{i}"] = torch.tensor(ids, dtype=torch.int64)
+    return found | {"report": numbers(reports[0])}
+
+
+def require_tied(model: Any, task: str) -> None:
+    """P1: generator and discriminator hold the same embeddings, spread or not; and the same word matrix."""
+    generator = model.question(task).generator
+    theirs = dict(generator.encoder.net.embeddings.named_parameters())
+    ours = dict(model.encoder.net.embeddings.named_parameters())
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name] is theirs[name] for name in ours)
+    assert model.encoder.net.get_input_embeddings().weight is generator.words
+
+
+def numbers(report: StepReport) -> torch.Tensor:
+    """All that metrics.jsonl would say of a step, but for the clock."""
+    sizes = [report.loss, report.norm, report.tokens, report.cells, report.sequences]
+    return torch.tensor([*sizes, *(v for _, v in sorted(report.notes.items()))], dtype=torch.float64)
+
+
+def run_until(tree: dict[str, Any], out: str, at: int, rank: int, number: int) -> int:
+    """A run in which one process gets a signal after some step (0: never); the exit code."""
+
+    def watch(report: StepReport) -> None:
+        if report.step == at and world.rank() == rank:
+            os.kill(os.getpid(), number)
+
+    try:
+        train_run(resolve(tree), out, progress=Progress(quiet=True), watch=watch)
+    except EncoderyError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+NOTHING = signal.SIGCONT
