@@ -37,6 +37,7 @@ stories: $(VENV)/installed
 	$(BIN)/python stories/glue_minilm.py
 	$(BIN)/python stories/methods_minilm.py
 	$(BIN)/python stories/selection_mnli.py --out runs/stories/selection
+	$(BIN)/python stories/gradts_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed

@@ -16,6 +16,7 @@ SHORT = {
     "methods": ["--rounds", "9", "--steps", "1", "--methods", "freelb"],
     "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
     "embed": ["--rounds", "3", "--texts", "600"],
+    "heads": ["--rounds", "3", "--examples", "32"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -26,6 +27,7 @@ LONG = {
     "methods": ["--rounds", "15", "--steps", "2"],
     "sweep": ["--rounds", "2"],
     "embed": ["--rounds", "5"],
+    "heads": ["--rounds", "9", "--examples", "96"],
     "choosing": [],
     "processes": ["--rounds", "5"],
 }

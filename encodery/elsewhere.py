@@ -52,7 +52,7 @@ def _embed(job: Path, shard: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _embedder(job: Path) -> Callable[[int], None]:
+def _embedder(job: Path) -> Callable[[int], int]:
     from encodery.embed import remote_embedder
 
     return remote_embedder(files.read_json(job))

@@ -24,6 +24,7 @@ class Evaluation:
     scores: Mapping[str, float] | None  # None: the labels are hidden
     heads: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # what no healthy model gives
+    without: tuple[str, ...] = ()  # attention heads that were switched off, as layer.head
 
     @property
     def main(self) -> str:
@@ -41,6 +42,7 @@ class Evaluation:
         about = {"part": origin.part, "note": origin.note}
         known: dict[str, Any] = {key: value for key, value in about.items() if value}
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
+        known |= {"without_heads": list(self.without)} if self.without else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
 
 

@@ -11,10 +11,11 @@ import torch
 from encodery import files, remote
 from encodery.build import load_model
 from encodery.classifier import Classifier, Text, logits, open_classifier
-from encodery.errors import RunFailed, UserError
+from encodery.errors import RunFailed
 from encodery.head import SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
+from encodery.paths import require_new
 
 TOLERANCE = 1e-5
 SPECIAL = 4  # most special tokens around a pair
@@ -37,10 +38,7 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
     Of a model with several heads that of one task is exported, as if it had been trained alone.
     """
     origin = hub.resolve(str(source)).path
-    if folder.exists():
-        raise UserError(f"{folder}: is already there; give a folder that is not")
-    if not folder.resolve().parent.is_dir():
-        raise UserError(f"{folder}: the folder {folder.parent} does not exist")
+    require_new(folder)
     ours = open_classifier(source, "cpu", head=task)
     if ours.head.says not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)

@@ -26,6 +26,17 @@ class MetricsFile:
         """All whole records."""
         return [record for _, record in self._pairs()]
 
+    def last(self, most: int = 1 << 16) -> list[dict[str, Any]]:
+        """The records in the last bytes: enough to see how a run stands, whatever it has behind it."""
+        try:
+            with open(self.path, "rb") as stream:
+                start = max(0, self.path.stat().st_size - most)
+                stream.seek(start)
+                lines = stream.read().split(b"\n")[1 if start else 0 : -1]
+        except FileNotFoundError:
+            return []
+        return [self._parse(line, number) for number, line in enumerate(lines, start=1)]
+
     def rewind(self, step: int) -> None:
         """Keep the records up to the step, byte for byte."""
         kept = [line for line, record in self._pairs() if record["step"] <= step]

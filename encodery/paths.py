@@ -26,3 +26,11 @@ def inside(root: Path, path: Path | str) -> Path:
     if not resolved.is_relative_to(root.resolve()):
         raise UserError(f"'{path}' leads out of {root}, which is not allowed.")
     return resolved
+
+
+def require_new(folder: Path) -> None:
+    """A folder that does not exist yet, below one that does."""
+    if folder.exists():
+        raise UserError(f"{folder}: is already there; give a folder that is not")
+    if not folder.resolve().parent.is_dir():
+        raise UserError(f"{folder}: the folder {folder.parent} does not exist")

@@ -87,6 +87,8 @@ def prepared(
         if world.leads():
             begin(run, resolved, inputs, identity)
         session = Session(run, resolved, built, progress, stop)
+        if world.leads():
+            run.update_info(steps=session.state.total)
         data = [line for subject in built.subjects for line in data_lines(subject.task)]
         for note in [*resolved.notes, *built.notes, *data]:
             session.tell(note)

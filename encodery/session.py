@@ -229,7 +229,7 @@ class Session:
         better, state = world.from_lead([better, self.state.plain()])
         if not world.leads():  # the others go on with what the first has found
             vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
-        return better
+        return bool(better)
 
     def record(self, report: StepReport, loss: float) -> None:
         """One line of metrics.jsonl."""

@@ -12,7 +12,7 @@ import numpy as np
 from encodery import files
 from encodery.build import teacher_digest
 from encodery.classifier import Classifier, open_classifier
-from encodery.data.tokens import TokenTable, cache_root
+from encodery.data.tokens import TokenTable
 from encodery.errors import UserError
 from encodery.evaluate import with_head_for
 from encodery.objectives._distill import TEACHER
@@ -47,7 +47,7 @@ def kept_logits(
     """From the cache, or asked now: a run that goes on does not ask again."""
     content = [teacher_digest(names, folder), task.labels, [[e.id, *e.texts] for e in examples]]
     key = hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
-    path = cache_root() / "teachers" / f"{key}.npy"
+    path = files.cache_root() / "teachers" / f"{key}.npy"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         models = [open_classifier(place(name, folder), device, undecided=True) for name in names]

@@ -68,7 +68,7 @@ def leave() -> None:
 
 def own(device: torch.device) -> torch.device:
     """The device of this process, where several share a machine with several devices."""
-    if not launched() or device.type == "cpu" or device.index is not None:
+    if not launched() or device.type == "cpu" or ":" in str(device):  # cuda:1 is a wish
         return device
     if local_rank() >= torch.accelerator.device_count():
         raise UserError(f"{local_rank() + 1} processes or more, but {torch.accelerator.device_count()} devices here")
@@ -268,7 +268,7 @@ def _reduce(grads: list[Tensor]) -> None:
         return
     flat = torch.cat([grad.reshape(-1) for grad in grads])
     dist.all_reduce(flat)
-    parts = flat.split([grad.numel() for grad in grads])
+    parts = torch.split(flat, [grad.numel() for grad in grads])
     torch._foreach_copy_(grads, [part.view_as(grad) for part, grad in zip(parts, grads, strict=True)])
 
 

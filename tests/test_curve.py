@@ -49,6 +49,7 @@ def executed(monkeypatch):
     return trained
 
 
+@pytest.mark.slow
 def test_D14_steps_are_said_and_everything_is_trained_once(tmp_path, executed, capsys):
     path = write(tmp_path)
     assert main(["curve", str(path), "--dry-run"]) == 0

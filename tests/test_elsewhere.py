@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from encodery.sweep.execute import execute
 from encodery.sweep.file import Limits, Resources
 from encodery.tasks.corpus import Corpus
 from encodery.tasks.grammar.corpus import documents
+from tests.slow_shard import slow_do
 from tests.sweep.runs import Plan, command, states
 
 
@@ -117,15 +117,6 @@ def test_P21_shards_made_through_submitit_have_the_same_bytes(
     engine = shards_elsewhere(lambda folder: OnSlurm(folder, cluster="local"))
     prepare(tmp_path / "there", few, pieces, 32, workers=engine)
     assert content(tmp_path / "there") == content(tmp_path / "here")
-
-
-def slow_do(text: str) -> str:
-    """As `do`, slowly, and written down at the end."""
-    time.sleep(1)
-    answer = do(text)
-    with open(Path(json.loads(text)["job"]).parents[1].with_suffix(".calls"), "a") as stream:
-        stream.write(f"{json.loads(text)['shard']}\n")
-    return answer
 
 
 @pytest.mark.slow

@@ -245,6 +245,7 @@ print(found.null_logits.item(), found.start_top_index[0, 0].item(), found.start_
         "from transformers import AutoModelForQuestionAnswering\nimport encodery",
     ],
 )
+@pytest.mark.slow
 def test_the_joint_head_opens_with_the_auto_classes(imports: str, runs: Callable[[str], Path]) -> None:
     """In a new process each, because the order of the imports must not matter."""
     import subprocess

@@ -17,7 +17,7 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote",
+        "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
     },
     {"tasks"},
     {"world", "heartbeat"},
@@ -29,23 +29,24 @@ FLOORS = [
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
     {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
     {
-        "build", "subject", "cards", "teach",
-        "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier", "session", "evaluate", "attack",
-        "raw", "export", "prepare", "importers", "calibrate", "embed",
+        "build", "subject", "cards", "teach", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier",
+        "session", "evaluate", "attack", "raw", "export", "export_onnx", "publish", "prepare", "importers",
+        "calibrate", "embed", "heads",
     },
     {"run", "many", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},
-    {"curve", "curve_plan"},
+    {"curve", "curve_plan", "gradts"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.
 PLAIN = {"sweep.spec"}
 # Beside the stairs: these see the two lowest floors alone, and are seen from the upper ones.
-SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report"}, 1, 10
+SIDE, SIDE_SEES, SIDE_SEEN_FROM = {"score", "submit", "report", "track"}, 1, 10
 DOORS = {"__init__", "__main__"}  # they import lazily, for people
 # Files that must be quick: no torch and nothing of its weight.
 LIGHT = [*sorted(FLOORS[0] - PLAIN - {"reference"}), "tasks", *sorted(SIDE), "on", "sweep"]
 HEAVY = {"torch", "transformers", "sklearn", "scipy", "datasets", "accelerate", "tokenizers", "ray", "submitit"}
+HEAVY |= {"onnx", "onnxruntime", "tensorboard", "wandb", "mlflow", "trackio"}
 
 
 def modules() -> dict[str, Path]:

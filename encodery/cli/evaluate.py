@@ -8,6 +8,9 @@ file, or a folder that `encodery prepare` made. Masks and samples are drawn from
 With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
 every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
 
+With --without-heads the output of these attention heads is zero: what a ranking of `encodery heads` is worth. Such
+answers are kept only with -o.
+
 On hans a model of MNLI, RTE or the like answers: three labels become two (--collapse), by their names. A model whose
 labels have no names needs --labels or --calibrate. Figures in McCoy's form and ours lie beside the predictions.
 """
@@ -15,7 +18,9 @@ labels have no names needs --labels or --calibrate. Figures in McCoy's form and 
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +47,7 @@ def arguments(parser: Parser) -> None:
         "--calibrate", metavar="TASK[:SPLIT]",
         help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
     )  # fmt: skip
+    parser.add_argument("--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4")
     parser.add_argument("--collapse", choices=["argmax", "sum"], help="hans: how three labels become two")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
@@ -63,6 +69,7 @@ def arguments(parser: Parser) -> None:
         "encodery evaluate runs/reviews --on table/reviews:test",
         "encodery evaluate runs/electra@25% --on corpus:dev news.txt --json",
         "encodery evaluate runs/mnli --on hans",
+        "encodery evaluate runs/rte --on glue/rte:dev --without-heads 3.4,5.0",
         "encodery evaluate somebody/bert-mnli --on hans --calibrate glue/mnli:dev",
         "encodery evaluate runs/rte-plain runs/rte-freelb --on glue/rte:dev --attack pgd --radius 0,0.1,0.3,1",
         "encodery evaluate textattack/bert-base-uncased-RTE --on glue/rte --labels entailment,not_entailment",
@@ -86,6 +93,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     whose = runs or kept_on_the_way(args.models)
     questions = [one for text in args.on for one in asked(text, args.data, whose, allow_code=args.allow_code)]
     if any(not one.task.labelled for one in questions):
+        if args.without_heads:
+            raise UserError("--without-heads: it is for models that answer; plain text is scored with all heads")
         return on_text.run(args, whose, questions, keep)
     for one in questions if len(args.models) > 1 else ():
         require_shared_rows(runs, one)
@@ -99,8 +108,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split)) * len(models)
-        with Counting(one.key, rows, args.quiet) as tick:
-            found = evaluate(models, one, args.head, tick)
+        with Counting(one.key, rows, args.quiet) as tick, _without(models, args.without_heads) as off:
+            found = replace(evaluate(models, one, args.head, tick), without=off)
         found = _checked(found, models, runs, args.allow_code)
         path = keep(found)
         printed[one.key] = found.plain() | ({"predictions": str(path)} if path else {})
@@ -109,6 +118,21 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
+
+
+@contextmanager
+def _without(models: list[Any], text: str | None) -> Iterator[tuple[str, ...]]:
+    """Inside, these heads of all models say nothing."""
+    if text is None:
+        yield ()
+        return
+    from encodery.models.gates import parse, without
+
+    heads = parse(text)
+    with ExitStack() as stack:
+        for model in models:
+            stack.enter_context(without(model.model.encoder, heads))
+        yield tuple(f"{layer}.{head}" for layer, head in heads)
 
 
 def _collapsed(one: Any, how: str | None) -> Any:
@@ -135,13 +159,11 @@ def _calibrated(models: list[Any], args: argparse.Namespace) -> list[Any]:
 
 def _checked(found: "Evaluation", models: list[Any], runs: list[Any], allow_code: bool) -> "Evaluation":
     """A run's own dev answers must come out again on the way that another task's rows took."""
-    from dataclasses import replace
-
     from encodery.calibrate import path_alarm
     from encodery.evaluate import with_head_for
 
     task = found.asked.task
-    if not task.also_labels or len(models) != 1 or not runs:
+    if not task.also_labels or len(models) != 1 or not runs or found.without:
         return found
     sentence = path_alarm(with_head_for(models[0], task, found.heads[0]), runs[0], task, allow_code)
     return replace(found, alarms=(*found.alarms, sentence)) if sentence else found
@@ -155,7 +177,7 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
         folder = Path(args.out)
         require_folder(folder)
         return lambda found: keep_in_folder(folder, found, args.models)
-    if len(args.models) == 1 and runs:
+    if len(args.models) == 1 and runs and not args.without_heads:
         require_run(runs[0])
         return lambda found: keep_in_run(runs[0], found)
     return lambda found: None

@@ -1,5 +1,6 @@
 """Export a run's model as a clean folder for transformers, and verify that it says the same there.
 
+With --onnx: as model.onnx with tokenizer and config, compared with torch on a few texts; --int8 adds model_int8.onnx.
 An address such as s3://bucket/name gets a copy of the verified folder, through fsspec.
 """
 
@@ -10,19 +11,31 @@ from encodery.cli.parsing import Parser
 
 
 def arguments(parser: Parser) -> None:
-    """From where, to where."""
+    """From where, to where, in which form."""
     parser.add_argument("run", metavar="RUN", help="run directory or model folder")
     parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet, or an address (s3://…)")
     parser.add_argument("--on", metavar="TASK", help="whose head is exported, if the run has several")
+    parser.add_argument("--onnx", action="store_true", help="for ONNX Runtime instead (extra `onnx`)")
+    parser.add_argument("--int8", action="store_true", help="with --onnx: also quantised to 8 bits, for CPUs")
+    parser.add_argument(
+        "--tolerance", type=float, metavar="X", help="with --onnx: largest difference to torch; default 1e-4"
+    )
     parser.examples(
         "encodery export runs/rte rte-model",
         "encodery export runs/all rte-model --on glue/rte",
         "encodery export runs/rte s3://bucket/rte-model",
+        "encodery export runs/rte rte-onnx --onnx --int8",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Copy, verify, say what it is."""
+    from encodery.errors import UserError
+
+    if args.onnx:
+        return _onnx(args)
+    if args.int8 or args.tolerance is not None:
+        raise UserError("--int8 and --tolerance belong to --onnx")
     from encodery.export import export, export_away
     from encodery.remote import is_remote
 
@@ -32,4 +45,21 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     print(f"{done.folder}: opens with {done.opens_with}; {same}")
     if not done.opens_with.startswith("transformers"):
         print("  AutoModel opens the encoder in it; the head is in heads/, because transformers has no class for it")
+    return 0
+
+
+def _onnx(args: argparse.Namespace) -> int:
+    import tempfile
+
+    from encodery.export import export
+    from encodery.export_onnx import TOLERANCE, export_onnx
+
+    tolerance = TOLERANCE if args.tolerance is None else args.tolerance
+    with tempfile.TemporaryDirectory() as nowhere:
+        alone = Path(nowhere) / "model"  # one head of several, as if it had been trained alone
+        source = export(args.run, alone, args.on).folder if args.on else args.run
+        found = export_onnx(source, Path(args.folder), args.int8, tolerance)
+    for one in found:
+        against = f"largest difference to torch {one.difference:.1e}, cosine {one.cosine:.6f}"
+        print(f"{Path(args.folder) / one.path.name}: {', '.join(one.outputs)}; {one.rows} texts, {against}")
     return 0

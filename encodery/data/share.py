@@ -21,7 +21,9 @@ class Share:
         lengths = np.asarray(table.lengths[rows])
         group = rows if table.group is None else np.asarray(table.group[rows])
         _, part = np.unique(group, return_inverse=True)
-        return rows[self.deal(np.bincount(part, weights=lengths))[part] == self.rank]
+        whose = self.deal(np.bincount(part, weights=lengths))
+        mine: np.ndarray = rows[whose[part] == self.rank]
+        return mine
 
     def deal(self, tokens: np.ndarray) -> np.ndarray:
         """Who takes each example: the longest first, each to the one with the fewest tokens so far."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from encodery.data.batches import Batch
@@ -30,6 +31,13 @@ class Question(nn.Module):
     def counts(self, batch: Batch) -> dict[str, float]:
         """How much each term counts in this micro-batch, before any forward pass."""
         raise NotImplementedError
+
+    def sizes(self, batch: Batch) -> Tensor:
+        """What each sequence's own loss is divided by where every example should weigh the same, [n]: an example's
+        sequences add up to 1 where they make one loss."""
+        if batch.group is None:
+            return torch.ones(len(batch))
+        return (1 / torch.bincount(batch.group))[batch.group]
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """How far two outputs are, per example: for methods that ask for consistency."""

@@ -5,6 +5,7 @@ Pieces that are not asked for (special tokens, the rest of a word) have the targ
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
@@ -66,6 +67,10 @@ class Tagger(Question):
     def counts(self, batch: Batch) -> dict[str, float]:
         """Tokens that are asked for."""
         return {"loss": float((batch.tokens(batch.targets["tag"]) != HIDDEN).sum())}
+
+    def sizes(self, batch: Batch) -> Tensor:
+        """Tokens of each sequence that are asked for."""
+        return batch.per_sequence((batch.targets["tag"] != HIDDEN).to(torch.float32), "sum")
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence, as a mean over the sequence's tokens that are asked for."""

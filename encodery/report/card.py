@@ -11,9 +11,8 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     """What was trained, on what, how well, how to repeat it, and what not to conclude."""
     info = run.info()
     base = config["model"].get("name") or "a new encoder"
-    tasks = run.task_names()
-    pretrained = all(name.partition("/")[0] == "corpus" or name == "toy/corpus" for name in tasks)
-    tag = "fill-mask" if pretrained else _pipeline(run)
+    tasks, tag = run.task_names(), pipeline(run)
+    pretrained = tag == "fill-mask"
     front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
@@ -30,8 +29,10 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     return "\n".join(lines) + "\n"
 
 
-def _pipeline(run: RunDir) -> str:
+def pipeline(run: RunDir) -> str:
     """What the hub calls this kind of model."""
+    if all(name.partition("/")[0] == "corpus" or name == "toy/corpus" for name in run.task_names()):
+        return "fill-mask"
     card = run.model / "encodery.json"
     about = next(iter(files.read_json(card)["tasks"].values())) if card.is_file() else {"objective": {}}
     names = {"tagging": "token-classification", "span": "question-answering", "ranking": "text-ranking"}

@@ -75,6 +75,38 @@ def cluster_map(points: Any, clusters: Sequence[int], labels: Sequence[str], how
     return _svg(plt, figure)
 
 
+def heat_map(names: Sequence[str], values: Any, title: str) -> bytes:
+    """Correlations of all pairs, with their numbers, as SVG."""
+    plt = _pyplot()
+    size = 1.8 + 0.55 * len(names)
+    figure, axis = plt.subplots(figsize=(size + 1, size), layout="constrained")
+    image = axis.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
+    axis.set(xticks=range(len(names)), yticks=range(len(names)), title=title)
+    axis.set_xticklabels(names, rotation=45, ha="right", fontsize="small")
+    axis.set_yticklabels(names, fontsize="small")
+    for row in range(len(names)):
+        for column in range(len(names)):
+            dark = abs(values[row][column]) > 0.6
+            colour = "white" if dark else "black"
+            axis.text(column, row, f"{values[row][column]:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    figure.colorbar(image, shrink=0.8)
+    return _svg(plt, figure)
+
+
+def head_maps(matrices: Mapping[str, Any]) -> bytes:
+    """The importance of every head, layers down and heads across, a panel for each task, as SVG."""
+    plt = _pyplot()
+    across = min(4, len(matrices))
+    down = -(-len(matrices) // across)
+    figure, axes = plt.subplots(down, across, figsize=(2.6 * across, 2.4 * down), layout="constrained", squeeze=False)
+    for axis in axes.flat[len(matrices) :]:
+        axis.set_visible(False)
+    for axis, (name, matrix) in zip(axes.flat, matrices.items(), strict=False):
+        axis.imshow(matrix, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        axis.set(title=name, xlabel="head", ylabel="layer")
+    return _svg(plt, figure)
+
+
 def _svg(plt: Any, figure: Any) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})

@@ -95,7 +95,7 @@ def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     if problem:
         return Record(run.path, settings, seed, task_name(tree), "damaged", problem, variant, tree=tree)
     info = run.info()
-    state, why = _state(run, info)
+    state, why = state_of(run, info)
     digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items()}
     known = Record(run.path, settings, seed, info.get("task", ""), state, why, variant, digests=digests, tree=tree)
     return _with_scores(known, run, info) if known.done else known
@@ -128,7 +128,7 @@ def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:
     return settings, init if init == data else f"{init}/{data}"
 
 
-def _state(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
+def state_of(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
     """How it ended. What a sweep gave up (pruned, timeout) is never final, even if it has scores."""
     ended = info.get("ended") or {}
     told = _status(run.path / "status.json")

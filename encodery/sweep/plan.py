@@ -56,6 +56,10 @@ class Planner:
             done[name] = list(self._block(name, stage, ("stages", name), before))
         return [spec for name in done for spec in done[name]]
 
+    def identity(self, spec: RunSpec) -> str:
+        """The whole hash of a run, which the run itself writes down too."""
+        return self._full[spec.id]
+
     def trial(self, values: Mapping[str, Any]) -> list[RunSpec]:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
@@ -244,9 +248,8 @@ def name_of(id: str, stage: str, variant: str | None, axes: Mapping[str, Any]) -
     for key, value in axes.items():
         text = value if isinstance(value, str) else json.dumps(value)
         start = earlier_run(key, value)
-        words.append(
-            f"from-{start}" if start else f"{key.rpartition('.')[2]}-{Path(text).name if '/' in text else text}"
-        )
+        named = "-".join(Path(part).name for part in text.split("+")) if "/" in text else text  # several tasks: a+b
+        words.append(f"from-{start}" if start else f"{key.rpartition('.')[2]}-{named}")
     return check_name(as_name("-".join(words))[:100].rstrip("-."))
 
 

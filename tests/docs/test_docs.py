@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from encodery import config, layers, recipes, selection
+from encodery import config, layers, recipes, reference, selection
 from encodery.check import options
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
 from encodery.curve import Curve
 from encodery.data.vocabulary import Vocabulary
+from encodery.gradts.file import Autosem, GradTS
+from encodery.heads import HeadOptions
 from encodery.sweep import given, plan, read, space
 from encodery.sweep.spec import RunSpec
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
@@ -68,6 +70,9 @@ def test_commands_parse(page: Path, line: str) -> None:
         assert args.config
         for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
             options(Curve, above)
+    elif verb.name == "gradts":
+        for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
+            options(GradTS, layers.Layer({"primary": "some/task"} | above.tree, above.places))
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
@@ -125,6 +130,12 @@ def test_yaml_blocks_are_legal_configs(page: Path, tmp_path: Path) -> None:
         if path not in written:
             path.write_text(block.text, encoding="utf-8")
         config.load(path)
+
+
+def test_the_keys_of_a_study_are_all_there() -> None:
+    page = (ROOT / "docs" / "task-selection.md").read_text(encoding="utf-8")
+    for kind in (GradTS, HeadOptions, Autosem):
+        assert reference._table(kind).strip() in page
 
 
 def test_the_readme_is_short() -> None:

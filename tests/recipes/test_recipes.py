@@ -22,7 +22,10 @@ def test_every_task_has_a_recipe_for_every_encoder():
     assert {f"glue/{task}/{encoder}" for task in GLUE for encoder in ENCODERS} <= set(recipes.names())
 
 
-@pytest.mark.parametrize("name", recipes.names())
+STUDIES = [name for name in recipes.names() if name.startswith("gradts/")]  # they have keys of their own
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name not in STUDIES])
 def test_recipe_resolves_and_names_its_source(name):
     got = load(f"recipe:{name}")
     about = recipes.describe(name)
@@ -133,3 +136,29 @@ def test_recipe_can_be_extended_and_changed(tmp_path):
     assert got.tasks[0][1].fraction == 0.1
     assert (got.config.optim.lr, got.config.train.epochs, got.config.optim.layer_decay) == (1e-4, 1, 0.8)
     assert got.origins["optim.layer_decay"].startswith("recipe:glue/_base/electra-small:")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_resolve_and_name_their_source(name, tmp_path):
+    from encodery.gradts.plan import load as load_study
+
+    plan = load_study(f"recipe:{name}", [], tmp_path)
+    about = recipes.describe(name)
+    assert about.source
+    assert about.deviations
+    assert plan.base.notes == []
+    assert set(plan.primaries) <= set(plan.tasks)
+
+
+def test_gradts_recipes_have_the_released_settings(tmp_path):
+    from encodery.gradts.plan import load as load_study
+
+    plan = load_study("recipe:gradts/bert-base-cased-released", [], tmp_path)
+    tasks = {f"glue/{part}" for part in ("cola", "mrpc", "mnli", "qnli", "qqp", "rte", "sst2", "wnli")}
+    assert set(plan.tasks) == tasks
+    got, study = plan.base.config, plan.gradts
+    assert (got.optim.kind, got.optim.lr, got.optim.warmup, got.optim.clip) == ("adamax", 5e-5, 0.1, 1.0)
+    assert (got.train.epochs, got.train.batch_size, got.mix["per_step"], got.train.max_length) == (7, 4, 4, 512)
+    assert study.finetune == {"train.epochs": 3, "train.batch_size": 4}
+    assert (study.importance.estimator, study.importance.dropout) == ("kv_weight_released", True)
+    assert (study.threshold, study.fg_threshold, study.rule, study.seed_list) == (0.6, 0.62, "released", [2018])

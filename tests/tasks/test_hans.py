@@ -163,6 +163,7 @@ def test_D21_sum_never_has_fewer_non_entailments(rows_of_chances):
             assert summed["prediction"] == NO or rest <= named_chances[YES]
 
 
+@pytest.mark.slow
 def test_D15_the_official_file_must_have_its_counts(tmp_path):
     write(tmp_path / "a", "heuristics_evaluation_set.txt", each=1000)
     task = Hans(data=str(tmp_path / "a"))

@@ -78,8 +78,8 @@ def section(found: Found) -> Section | None:
 def _data(found: Found, id: str, those: Sequence[Answered]) -> tuple[Html, list[Picture]]:
     first = those[0]
     if first.numbers:
-        chart = _against(found, id, first)
-        return figure(chart), [chart]
+        against = _against(found, id, first)
+        return figure(against), [against]
     if not first.single or len(first.rows.task.labels) > LABELS:
         return Html(""), []
     matrices = [matrix(found, f"{id}-matrix-{i}", one) for i, one in enumerate(those)]

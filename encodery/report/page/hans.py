@@ -36,7 +36,7 @@ Report = Mapping[str, Any]
 def _reports(found: Found, row: Row) -> list[Report]:
     """What `evaluate --on hans` wrote, one for each seed."""
     name, _, split = row.data.rpartition(":")
-    reports = []
+    reports: list[Report] = []
     for run in row.runs.values():
         path = RunDir(run.path).predictions_path(name, split).with_suffix(".report.json")
         try:

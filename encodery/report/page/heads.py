@@ -68,7 +68,7 @@ def _compared(maps: Sequence[tuple[str, str, Any]]) -> list[Heat]:
 
 def _stored(found: Found) -> list[Heat]:
     """The matrices of `encodery gradts`, one for each seed."""
-    drawn = []
+    drawn: list[Heat] = []
     for number, path in enumerate(below(found.folders, "gradts.json")):
         try:
             stored: dict[str, Any] = files.read_json(path)

@@ -51,7 +51,7 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
 
 
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
-    assert "14 runs in 7 configurations of 2 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
+    assert "14 runs in 7 configurations of 3 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
     assert re.search(
         r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
         page,

@@ -1,0 +1,113 @@
+"""Head importance: how much the loss of a task hangs on each attention head, for the task and for each example.
+
+A folder comes out: instances.npy [examples, layers, heads], task.npy, ids.json, meta.json. `heads compare` gives the
+correlations of such folders. A killed command goes on at the first missing piece. docs/task-selection.md tells more.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from encodery.cli.parsing import Parser
+from encodery.errors import UserError
+
+COMPARE = "compare"
+SHOWN = 8  # heads that are named
+
+
+def arguments(parser: Parser) -> None:
+    """Which model on what, or which folders are compared."""
+    parser.add_argument("what", nargs="+", metavar="RUN | compare DIR DIR…", help="a model; or folders to compare")
+    parser.add_argument(
+        "--on", nargs="+", action="extend", metavar="TASK[:SPLIT]", help="such as glue/rte; default split: train"
+    )
+    parser.add_argument("-o", "--out", metavar="DIR", help="where to; of several tasks a folder each below it")
+    parser.add_argument(
+        "--estimator", choices=["mask", "kv_weight", "kv_weight_released"], default="mask",
+        help="mask: gradient of a gate on each head (default); kv_weight: of the key and value matrices; "
+        "kv_weight_released: the same, cut as in the GradTS release",
+    )  # fmt: skip
+    parser.add_argument("--dropout", action="store_true", help="with dropout on, as the release does it")
+    parser.add_argument("--max-rows", type=int, metavar="N", help="examples, drawn at random; default: all")
+    parser.add_argument("--head", metavar="NAME", help="the task whose head is meant, if names do not decide it")
+    parser.add_argument("--by", choices=["kendall", "pearson", "spearman"], help="compare: default all three")
+    parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
+    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--json", action="store_true", help="print data instead of a table")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.examples(
+        "encodery heads runs/rte --on glue/rte -o heads/rte",
+        "encodery heads runs/rte --on glue/rte --max-rows 500 --estimator kv_weight",
+        "encodery heads compare heads/rte heads/mrpc heads/cola --by kendall --json",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Measure or compare."""
+    if args.what[0] == COMPARE:
+        return _compare(args)
+    if len(args.what) != 1 or not args.on:
+        raise UserError("heads: give one run and --on TASK, or: heads compare DIR DIR…")
+    from encodery.classifier import open_classifier
+    from encodery.heads import HeadOptions, measure, request
+    from encodery.on import asked
+    from encodery.paths import as_name
+    from encodery.progress import Counting
+    from encodery.rundir import RunDir
+    from encodery.tasks import split_name
+
+    options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
+    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else []
+    words = [text if split_name(text)[1] else f"{text}:train" for text in args.on]
+    questions = [one for text in words for one in asked(text, args.data, runs)]
+    model = open_classifier(args.what[0], args.device, head=args.head)
+    printed = []
+    for one in questions:
+        given = request(model, one, options, args.head)
+        rows = len(one.task.examples(one.split))
+        rows = min(rows, args.max_rows or rows)
+        folder = Path(args.out) / (as_name(one.key) if len(questions) > 1 else "") if args.out else None
+        with Counting(f"heads {one.key}", rows, args.quiet) as tick:
+            found = measure(given, folder, tick)
+        printed.append(_about(found, args.norm))
+        if not args.json:
+            _print(found, printed[-1])
+    if args.json:
+        print(json.dumps(printed, indent=1))
+    return 0
+
+
+def _about(found: Any, norm: Any) -> dict[str, Any]:
+    """What is worth knowing at once."""
+    heads = [f"{layer}.{head}" for layer, head in found.order()]
+    halves = found.halves(norm)
+    return {"folder": str(found.folder), **found.meta, "halves": halves, "matrix": found.matrix(norm).tolist(),
+            "order": heads}  # fmt: skip
+
+
+def _print(found: Any, about: dict[str, Any]) -> None:
+    shape = " × ".join(map(str, found.instances.shape))
+    print(f"{found.folder}: {shape} (examples × layers × heads), {about['estimator']}")
+    print(f"  most important {', '.join(about['order'][:SHOWN])}; least {', '.join(about['order'][: -SHOWN - 1 : -1])}")
+    print(f"  tau of the matrices of two halves of the examples: {about['halves']:.3f}")
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from encodery import files
+    from encodery.importance import Importance, compare, table
+
+    if len(args.what) < 3:
+        raise UserError("heads compare: give two folders of `encodery heads` or more")
+    kinds: list[Any] = [args.by] if args.by else ["kendall", "pearson", "spearman"]
+    given = [Importance.open(folder) for folder in args.what[1:]]
+    found = [compare(given, kind, args.norm) for kind in kinds]
+    for note in found[0].notes:
+        print(f"WARNING {note}", file=sys.stderr)
+    data = json.dumps([one.plain() for one in found], indent=1)
+    if args.out:
+        files.write_atomic(Path(args.out), data + "\n")
+    print(data if args.json else "\n\n".join(map(table, found)))
+    return 0

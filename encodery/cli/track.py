@@ -1,0 +1,44 @@
+"""Hand runs on to TensorBoard, W&B, MLflow or trackio: the events that stand in metrics.jsonl and scores.json.
+
+Run it again and only what is new is sent, to the same run there. With --follow it goes on while runs work. The runs
+themselves know nothing of it: a tracker that is down can never stop a training.
+"""
+
+import argparse
+import sys
+
+from encodery.cli.parsing import Parser
+
+PROJECT = "encodery"
+
+
+def arguments(parser: Parser) -> None:
+    """Which runs, to whom."""
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
+    parser.add_argument(
+        "--to", required=True, choices=["tensorboard", "wandb", "mlflow", "trackio"], help="the tracker"
+    )
+    parser.add_argument("--project", default=PROJECT, help="project or experiment there; default: encodery")
+    parser.add_argument(
+        "--where", metavar="X",
+        help="tensorboard: folder (default tensorboard/); wandb: entity; mlflow: tracking URI; trackio: Space",
+    )  # fmt: skip
+    parser.add_argument("--follow", action="store_true", help="go on until no run works any more")
+    parser.add_argument("--every", type=float, default=10.0, metavar="S", help="with --follow: seconds between looks")
+    parser.examples(
+        "encodery track runs/ --to tensorboard && tensorboard --logdir tensorboard",
+        "encodery track runs/freelb --to wandb --project rte --follow     # the sweep is a group",
+        "encodery track runs/rte --to mlflow --where http://127.0.0.1:5000",
+        "encodery track runs/ --to trackio",
+    )
+
+
+def run(args: argparse.Namespace, rest: list[str]) -> int:
+    """Send, and say how much."""
+    from encodery.track.follow import track
+
+    every = args.every if args.follow else None
+    tell = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    total = track(args.folders, args.to, args.project, args.where, every, tell)
+    print(f"{total:,} events sent" if total else f"{args.to} has everything already")
+    return 0

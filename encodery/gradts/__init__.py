@@ -1,0 +1,1 @@
+"""GradTS: which tasks help a task. Importance of heads, correlation, ranking, trials, training."""

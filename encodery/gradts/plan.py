@@ -1,0 +1,112 @@
+"""A checked study: its options, its tasks, and what will be trained."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from encodery import config, layers
+from encodery.check import options
+from encodery.errors import UserError
+from encodery.gradts.file import GradTS
+from encodery.layers import Layer, Place
+from encodery.paths import as_name
+from encodery.report.stats import LOWER_IS_BETTER
+from encodery.schema import Config
+from encodery.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study."""
+
+    gradts: GradTS
+    base: config.Resolved
+    folder: Path
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """All tasks by name."""
+        return {task.name: task for task, _ in self.base.tasks}
+
+    @property
+    def primaries(self) -> list[str]:
+        """The tasks that should become better."""
+        given = self.gradts.primary
+        return list(self.tasks) if given == "all" else [given] if isinstance(given, str) else list(given)
+
+    def candidates(self, primary: str) -> list[str]:
+        """All other tasks."""
+        return [name for name in self.tasks if name != primary]
+
+    def metric(self, primary: str) -> str | None:
+        """The score that decides, where one is named."""
+        given = self.gradts.metric
+        return given.get(primary) if isinstance(given, dict) else given
+
+    def lines(self) -> Iterator[str]:
+        """What will be trained, for people."""
+        one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
+        yield f"{tasks} tasks: {', '.join(self.tasks)}"
+        yield f"for {', '.join(self.primaries)}: {one.strategy}, beside {', '.join(one.strategies)}; {seeds} seeds"
+        if one.ranks:
+            yield f"{tasks * one.importance_seeds} fine-tunings, whose heads are measured by {one.importance.estimator}"
+        if {"trial", "fg"} & set(one.strategies):
+            least, most = (len(self.primaries) * seeds * min(count, tasks - 1) for count in (2, tasks - 1))
+            yield f"{least} to {most} trials (the primary with the first 1, 2, … candidates)"
+        if "autosem" in one.strategies:
+            yield f"{len(self.primaries)} × {one.autosem.rounds} rounds of {one.autosem.steps} steps for autosem"
+        most = len(self.primaries) * seeds * len(one.strategies)
+        yield f"at most {most} final trainings; equal ones are trained once"
+
+
+def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
+    """A study's file with the command line on top."""
+    layer = layers.from_source(str(file), Path())
+    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+        layer.lay(above)
+    ours = {key: value for key, value in layer.tree.items() if key not in Config.model_fields}
+    chosen = options(GradTS, Layer(ours, layer.places))
+    inner = Layer({key: value for key, value in layer.tree.items() if key in Config.model_fields}, layer.places)
+    source = Path() if str(file).startswith("recipe:") else Path(file).resolve().parent
+    plan = Plan(chosen, config.of_layer(inner, source, as_name(Path(str(file)).stem)), folder)
+    require_sound(plan)
+    return plan
+
+
+def require_sound(plan: Plan) -> None:
+    """What could only fail after hours is refused now."""
+    one, names = plan.gradts, list(plan.tasks)
+    if len(names) < len(plan.base.tasks):
+        raise UserError(f"tasks: every task needs a name of its own; there are {', '.join(names)}")
+    unknown = [name for name in plan.primaries if name not in names]
+    if unknown:
+        raise UserError(f"primary: {unknown[0]} is not among the tasks ({', '.join(names)})")
+    if len(names) < 2:
+        raise UserError("tasks: a task selection needs the primary task and at least one candidate")
+    plain = [name for name, task in plan.tasks.items() if not task.labelled]
+    if plain:
+        raise UserError(f"tasks: {plain[0]} is plain text; only tasks with labels can be chosen")
+    if "fg" in one.strategies:
+        if one.fg_threshold is None and one.keep_fraction is None:
+            raise UserError("fg: give fg_threshold (0.40 to 0.62 as released) or keep_fraction; none fits all encoders")
+        cut = [e["name"] for e in plan.base.config.tasks if e.get("subset") or e.get("count") or e["fraction"] != 1.0]
+        if cut:
+            raise UserError(f"fg: chooses rows itself; leave subset, count and fraction of {cut[0]} away")
+    named = [one.metric] if isinstance(one.metric, str) else list((one.metric or {}).values())
+    if wrong := [name for name in named if name in LOWER_IS_BETTER]:
+        raise UserError(f"metric: {wrong[0]} is better when lower; choose one that is better when higher")
+
+
+def require_metrics(plan: Plan) -> None:
+    """A score that a task does not have would be missed only after all its trainings."""
+    for name in plan.primaries:
+        task, wanted = plan.tasks[name], plan.metric(name)
+        split = next((one for one in task.splits() if one.startswith("dev") and task.has(one)), None)
+        if wanted is None or split is None:
+            continue
+        rows = task.examples(split)
+        answers = task.simplest(task.examples("train"), rows)
+        known = task.score(answers, rows) if answers else {wanted: 0.0}
+        if wanted not in known:
+            raise UserError(f"metric: {name} has no {wanted}; it has {', '.join(known)}")

@@ -1,0 +1,158 @@
+"""The trainings of a study: sweeps in its folder. What is done anywhere with the same content is not trained again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from encodery import files, yaml_reader
+from encodery.config import Resolved
+from encodery.errors import RunFailed, Stopped
+from encodery.gradts.file import GradTS
+from encodery.metrics_file import MetricsFile
+from encodery.progress import Progress
+from encodery.rundir import RunDir, find_runs
+from encodery.sweep.execute import execute
+from encodery.sweep.plan import Planner, write_plan
+from encodery.sweep.read import parse
+from encodery.sweep.search import FixedPlan
+from encodery.sweep.spec import Outcome, RunSpec
+
+BASE = "base.yaml"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run of a study: its tasks, the first one the primary; each with the rows it is cut down to, or None."""
+
+    tasks: tuple[tuple[str, str | None], ...]
+    seed: int
+    fine_tuning: bool = False  # one of the runs whose heads are measured, with settings of their own
+
+
+class Runner:
+    """Trains what is asked for, in sweeps, and says where each run lies."""
+
+    def __init__(self, base: Resolved, options: GradTS, folder: Path, progress: Progress, executor: str):
+        self.options, self.folder, self.progress, self.executor = options, folder, progress, executor
+        self.entries = {task.name: dict(plain) for (task, _), plain in zip(base.tasks, base.config.tasks, strict=True)}
+        folder.mkdir(parents=True, exist_ok=True)
+        write_base(base, folder, options)
+        self.chooses = base.config.train.select != "last" or base.config.train.patience is not None
+        self.asked: dict[str, list[Training]] = {}
+
+    def run(self, stage: str, wanted: Sequence[Training]) -> dict[Training, Path]:
+        """All of these, and where they lie; a stage that is asked again keeps what it had."""
+        lines = list(dict.fromkeys([*self.asked.get(stage, []), *wanted]))
+        self.asked[stage] = lines
+        folder = self.folder / stage
+        folder.mkdir(exist_ok=True)
+        text = yaml_reader.write({"base": str((self.folder / BASE).resolve()), "zip": list(map(self.line, lines))})
+        planner = Planner(parse(text, f"{self.folder.name}/{stage}", self.folder, stage), folder)
+        specs = planner.specs()
+        if len(specs) != len(lines):
+            raise RuntimeError(f"{folder}: {len(lines)} trainings became {len(specs)} runs")
+        done = self.done_elsewhere(folder)
+        known = {spec.id: done[whole] for spec in specs if (whole := planner.identity(spec)) in done}
+        left = [spec for spec in specs if spec.id not in known]
+        files.write_atomic(folder / "sweep.yaml", text)
+        write_plan(folder, left, {"metric": {}})
+        if left:
+            options = self.options
+            plan = FixedPlan(left)
+            outcomes = execute(folder, plan, options.resources, options.limits, self.executor, self.progress)
+            require_done(folder, left, outcomes)
+        paths = (known.get(spec.id) or folder / spec.name for spec in specs)
+        return dict(zip(lines, paths, strict=True))
+
+    def line(self, training: Training) -> dict[str, Any]:
+        """One line of a sweep. Only the primary is evaluated, which is what a study goes by."""
+        entries = []
+        for place, (name, subset) in enumerate(training.tasks):
+            entry = dict(self.entries[name])
+            entry |= {"subset": subset} if subset else {}
+            entry |= {"evaluate_on": []} if place else {}
+            entries.append(entry)
+        more = dict(self.options.finetune) if training.fine_tuning else {}
+        if self.chooses:
+            more["train.select_on"] = training.tasks[0][0]
+        return {"tasks": entries, "seed": training.seed, **more}
+
+    def done_elsewhere(self, folder: Path) -> dict[str, Path]:
+        """Finished runs by their identity: of the other stages, and of the folders that `reuse` names."""
+        places = [other for other in self.folder.iterdir() if other.is_dir() and other.resolve() != folder.resolve()]
+        places = [place for place in places if (place / "plan.json").is_file()]
+        found: dict[str, Path] = {}
+        for one in find_runs(*places, *(Path(one) for one in self.options.reuse)):
+            if one.problem is None and one.run.is_done and "identity" in (info := one.run.info()):
+                found.setdefault(str(info["identity"]), one.run.path)
+        return found
+
+
+def write_base(base: Resolved, folder: Path, options: GradTS) -> None:
+    """The config that all runs share, with paths that hold from everywhere; scored on the way only if that chooses."""
+    tree = base.config.plain()
+    for key in ("name", "init_from", "tokenizer"):
+        path = base.folder / str(tree["model"][key])
+        if tree["model"][key] and path.exists():
+            tree["model"][key] = str(path.resolve())
+    train = tree["train"]
+    if train["select"] == "last" and train["patience"] is None and options.rule == "sound":
+        train["evaluate"] = "end" if train["holdout"] else "never"
+    files.write_atomic(folder / BASE, yaml_reader.write(tree))
+
+
+def require_done(folder: Path, specs: Sequence[RunSpec], outcomes: Sequence[Outcome]) -> None:
+    """A study needs all its runs."""
+    names = {spec.id: spec.name for spec in specs}
+    ended = [one for one in outcomes if one.id in names]
+    if any(one.state == "stopped" for one in ended):
+        raise Stopped(f"{folder}: stopped; the same command goes on")
+    bad = [f"{names[one.id]} {one.state}: {one.error or ''}".rstrip() for one in ended if one.state != "done"]
+    lost = [name for id, name in names.items() if id not in {one.id for one in ended}]
+    if bad or lost:
+        listed = "\n".join([*bad, *lost][:5])
+        raise RunFailed(f"{folder}: {len(bad) + len(lost)} runs are not done; run the same command again\n{listed}")
+
+
+# What a run says
+
+
+def scores_of(path: Path, task: str) -> dict[str, float]:
+    """The scores of one of a run's tasks, on the first of its splits."""
+    found: Mapping[str, Mapping[str, float]] = RunDir(path).read_scores()["scores"]
+    key = next((key for key in found if key.rpartition(":")[0] == task), None)
+    if key is None:
+        raise RunFailed(f"{path}: has no scores of {task}; it has {', '.join(found) or 'none'}")
+    return dict(found[key])
+
+
+def main_metric(path: Path, task: str) -> str:
+    """The headline of a task in a run."""
+    main: Mapping[str, str] = RunDir(path).read_scores()["main"]
+    return next(name for key, name in main.items() if key.rpartition(":")[0] == task)
+
+
+def on_the_way(path: Path, task: str) -> list[dict[str, float]]:
+    """What a run recorded of a task's scores while it was trained, evaluation by evaluation."""
+    found = []
+    for record in MetricsFile(path / "metrics.jsonl").read():
+        scores = {key.removeprefix("eval."): value for key, value in record.items() if key.startswith("eval.")}
+        if "split" in record and record.get("task", task) == task and scores:
+            found.append({"step": record["step"], **scores})
+    if not found:
+        raise RunFailed(f"{path}: recorded no scores of {task} on the way; set train.evaluate to 1 epoch")
+    return found
+
+
+def chosen_step(path: Path) -> int:
+    """The step whose weights a run reports."""
+    return int(RunDir(path).read_scores()["chosen"]["step"])
+
+
+def seconds_of(path: Path) -> float:
+    """Seconds of training, evaluations left out: the mean of the recorded steps, times the steps."""
+    records = [record for record in MetricsFile(path / "metrics.jsonl").read() if "seconds" in record]
+    if not records:
+        return 0.0
+    return float(sum(r["seconds"] for r in records) / len(records) * max(r["step"] for r in records))

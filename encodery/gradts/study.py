@@ -1,0 +1,317 @@
+"""A task selection from tasks to a table: fine-tune, measure heads, correlate, rank, try, train. Run again = go on.
+
+In the study's folder: base.yaml, singles/ (the fine-tunings whose heads are measured), heads/, trials/, subsets/ (fg),
+autosem/, finals/, and at the end gradts.md, gradts.json and pictures. Runs are named by content: what is done in one
+of the folders, or in one that `reuse` names, is never trained twice.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encodery import files
+from encodery.data.subset import Subset, fingerprint
+from encodery.errors import UserError
+from encodery.gradts import rules
+from encodery.gradts.autosem import Bandit, utilities
+from encodery.gradts.file import Strategy
+from encodery.gradts.plan import Plan, require_metrics
+from encodery.gradts.ranking import Correlations
+from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_the_way, scores_of, seconds_of
+from encodery.importance import Importance
+from encodery.paths import as_name
+from encodery.progress import Progress
+from encodery.report.task_choice import Candidate, Choices, Row, Tried, write
+
+Set = tuple[tuple[str, str | None], ...]  # auxiliary tasks, each with the rows that are left of it, or None: all
+
+
+@dataclass
+class Cost:
+    """What a strategy has needed: its runs, and seconds that are in none of them."""
+
+    runs: set[Path] = field(default_factory=set)
+    more: dict[str, float] = field(default_factory=dict)  # what → seconds
+    bandits: int = 0
+
+    def plus(self, *others: "Cost") -> "Cost":
+        """Both together, shared runs once."""
+        whole = Cost(set(self.runs), dict(self.more), self.bandits)
+        for other in others:
+            whole.runs |= other.runs
+            whole.more |= other.more
+            whole.bandits += other.bandits
+        return whole
+
+    @property
+    def trainings(self) -> int:
+        """Runs, and bandits, each of which is a training too."""
+        return len(self.runs) + self.bandits
+
+    @property
+    def seconds(self) -> float:
+        """Of training steps and gradient passes."""
+        return sum(map(seconds_of, self.runs)) + sum(self.more.values())
+
+
+class Study:
+    """A study at work. Whatever it knows lies in its folder."""
+
+    def __init__(self, plan: Plan, progress: Progress, executor: str = "local"):
+        require_metrics(plan)
+        self.plan, self.one, self.progress = plan, plan.gradts, progress
+        self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor)
+        self.notes: list[str] = []
+        self.tried: dict[str, list[Tried]] = {}
+        self.tested: dict[str, tuple[Set, Cost]] = {}  # what trials have found
+        self.singles: dict[tuple[int, str], Path] = {}
+        self.kept: dict[tuple[str, str], dict[str, str]] = {}  # (strategy, primary) → task → `12 of 40`
+
+    def run(self) -> Choices:
+        """Everything that is not there yet."""
+        plan, one = self.plan, self.one
+        measured, rankings, related = Cost(), dict[str, list[Candidate]](), None
+        if one.ranks:
+            heads, measured = self.measure()
+            related = Correlations(heads, one.correlation, one.norm)
+            self.notes += [note for matrix in related.matrices.values() for note in matrix.notes]
+            rankings = {name: related.ranking(name, plan.candidates(name)) for name in plan.primaries}
+        sets: dict[tuple[Strategy, str], tuple[Set, Cost]] = {}
+        for strategy in sorted(one.strategies, key=lambda name: name == "fg"):  # fg begins with what trial found
+            for primary, (chosen, cost) in self.choose(strategy, rankings, related).items():
+                ranks = measured if strategy in ("trial", "thres", "fg") else Cost()
+                sets[strategy, primary] = chosen, cost.plus(ranks)
+        found = Choices(
+            one.strategy, rankings, self.tried, self.rows(sets), related.matrices if related else {},
+            related.stability() if related else {}, tuple(self.notes),
+        )  # fmt: skip
+        write(plan.folder, found, self.head_maps(related))
+        return found
+
+    # Importance
+
+    def measure(self) -> tuple[dict[int, dict[str, Importance]], Cost]:
+        """Fine-tune every task and measure its heads, once for each of the seeds."""
+        wanted = {
+            (seed, name): Training(((name, None),), seed, fine_tuning=bool(self.one.finetune))
+            for seed in self.one.importance_seed_list
+            for name in self.plan.tasks
+        }
+        runs = self.runner.run("singles", list(wanted.values()))
+        self.singles = {key: runs[training] for key, training in wanted.items()}
+        found: dict[int, dict[str, Importance]] = {}
+        cost = Cost(set(runs.values()))
+        for (seed, name), training in wanted.items():
+            importance = self.heads_of(runs[training], name, seed)
+            found.setdefault(seed, {})[name] = importance
+            cost.more[f"heads {name} {seed}"] = float(importance.meta["seconds"])
+        return found, cost
+
+    def heads_of(self, run: Path, name: str, seed: int, every_row: bool = False) -> Importance:
+        """Head importance of a fine-tuned task, from the study's folder or made now; of a sample of rows, or all."""
+        from encodery.classifier import open_classifier
+        from encodery.heads import measure, request
+        from encodery.models import hub
+        from encodery.on import Asked
+
+        how = self.one.importance.model_copy(update={"max_rows": None}) if every_row else self.one.importance
+        folder = self.plan.folder / "heads" / f"{as_name(name)}-seed-{seed}{'-all' if every_row else ''}"
+        task = self.plan.tasks[name]
+        wanted = {**how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest}
+        known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
+        same = known is not None and all(known.get(key) == value for key, value in wanted.items())
+        if same and (folder / "meta.json").is_file():
+            return Importance(folder)
+        if known is not None and not same:  # of other settings or older weights
+            shutil.rmtree(folder)
+        self.progress.say(f"heads of {name}, seed {seed}")
+        model = open_classifier(run, self.plan.base.config.device)
+        return measure(request(model, Asked(task, "train"), how), folder)
+
+    def head_maps(self, related: Correlations | None) -> dict[str, Any]:
+        """Every task's matrix, first seed."""
+        first = next(iter(related.heads.values())) if related else {}
+        return {name: one.matrix(self.one.norm) for name, one in first.items()}
+
+    # Strategies
+
+    def choose(
+        self, strategy: Strategy, rankings: Mapping[str, Sequence[Candidate]], related: Correlations | None
+    ) -> dict[str, tuple[Set, Cost]]:
+        """What a strategy takes for each primary task, and what that cost besides importance and the last training."""
+        plan = self.plan
+        if strategy in ("none", "all"):
+            names = {p: plan.candidates(p) if strategy == "all" else [] for p in plan.primaries}
+        elif strategy == "thres":
+            order = {p: dict.fromkeys(plan.candidates(p), 0.0) for p in plan.primaries}
+            means = {p: order[p] | {c.name: c.mean for c in rankings[p]} for p in plan.primaries}
+            names = {p: rules.above(means[p], self.one.threshold) for p in plan.primaries}
+        elif strategy == "autosem":
+            return self.autosem()
+        else:
+            found = self.tested = self.tested or self.trials(rankings)
+            assert related is not None
+            return found if strategy == "trial" else {p: self.fine_grained(p, *found[p], related) for p in found}
+        return {p: (tuple((name, None) for name in some), Cost()) for p, some in names.items()}
+
+    def trials(self, rankings: Mapping[str, Sequence[Candidate]]) -> dict[str, tuple[Set, Cost]]:
+        """The primary with the first 1, 2, … candidates, all primaries at once, until the rule ends each."""
+        order: dict[str, Set] = {p: tuple((c.name, None) for c in ranked) for p, ranked in rankings.items()}
+        lengths = {primary: min(2, len(all_of_them)) for primary, all_of_them in order.items()}  # two in any case
+        while True:
+            wanted = {p: [order[p][:k] for k in range(lengths[p] + 1)] for p in order}
+            runs = self.train("trials", wanted)
+            found = {p: [self.trial_of(p, runs[p, chosen]) for chosen in wanted[p]] for p in order}
+            left = [p for p in order if not rules.ended(found[p][1:], len(order[p]), self.one.rule)]
+            if not left:
+                break
+            for primary in left:
+                lengths[primary] = min(lengths[primary] + self.one.ahead, len(order[primary]))
+        result = {}
+        for primary, trials in found.items():
+            place = self.settle(primary, trials[0], trials[1:], [name for name, _ in order[primary]])
+            cost = Cost({path for chosen in wanted[primary] for path in runs[primary, chosen].values()})
+            result[primary] = order[primary][:place], cost
+        return result
+
+    def settle(self, primary: str, alone: rules.Trial, trials: Sequence[rules.Trial], order: Sequence[str]) -> int:
+        """How many candidates the best trial has; what was tried is kept for the report."""
+        count = rules.counted(trials, self.one.rule)
+        tried = [Tried((), alone.scores)]
+        tried += [Tried(tuple(order[: k + 1]), trial.scores, k < count) for k, trial in enumerate(trials)]
+        self.tried[primary] = tried
+        if self.one.rule == "released":
+            return rules.winner(trials[:count], "released") + 1
+        place = rules.winner([alone, *trials[:count]], "sound")
+        if place:
+            gain = rules.gain(trials[place - 1].scores, alone.scores)
+            if not gain.clear:
+                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seeds"
+                kept = "single-task stays" if self.one.sure else "it is chosen all the same (sure: true would not)"
+                self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
+                place = 0 if self.one.sure else place
+        return place
+
+    def trial_of(self, primary: str, runs: Mapping[int, Path]) -> rules.Trial:
+        """The scores of a set of tasks, by seed."""
+        metric = self.metric(primary, next(iter(runs.values())))
+        scores = {seed: self.score(path, primary, metric) for seed, path in runs.items()}
+        if self.one.rule == "sound":
+            return rules.Trial(scores)
+        ways = {seed: on_the_way(path, primary) for seed, path in runs.items()}
+        headline = next(name for name in scores_of(next(iter(runs.values())), primary))
+        return rules.Trial(
+            scores,
+            best={seed: max(one[metric] for one in way) for seed, way in ways.items()},
+            last={seed: way[-1][metric] for seed, way in ways.items()},
+            first={seed: max(one[headline] for one in way) for seed, way in ways.items()},
+        )
+
+    def metric(self, primary: str, run: Path) -> str:
+        """The score that decides."""
+        return self.plan.metric(primary) or main_metric(run, primary)
+
+    def score(self, run: Path, primary: str, metric: str) -> float:
+        """What trials are compared by: the score on the rows that were held out of train, where there are some."""
+        if self.plan.base.config.train.holdout:
+            way = on_the_way(run, primary)
+            return next((one for one in way if one["step"] == chosen_step(run)), way[-1])[metric]
+        return self.reported(run, primary, metric)
+
+    def reported(self, run: Path, primary: str, metric: str) -> float:
+        """The score on dev."""
+        scores = scores_of(run, primary)
+        if metric not in scores:
+            raise UserError(f"metric: {primary} has no {metric}; it has {', '.join(scores)}")
+        return scores[metric]
+
+    def train(self, stage: str, wanted: Mapping[str, Sequence[Set]]) -> dict[tuple[str, Set], dict[int, Path]]:
+        """Each primary with each of its sets, by seed."""
+        trainings = {
+            (primary, chosen, seed): Training(((primary, None), *chosen), seed)
+            for seed in self.one.seed_list
+            for primary, sets in wanted.items()
+            for chosen in sets
+        }
+        runs = self.runner.run(stage, list(trainings.values()))
+        found: dict[tuple[str, Set], dict[int, Path]] = {}
+        for (primary, chosen, seed), training in trainings.items():
+            found.setdefault((primary, chosen), {})[seed] = runs[training]
+        return found
+
+    def fine_grained(self, primary: str, chosen: Set, cost: Cost, related: Correlations) -> tuple[Set, Cost]:
+        """Of trial's tasks only the examples that are alike enough; a task with none left is left out."""
+        seed, first = next(iter(related.heads.items()))
+        matrix, found, about = first[primary].matrix(self.one.norm), list[tuple[str, str | None]](), dict[str, str]()
+        sampled = self.one.importance.max_rows is not None
+        for name, _ in chosen:
+            heads = self.heads_of(self.singles[seed, name], name, seed, every_row=True) if sampled else first[name]
+            alike = heads.correlation_of_instances(matrix, self.one.norm, self.one.correlation)
+            keep = rules.kept(alike, self.one.fg_threshold, self.one.keep_fraction)
+            about[name] = f"{int(keep.sum()):,} of {len(keep):,} examples"
+            self.progress.say(f"{primary}: fg keeps {about[name]} of {name}")
+            if keep.all():
+                found.append((name, None))
+            elif keep.any():
+                found.append((name, self.subset(primary, name, heads, alike, keep)))
+        self.kept["fg", primary] = about
+        return tuple(found), cost
+
+    def subset(self, primary: str, name: str, heads: Importance, alike: np.ndarray, keep: np.ndarray) -> str:
+        """The rows that are left of a task, as a selection, the most alike first."""
+        examples = self.plan.tasks[name].examples("train")
+        places = np.flatnonzero(keep)
+        places = places[np.argsort(-alike[places], kind="stable")]
+        ids = heads.ids
+        meta = {
+            "selector": {"kind": "gradts", "primary": primary, "threshold": self.one.fg_threshold,
+                         "keep_fraction": self.one.keep_fraction},
+            "task": name, "split": "train", "pool": len(examples), "fingerprint": fingerprint(examples), "short": True,
+            "heads": {key: heads.meta[key] for key in ("model", "estimator", "rows")},
+        }  # fmt: skip
+        found = Subset([ids[i] for i in places], meta, scores=[float(alike[i]) for i in places])
+        folder = (self.plan.folder / "subsets" / f"{as_name(primary)}-{as_name(name)}").resolve()
+        found.write(folder)
+        return str(folder)
+
+    def autosem(self) -> dict[str, tuple[Set, Cost]]:
+        """The tasks of highest utility under AUTOSEM's bandit."""
+        found: dict[str, tuple[Set, Cost]] = {}
+        for primary in self.plan.primaries:
+            folder = self.plan.folder / "autosem" / as_name(primary)
+            bandit: Bandit = utilities(self.plan.base, primary, self.one.autosem, folder, self.progress)
+            names = bandit.best(self.plan.candidates(primary), self.one.autosem.keep)
+            cost = Cost(more={f"bandit {primary}": bandit.seconds}, bandits=1)
+            found[primary] = tuple((name, None) for name in names), cost
+        return found
+
+    # The end
+
+    def rows(self, sets: Mapping[tuple[Strategy, str], tuple[Set, Cost]]) -> list[Row]:
+        """Train what was chosen, and set every strategy beside single-task."""
+        wanted: dict[str, list[Set]] = {}
+        for (_, primary), (chosen, _) in sets.items():
+            wanted.setdefault(primary, []).append(chosen)
+        runs = self.train("finals", {primary: list(dict.fromkeys(some)) for primary, some in wanted.items()})
+        found = []
+        for primary in wanted:
+            alone = runs[primary, ()]
+            metric = self.metric(primary, next(iter(alone.values())))
+            single = {seed: self.reported(path, primary, metric) for seed, path in alone.items()}
+            for strategy in self.one.strategies:
+                chosen, cost = sets[strategy, primary]
+                mine = runs[primary, chosen]
+                scores = {seed: self.reported(path, primary, metric) for seed, path in mine.items()}
+                gain = rules.gain(scores, single)
+                whole = cost.plus(Cost(set(mine.values())))
+                names = tuple(name for name, _ in chosen)
+                kept = {n: text for n, text in self.kept.get((strategy, primary), {}).items() if n in names}
+                found.append(
+                    Row(primary, strategy, names, metric, scores, gain.mean, gain.interval, gain.p, whole.trainings,
+                        whole.seconds, kept)
+                )  # fmt: skip
+        return found

@@ -1,0 +1,342 @@
+"""How much a task's loss hangs on each attention head, example by example, from one backward pass for many examples.
+
+mask                 |∂loss/∂ξ| of a gate ξ = 1 on the head's output (Michel et al. 2019), which is
+                     |⟨output, ∂loss/∂output⟩|: no gate is needed, and no weight gets a gradient
+kv_weight            mean |∂loss/∂W| over the head's rows of the key and of the value matrix, added
+kv_weight_released   the same over columns, as the GradTS release cuts it: slices of what goes in, not heads
+
+An example's loss is its own (of tags the mean over its words), so one backward pass of their sum holds every example's
+gradient: no example's loss depends on the heads of another one.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from encodery import files
+from encodery.attack import labelled, require_labels
+from encodery.classifier import Classifier as Trained
+from encodery.data import draws
+from encodery.data.batches import Batch, Cutter, in_order
+from encodery.data.tokens import TokenTable, memory_table
+from encodery.errors import UserError
+from encodery.evaluate import with_head_for
+from encodery.head import Head
+from encodery.importance import IDS, INSTANCES, META, TASK, Importance
+from encodery.lock import RunLock
+from encodery.methods.base import seed_dropout
+from encodery.models import gates, hub
+from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
+from encodery.models.model import Model
+from encodery.objectives._heads import LinearHead, StockHead
+from encodery.objectives.classification import Classifier
+from encodery.objectives.ranking import Ranker
+from encodery.on import Asked
+from encodery.options import Options
+from encodery.rundir import RunDir
+from encodery.tasks.base import Example, Task
+
+Estimator = Literal["mask", "kv_weight", "kv_weight_released"]
+SHARD = 2048  # examples in a piece
+BUDGET = 2048  # tokens of a micro-batch
+MOST = 32  # sequences of a micro-batch: kv_weight holds a matrix for each of them
+VERSION = 1  # raise it when equal inputs give other numbers
+
+
+class HeadOptions(Options):
+    """How head importance is measured."""
+
+    estimator: Estimator = "mask"
+    """mask: the gradient of a gate on each head; kv_weight: of the rows of the key and value matrices;
+    kv_weight_released: of their columns, which is what the GradTS release computes and calls heads."""
+    dropout: bool = False
+    """True: with dropout, as the release does it: noise."""
+    max_rows: int | None = Field(default=None, ge=1)
+    """So many examples, drawn at random, the same every time; default: all."""
+    seed: int = Field(default=1, ge=0)
+    """Of that draw, and of dropout."""
+
+
+# One micro-batch
+
+
+@contextmanager
+def frozen(model: Model) -> Iterator[None]:
+    """Inside, no weight asks for a gradient; what lies in .grad is not touched."""
+    asking = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in asking:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in asking:
+            parameter.requires_grad_(True)
+
+
+def total_loss(model: Model, batch: Batch) -> Tensor:
+    """The sum of the losses of all examples: with a mean every gradient would depend on the size of the batch."""
+    losses = model.question(batch.task).losses(model.outputs(batch), batch)
+    return torch.stack(list(losses.values())).sum()
+
+
+def leaf(value: Tensor) -> Tensor:
+    """Where a graph may begin: below the first heads nothing asks for a gradient."""
+    return value if value.requires_grad else value.detach().requires_grad_()
+
+
+def of_gates(model: Model, batch: Batch) -> Tensor:
+    """∂loss/∂ξ of each sequence's gates, with its sign: [sequences, layers, heads]."""
+    encoder, contexts = model.encoder, list[Tensor]()
+
+    def seen(_layer: int, context: Tensor) -> Tensor:
+        contexts.append(leaf(context))
+        return contexts[-1]
+
+    whole = nullcontext(batch)  # for the last layer and what follows it
+    ending = gates.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
+    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen), ending as last:
+        slopes = torch.autograd.grad(total_loss(model, last), contexts)
+    found = [
+        seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
+        for context, slope, seen_in in zip(contexts, slopes, [*[batch] * (len(contexts) - 1), last], strict=True)
+    ]
+    return torch.stack(found, 1)
+
+
+def reads_first(model: Model, batch: Batch) -> bool:
+    """Whether only first tokens of the last layer are read: then the others need not be computed there."""
+    question: Any = model.question(batch.task)
+    if type(question) not in (Classifier, Ranker) or type(question.head) not in (StockHead, LinearHead):
+        return False  # nobody knows what somebody's own question reads
+    return model.encoder.kind in gates.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
+
+
+def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:
+    """Mean |∂loss/∂W| of each sequence over the parts of the key matrix plus that of the value matrix."""
+    encoder = model.encoder
+    places, heads = places_of(encoder), heads_of(encoder)
+    if getattr(encoder.net.config, "share_att_key", False):
+        raise UserError(
+            f"heads: this {encoder.kind} uses its key matrix for positions too, whose gradient belongs to no single "
+            "example; use mask"
+        )
+    known: dict[str, list[tuple[Tensor, Tensor]]] = {part.module: [] for part in places.parts}
+
+    def watcher(module: str) -> gates.Seen:
+        def seen(_layer: int, both: tuple[Tensor, Tensor]) -> Tensor:
+            known[module].append((both[0].detach(), leaf(both[1])))
+            return known[module][-1][1]
+
+        return seen
+
+    with torch.enable_grad(), frozen(model), ExitStack() as stack:
+        for module in known:
+            stack.enter_context(hooked(encoder, module, watcher(module), output=True))
+        loss = total_loss(model, batch)
+        results = [result for module in known for _, result in known[module]]
+        slopes = iter(torch.autograd.grad(loss, results))
+    behind = {module: [next(slopes) for _ in known[module]] for module in known}
+    layers = []
+    for layer in range(rows_of(encoder)):
+        parts = [
+            sizes_of_blocks(batch, known[p.module][layer][0], rows_of_part(behind[p.module][layer], p, heads), heads,
+                            by_column)
+            for p in places.parts
+        ]  # fmt: skip
+        layers.append(torch.stack(parts).sum(0))
+    return torch.stack(layers, 1)
+
+
+def rows_of_part(slope: Tensor, part: gates.Part, heads: int) -> Tensor:
+    """Keys or values of what a linear layer gives out: [..., heads · size]."""
+    if part.cut == "whole":
+        return slope
+    if part.cut == "qkv":
+        return cut(slope, 3, heads, -1)[..., part.number, :, :].flatten(-2)
+    return cut(slope, heads, 3, -1)[..., part.number, :].flatten(-2)
+
+
+def sizes_of_blocks(batch: Batch, given: Tensor, slope: Tensor, heads: int, by_column: bool) -> Tensor:
+    """Each sequence's own |∂loss/∂W|, in blocks of rows or columns: [sequences, heads]."""
+    x, mask = batch.rows(given)
+    delta = batch.rows(slope)[0] * mask[..., None]
+    own = torch.matmul(delta.transpose(1, 2), x * mask[..., None]).abs()
+    return cut(own.mean(1 if by_column else 2), heads, -1).mean(-1)
+
+
+def of_batch(model: Model, batch: Batch, options: HeadOptions) -> Tensor:
+    """The estimator's numbers for each sequence, before the absolute value where that comes last."""
+    if options.dropout:
+        seed_dropout(batch)
+    if options.estimator == "mask":
+        return of_gates(model, batch)
+    return of_weights(model, batch, options.estimator == "kv_weight_released")
+
+
+def importances(
+    model: Model, table: TokenTable, cutter: Cutter, task: str, options: HeadOptions, batch_size: int = MOST
+) -> np.ndarray:
+    """|gradient| of each example of a table, in its order: [examples, layers, heads] in float32."""
+    encoder, examples = model.encoder, len(table.example_ids)
+    found = np.zeros((examples, rows_of(encoder), heads_of(encoder)), np.float64)
+    sizes = np.zeros(examples)
+    was_training = model.training
+    model.train(options.dropout)
+    try:
+        for batch in in_order(table, cutter, task, batch_size):
+            batch = replace(batch, seed=draws.key(options.seed, "heads", int(batch.ids[0])))
+            each = of_batch(model, batch, options).double().cpu().numpy()
+            owner = np.asarray(table.example[batch.ids.numpy()])
+            if options.estimator != "mask" and len(set(owner.tolist())) < len(owner):
+                raise UserError(f"heads: {options.estimator} needs examples of one sequence each; use mask")
+            np.add.at(found, owner, each)
+            np.add.at(sizes, owner, model.question(task).sizes(batch).double().cpu().numpy())
+    finally:
+        model.train(was_training)
+    return np.abs(found / np.maximum(sizes, 1e-12)[:, None, None]).astype(np.float32)
+
+
+# A whole split
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model, what it is asked on, and everything that the numbers depend on."""
+
+    model: Trained
+    asked: Asked
+    options: HeadOptions
+    plan: dict[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """In the cache, named by a hash of everything that the numbers depend on."""
+        text = json.dumps(self.plan, sort_keys=True)
+        return files.cache_root() / "heads" / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def request(model: Trained, asked: Asked, options: HeadOptions, head: str | None = None) -> Request:
+    """What would be done; what cannot be done is refused."""
+    require_labels(asked, asked.task.examples(asked.split))
+    fitting = with_head_for(model, asked.task, head)
+    encoder = fitting.model.encoder
+    gates.modules_of(encoder, places_of(encoder).output)
+    plan = {
+        "version": VERSION, "model": hub.resolve(model.source).digest(), "base": base_of(model.source),
+        "tokenizer": fitting.pieces.digest, "max_length": fitting.head.max_length, "head": fitting.head.name,
+        "task": asked.task.name, "split": asked.split, "rows": asked.task.origin(asked.split).digest,
+        "reading": asked.task.reading(), "layers": rows_of(encoder), "heads": heads_of(encoder), "shard": SHARD,
+        **options.plain(),
+    }  # fmt: skip
+    return Request(fitting, asked, options, plan)
+
+
+def base_of(source: str) -> str:
+    """What stands for the weights that fine-tuning began with: heads of another start are other heads."""
+    path = Path(source.partition("@")[0])
+    if not (path / "run.json").is_file():
+        return hub.resolve(source).digest()
+    info = RunDir(path).info()
+    inputs = info.get("inputs", {})
+    found = inputs.get("model.init_from") or inputs.get("model.name")
+    fresh = json.dumps([info.get("model"), info.get("seed", {}).get("init")], sort_keys=True)
+    return str(found or "new-" + hashlib.sha256(fresh.encode()).hexdigest())
+
+
+def measure(given: Request, folder: Path | None = None, tick: Callable[[int], None] | None = None) -> Importance:
+    """Head importance of a split, from the folder or made now; a killed command goes on at the first missing piece."""
+    folder = folder or given.folder
+    with files.io_trouble(f"{folder} cannot be written", folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with RunLock(folder):
+        files.remove_leftovers(folder)
+        require_same(folder, given.plan)
+        if not (folder / META).is_file():
+            _make(given, folder, tick)
+    return Importance(folder)
+
+
+def require_same(folder: Path, plan: dict[str, Any]) -> None:
+    """A folder with other numbers is refused, with what differs."""
+    known = next((files.read_json(folder / n) for n in (META, "plan.json") if (folder / n).is_file()), None)
+    if known is None:
+        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
+        if strange:
+            raise UserError(f"{folder} is not empty and holds no head importance ({strange[0]}): give another -o")
+        files.write_json(folder / "plan.json", plan)
+        return
+    other = [key for key, value in plan.items() if known.get(key) != value]
+    if other:
+        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
+        raise UserError(f"{folder} holds the importance of something else ({listed}); give another folder with -o")
+
+
+def chosen(given: Request) -> list[Example]:
+    """The examples that are looked at, in the order of the file."""
+    examples, most = given.asked.task.examples(given.asked.split), given.options.max_rows
+    if most is None or most >= len(examples):
+        return list(examples)
+    return [examples[i] for i in np.sort(draws.choose(given.options.seed, "heads", len(examples), most))]
+
+
+def table_of(model: Trained, task: Task, examples: Sequence[Example]) -> TokenTable:
+    """Tokens and targets, in the order of the head's outputs."""
+    if isinstance(model.head, Head):
+        return labelled(model, task, examples)
+    if tuple(model.head.labels) != tuple(task.labels):
+        raise UserError(f"{model.source}: was trained on tags in another order than {task.name} has them")
+    return memory_table(task.encode(examples, model.pieces, model.head.max_length), [e.id for e in examples])
+
+
+def _make(given: Request, folder: Path, tick: Callable[[int], None] | None) -> None:
+    model, examples = given.model, chosen(given)
+    cutter = replace(model.cutter, budget=BUDGET, most=MOST)
+    shards = folder / "shards"
+    shards.mkdir(exist_ok=True)
+    files.remove_leftovers(shards)
+    spent = 0.0
+    for begin in range(0, len(examples), SHARD):
+        path, part = shards / f"{begin // SHARD:06d}.npy", examples[begin : begin + SHARD]
+        if not path.is_file():
+            start = time.perf_counter()
+            table = table_of(model, given.asked.task, part)
+            found = importances(model.model, table, cutter, model.head.name, given.options)
+            if not np.isfinite(found).all():
+                bad = part[int(np.flatnonzero(~np.isfinite(found).all((1, 2)))[0])].id
+                raise UserError(f"heads: the gradient of example {bad} is not finite")
+            with files.atomic(path) as stream:
+                np.save(stream, found, allow_pickle=False)
+            spent += time.perf_counter() - start
+        if tick:
+            tick(len(part))
+    _join(folder, shards, examples, given.plan, spent)
+
+
+def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[str, Any], spent: float) -> None:
+    """All pieces in one file; meta.json is the sign that everything is there."""
+    total = np.zeros((plan["layers"], plan["heads"]))
+    with files.atomic(folder / INSTANCES) as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), plan["layers"], plan["heads"])}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for piece in sorted(shards.glob("*.npy")):
+            values = np.load(piece, allow_pickle=False).astype("<f4")
+            total += values.sum(0, dtype=np.float64)
+            stream.write(values.tobytes())
+    with files.atomic(folder / TASK) as stream:
+        np.save(stream, total / max(len(examples), 1), allow_pickle=False)
+    files.write_atomic(folder / IDS, json.dumps([example.id for example in examples]))
+    halves = Importance(folder).halves()
+    files.write_json(folder / META, {**plan, "count": len(examples), "seconds": round(spent, 3), "halves": halves})
+    (folder / "plan.json").unlink(missing_ok=True)
+    shutil.rmtree(shards)

@@ -1,0 +1,201 @@
+"""Attention heads of an encoder, seen and gated at the one place that all architectures have: the input of the
+projection that joins a layer's heads, [..., heads · size].
+
+transformers 5 has no head_mask any more and swallows the word in silence, so heads are reached by hooks. Which module
+it is stands in a table; an encoder that is not in it is refused. Layers are counted by calls, because ALBERT's layers
+are one module that is called again and again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from encodery.data.batches import Batch
+from encodery.data.layouts import Layout, Packed, Rows
+from encodery.errors import UserError
+from encodery.models.encoder import Encoder
+
+Head = tuple[int, int]  # layer, head, both from 0 on
+
+
+class Part(NamedTuple):
+    """Rows of a linear layer's output that are the keys or the values: (which module, its name, which cut)."""
+
+    module: str
+    cut: str  # whole: all rows; qkv: (3, heads, size) as in ModernBERT; heads: (heads, 3, size) as in DeBERTa
+    number: int = 0  # of q, k, v
+
+
+class Places(NamedTuple):
+    """Where an architecture has its heads: endings of module names."""
+
+    output: str
+    parts: tuple[Part, ...]  # keys and values
+
+
+_BERT = Places("attention.output.dense", (Part("attention.self.key", "whole"), Part("attention.self.value", "whole")))
+PLACES = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"), _BERT),
+    "deberta": Places(
+        "attention.output.dense",
+        (Part("attention.self.in_proj", "heads", 1), Part("attention.self.in_proj", "heads", 2)),
+    ),
+    "deberta-v2": Places(
+        "attention.output.dense",
+        (Part("attention.self.key_proj", "whole"), Part("attention.self.value_proj", "whole")),
+    ),
+    "distilbert": Places("attention.out_lin", (Part("attention.k_lin", "whole"), Part("attention.v_lin", "whole"))),
+    "albert": Places("attention.dense", (Part("attention.key", "whole"), Part("attention.value", "whole"))),
+    "modernbert": Places("attn.Wo", (Part("attn.Wqkv", "qkv", 1), Part("attn.Wqkv", "qkv", 2))),
+}
+
+
+def places_of(encoder: Encoder) -> Places:
+    """The table's line; an encoder without one is refused."""
+    if encoder.kind not in PLACES:
+        known = ", ".join(sorted(PLACES))
+        raise UserError(f"heads: nobody has said where {encoder.kind} has its attention heads; known: {known}")
+    return PLACES[encoder.kind]
+
+
+def modules_of(encoder: Encoder, ending: str) -> list[nn.Module]:
+    """All modules whose name ends like this, in order; at least one."""
+    found = [m for name, m in encoder.net.named_modules() if name == ending or name.endswith("." + ending)]
+    if not found:
+        raise UserError(f"heads: this {encoder.kind} has no module {ending}; its architecture is not the known one")
+    return found
+
+
+def rows_of(encoder: Encoder) -> int:
+    """How often a pass goes through heads: the layers (ALBERT: times the layers of a group)."""
+    return encoder.layers * int(getattr(encoder.net.config, "inner_group_num", 1))
+
+
+def heads_of(encoder: Encoder) -> int:
+    """Heads of a layer."""
+    return int(encoder.net.config.num_attention_heads)
+
+
+def cut(values: Tensor, *sizes: int) -> Tensor:
+    """The last axis cut into several."""
+    return values.reshape(*values.shape[:-1], *sizes)
+
+
+Seen = Callable[[int, Any], Any]  # the number of the layer and what is there; what to put in its place, or None
+
+
+@contextmanager
+def hooked(encoder: Encoder, ending: str, seen: Seen, *, output: bool = False) -> Iterator[None]:
+    """`seen` is called at the input (or output) of each layer's module, in the order of the layers, in every pass.
+
+    Gradient checkpointing would call it again in the backward pass, out of order: it is off inside.
+    """
+    modules, wanted, calls = modules_of(encoder, ending), rows_of(encoder), [0]
+
+    def begin(*_: Any) -> None:
+        calls[0] = 0
+
+    def before(_module: nn.Module, given: tuple[Any, ...]) -> Any:
+        calls[0] += 1
+        changed = seen(calls[0] - 1, given[0])
+        return None if changed is None else (changed, *given[1:])
+
+    def after(_module: nn.Module, given: tuple[Any, ...], result: Any) -> Any:
+        calls[0] += 1
+        return seen(calls[0] - 1, (given[0], result))
+
+    def end(*_: Any) -> None:
+        if calls[0] != wanted:
+            raise RuntimeError(f"heads: {ending} of this {encoder.kind} was called {calls[0]} times, not {wanted}")
+
+    handles = [encoder.net.register_forward_pre_hook(begin), encoder.net.register_forward_hook(end)]
+    for module in modules:
+        handles.append(module.register_forward_hook(after) if output else module.register_forward_pre_hook(before))
+    was = checkpointing(encoder)
+    for module in was:
+        module.gradient_checkpointing = False
+    try:
+        yield
+    finally:
+        for module in was:
+            module.gradient_checkpointing = True
+        for handle in handles:
+            handle.remove()
+
+
+def checkpointing(encoder: Encoder) -> list[Any]:
+    """Modules that keep nothing for the backward pass and compute it again."""
+    return [module for module in encoder.net.modules() if getattr(module, "gradient_checkpointing", False)]
+
+
+# Whose last layer can end with first tokens: attention.output takes the heads' output and what it is added to.
+ENDS_WITH_FIRST = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
+
+
+@contextmanager
+def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
+    """Inside, what follows the last layer's attention sees only the first token of each sequence: all that a classifier
+    reads. Gives the batch as it is from there on; hidden states are those of sequences of one token."""
+    device = batch.layout.lengths.device
+    one = torch.ones(len(batch), 1, dtype=torch.bool, device=device)
+    short: Layout = Rows(one) if isinstance(batch.layout, Rows) else Packed(one[:, 0].long())
+
+    def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(short.from_tokens(batch.first(values)) for values in given)
+
+    handle = modules_of(encoder, "attention.output")[-1].register_forward_pre_hook(before)
+    try:
+        yield replace(batch, layout=short)
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def gated(encoder: Encoder, batch: Batch, gates: Tensor) -> Iterator[None]:
+    """Inside, every head's output is multiplied by its gate: [sequences, layers, heads]. Ones change no bit."""
+    places = places_of(encoder)
+    shape = (len(batch), rows_of(encoder), heads_of(encoder))
+    if tuple(gates.shape) != shape:  # else it might be broadcast in silence
+        raise ValueError(f"gates {tuple(gates.shape)} for {shape}")
+
+    def seen(layer: int, context: Tensor) -> Tensor:
+        each = batch.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
+        return (cut(context, shape[2], -1) * each.unsqueeze(-1)).flatten(-2)
+
+    with hooked(encoder, places.output, seen):
+        yield
+
+
+@contextmanager
+def without(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
+    """Inside, these heads say nothing: their output is zero in every sequence."""
+    places, layers, count = places_of(encoder), rows_of(encoder), heads_of(encoder)
+    wrong = [f"{layer}.{head}" for layer, head in heads if not (0 <= layer < layers and 0 <= head < count)]
+    if wrong:
+        raise UserError(f"heads: there is no {wrong[0]}: layers 0 to {layers - 1}, heads 0 to {count - 1}")
+    device = next(encoder.parameters()).device
+    mask = torch.ones(layers, count, device=device)
+    for layer, head in heads:
+        mask[layer, head] = 0.0
+
+    def seen(layer: int, context: Tensor) -> Tensor:
+        each = mask[layer].to(context.dtype)
+        return (cut(context, count, -1) * each[:, None]).flatten(-2)
+
+    with hooked(encoder, places.output, seen):
+        yield
+
+
+def parse(text: str) -> list[Head]:
+    """`3.4,5.0`: layer 3 head 4 and layer 5 head 0."""
+    try:
+        found = [tuple(int(number) for number in one.split(".")) for one in text.split(",")]
+        if not found or any(len(one) != 2 for one in found):
+            raise ValueError
+    except ValueError:
+        raise UserError(f"heads: {text!r} is not layer.head,…, such as 3.4,5.0 (both from 0 on)") from None
+    return [(one[0], one[1]) for one in found]

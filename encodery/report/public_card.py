@@ -1,0 +1,223 @@
+"""The model card that goes out into the world: data, recipe, scores over seeds, limits, citations; nothing local.
+
+It is written from named fields alone. What a person typed (paths, commands) and where it ran stays at home.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from encodery import __version__
+from encodery.report.card import pipeline
+from encodery.report.citations import citations
+from encodery.report.groups import Row
+from encodery.rundir import RunDir
+
+Z = 1.959964  # of 95 %
+SHARES = frozenset({"accuracy", "exact_match", "em"})  # means of 0 and 1 over examples
+RECIPE = (
+    ("method", "method.kind"), ("learning rate", "optim.lr"), ("schedule", "optim.schedule"),
+    ("warm-up", "optim.warmup"), ("weight decay", "optim.weight_decay"), ("layer decay", "optim.layer_decay"),
+    ("clipping", "optim.clip"),
+    ("batch size", "train.batch_size"), ("epochs", "train.epochs"), ("steps", "train.max_steps"),
+    ("longest sequence", "train.max_length"), ("precision", "train.precision"), ("checkpoint", "train.select"),
+    ("head", "model.head"), ("tuned", "model.tune"), ("seed", "seed.init"),
+)  # fmt: skip
+PACKAGES = ("torch", "transformers", "tokenizers", "encodery")
+
+
+def public_card(
+    run: RunDir, config: Mapping[str, Any], rows: Mapping[str, Row], name: str | None = None, license: str | None = None
+) -> str:
+    """README.md for the hub. `config` is free of local paths; `rows` holds the seeds of this very configuration."""
+    info, result = run.info(), run.read_scores()
+    base = config["model"].get("name") or "a new encoder"
+    called = name or run.path.resolve().name
+    parts = [
+        front_matter(run, config, result, called, license),
+        f"# {called}\n\n{', '.join(run.task_names())} with {base}, trained by encodery {__version__}.",
+        section("Scores", score_lines(run, result, rows)),
+        section("Data", data_lines(run, config)),
+        section("Recipe", recipe_lines(info, config)),
+        section("Use", use_lines(run, name or "the-folder-of-this-page")),
+        section("Limits", limit_lines(run, result, rows, config)),
+        section("Citations", [f"- {line}" for line in citations(config, result["scores"])]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def section(title: str, lines: Sequence[str]) -> str:
+    """A heading and what stands under it."""
+    return "\n".join([f"## {title}", "", *lines])
+
+
+def front_matter(
+    run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any], called: str, license: str | None
+) -> str:
+    """What the hub reads: YAML between two lines of dashes."""
+    tag = pipeline(run)
+    about: dict[str, Any] = {"library_name": "transformers", "tags": ["encodery", tag], "pipeline_tag": tag}
+    if license:
+        about["license"] = license
+    base = config["model"].get("name")
+    if base and "/" in base:
+        about["base_model"] = base
+    about["model-index"] = [{"name": called, "results": list(index_entries(result, tag))}]
+    return "---\n" + yaml.safe_dump(about, sort_keys=False, allow_unicode=True) + "---"
+
+
+def index_entries(result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
+    """The main score on each data set, as the hub wants it."""
+    for key, scores in result["scores"].items():
+        data, _, split = key.rpartition(":")
+        metric = result["main"][key]
+        dataset = {"name": data, "type": data, "split": split}
+        if metric in scores:
+            yield {
+                "task": {"type": tag}, "dataset": dataset, "metrics": [{"type": metric, "value": scores[metric]}],
+            }  # fmt: skip
+
+
+# Scores
+
+
+def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row]) -> list[str]:
+    """A line for each metric; seeds and the choice of rows stand beside the main one."""
+    lines = ["| data | metric | this model | 95 % over examples | all seeds: mean ± sd (n) | without a model |"]
+    lines.append("|---|---|---|---|---|---|")
+    for key, scores in result["scores"].items():
+        task, _, split = key.rpartition(":")
+        rows_of_split = run.rows_of(task, split).get("rows")
+        for metric, value in scores.items():
+            easy = result["majority"].get(key, {}).get(metric)
+            seeds = spread(rows[key]) if key in rows and rows[key].metric == metric else ""
+            interval = wilson_text(metric, value, rows_of_split)
+            lines.append(f"| {key} | {metric} | {value:.4f} | {interval} | {seeds} | {number(easy)} |")
+    lines += ["", "`without a model`: what the commonest answer of the training set gives."]
+    return [*lines, *(f"\n**Alarm:** {sentence}" for sentence in result["alarms"])]
+
+
+def spread(row: Row) -> str:
+    """`0.8123 ± 0.0045 (5)`; one seed has no spread."""
+    found = row.summary
+    if found.mean is None or found.sd is None:
+        return "one seed only"
+    return f"{found.mean:.4f} ± {found.sd:.4f} ({found.n})"
+
+
+def number(value: float | None) -> str:
+    """Four digits, or nothing."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def wilson_text(metric: str, value: float, rows: int | None) -> str:
+    """The interval of a share of `rows` examples."""
+    if metric not in SHARES or not rows:
+        return ""
+    low, high = wilson(value, rows)
+    return f"{low:.4f} to {high:.4f}"
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of n: how far chance in the choice of examples reaches."""
+    middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z / (1 + Z * Z / n) * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return middle - half, middle + half
+
+
+# Data, recipe, use
+
+
+def data_lines(run: RunDir, config: Mapping[str, Any]) -> list[str]:
+    """Each split of each task: rows, where from, what a reader must know."""
+    info, lines = run.info(), []
+    every = info.get("data_of") or {run.task_names()[0]: info["data"]}
+    for task, splits in every.items():
+        lines += [f"- {task}:{split}: {origin_words(origin)}" for split, origin in splits.items()]
+    for entry in config["tasks"]:
+        chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
+        lines += [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
+    return lines
+
+
+def origin_words(origin: Mapping[str, Any]) -> str:
+    """Rows, where from, what a reader must know, and a digest of the content."""
+    where = {"folder": "files on disk", "hub": "the hub", "toy": "encodery's own grammar"}
+    words = [f"{origin['rows']:,} rows from {where.get(origin['source'], origin['source'])}"]
+    words += [f"revision {origin['revision']}"] if origin.get("revision") else []
+    words += [str(origin[part]) for part in ("part", "note") if origin.get(part)]
+    return "; ".join([*words, f"content {str(origin['digest'])[:16]}"])
+
+
+def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """The settings that people ask for first; the file has all."""
+    lines = ["| setting | value |", "|---|---|"]
+    for label, key in RECIPE:
+        section_, _, name = key.partition(".")
+        value = config[section_].get(name) if isinstance(config.get(section_), Mapping) else None
+        lines += [f"| {label} | {value} |"] if value is not None else []
+    versions = info.get("environment", {}).get("packages", {})
+    made = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
+    again = "`config.yaml` has every setting; `encodery train config.yaml` trains it again."
+    return [*lines, "", again + (f" Made with {made}." if made else "") + f" Identity {info['identity'][:16]}."]
+
+
+def use_lines(run: RunDir, name: str) -> list[str]:
+    """How to open it."""
+    if pipeline(run) == "fill-mask":
+        return [
+            "```python",
+            "from transformers import AutoModel",
+            f"encoder = AutoModel.from_pretrained({name!r})",
+            "```",
+        ]
+    head = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 else ""
+    lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{head})"]
+    return [*lines, "```", "", "The folder is a transformers folder: its Auto classes open it too."]
+
+
+# Limits
+
+
+def limit_lines(
+    run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row], config: Mapping[str, Any]
+) -> list[str]:
+    """What the numbers do not say."""
+    info = run.info()
+    lines = [line for key, row in rows.items() for line in seed_limits(info, key, row)]
+    chosen = result["chosen"]
+    if chosen.get("chosen_on"):
+        lines.append(
+            f"The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}: scores there are too good."
+        )
+    if any(name.startswith("toy/") for name in run.task_names()):
+        lines.append("Toy data from a grammar: nobody should quote these scores.")
+    if config["model"].get("name"):
+        lines.append("Whether the texts were in the pretraining data of the encoder was not checked.")
+    if ".py:" in str(config["method"]) + str(config["tasks"]):
+        lines.append("Trained with own components, whose code is not part of this folder.")
+    lines.append("Nothing was measured on other texts, languages or groups of people than the data above.")
+    return [f"- {line}" for line in dict.fromkeys(lines)]
+
+
+def seed_limits(info: Mapping[str, Any], key: str, row: Row) -> Iterator[str]:
+    """One seed, failed seeds, and a seed that was picked because it was the best."""
+    found = row.summary
+    if found.n < 2:
+        yield "One seed: on small sets other seeds differ by several points."
+        return
+    mine = row.values.get(seed_of(info))
+    if mine is not None and mine == found.best and found.mean != mine:
+        yield f"{key}: this is the best of {found.n} seeds on these very rows; expect the mean instead."
+    if row.failed:
+        yield f"{len(row.failed)} more seeds failed and are not in the means."
+
+
+def seed_of(info: Mapping[str, Any]) -> int | str:
+    """As tables write it: one number, or `1/2` where init and data differ."""
+    seed = info["seed"]
+    if not isinstance(seed, Mapping):
+        return int(seed)
+    return int(seed["init"]) if seed["init"] == seed["data"] else f"{seed['init']}/{seed['data']}"

@@ -1,0 +1,171 @@
+"""Which tasks help a task, as a table, JSON and pictures: rankings, trials, choices, what they brought and cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from encodery import files
+from encodery.importance import Comparison
+from encodery.report import figures, stats
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A task in the ranking of a primary task."""
+
+    name: str
+    values: Mapping[int, float]  # correlation by seed of the fine-tunings
+    interval: tuple[float, float]  # 95 % over examples, first seed
+    unsure: bool  # whether its place before the next one may be chance
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return stats.mean(list(self.values.values()))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A set of auxiliary tasks that was trained with the primary one."""
+
+    tasks: tuple[str, ...]
+    scores: Mapping[int, float]
+    counts: bool = True  # False: it was run ahead, behind the end of the trials
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a strategy chose for a primary task, what it brought, and what it cost."""
+
+    primary: str
+    strategy: str
+    tasks: tuple[str, ...]
+    metric: str
+    scores: Mapping[int, float]
+    gain: float | None  # over single-task, on the same seeds
+    interval: tuple[float, float] | None
+    p: float | None
+    trainings: int
+    seconds: float
+    kept: Mapping[str, str]  # task → `812 of 2,490 examples`
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A whole study."""
+
+    strategy: str
+    rankings: Mapping[str, Sequence[Candidate]]
+    trials: Mapping[str, Sequence[Tried]]
+    rows: Sequence[Row]
+    matrices: Mapping[int, Comparison]  # by seed
+    stability: Mapping[str, float]  # of a task's own matrix over seeds: mean correlation
+    notes: tuple[str, ...] = ()
+
+    def chosen(self) -> dict[str, tuple[str, ...]]:
+        """What the strategy of the study took for each primary task."""
+        return {row.primary: row.tasks for row in self.rows if row.strategy == self.strategy}
+
+
+def cell(values: Sequence[float]) -> str:
+    """`81.2 ± 0.4 (3)`."""
+    spread = stats.sd(values)
+    return f"{100 * stats.mean(values):.1f}" + (f" ± {100 * spread:.1f} ({len(values)})" if spread is not None else "")
+
+
+def lines_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
+
+
+def ranking_table(found: Sequence[Candidate], primary: str) -> str:
+    """The candidates of a primary task, the most alike first."""
+    rows = []
+    for place, one in enumerate(found, 1):
+        spread = stats.sd(list(one.values.values()))
+        seeds = f"{one.mean:.3f}" + (f" ± {spread:.3f} ({len(one.values)})" if spread is not None else "")
+        low, high = one.interval
+        after = "within noise of the next" if one.unsure else ""
+        rows.append([str(place), one.name, seeds, f"{low:.3f} to {high:.3f}", after])
+    return lines_of([f"for {primary}", "task", "tau", "95 % over examples", ""], rows)
+
+
+def trial_table(found: Sequence[Tried], primary: str, metric: str) -> str:
+    """What was trained on the way."""
+    rows = [
+        [str(len(one.tasks)), ", ".join(one.tasks) or "(alone)", cell(list(one.scores.values())),
+         "" if one.counts else "run ahead, does not count"]
+        for one in found
+    ]  # fmt: skip
+    return lines_of([f"trials for {primary}", "with", metric, ""], rows)
+
+
+def row_cells(row: Row) -> list[str]:
+    """A line of the table of strategies."""
+    tasks = ", ".join(f"{name} ({row.kept[name]})" if name in row.kept else name for name in row.tasks)
+    difference = ""
+    if row.gain is not None and row.strategy != "none":
+        difference = f"{100 * row.gain:+.1f}"
+        if row.interval:
+            difference += f" [{100 * row.interval[0]:+.1f}, {100 * row.interval[1]:+.1f}]"
+        difference += f" p {row.p:.2f}" if row.p is not None else ""
+    scores = cell(list(row.scores.values()))
+    return [row.primary, row.strategy, tasks or "(alone)", row.metric, scores, difference, str(row.trainings),
+            f"{row.seconds:,.0f}"]  # fmt: skip
+
+
+def strategy_table(found: Choices) -> str:
+    """Every strategy beside single-task."""
+    header = ["task", "strategy", "with", "metric", "score", "against single-task", "trainings", "seconds"]
+    return lines_of(header, [row_cells(row) for row in found.rows])
+
+
+NOTE = (
+    "Score: mean ± standard deviation over seeds (their number). Against single-task: mean difference on the same "
+    "seeds, 95 % bootstrap interval, p of a paired t-test. Trainings and seconds: all that the strategy needs, "
+    "fine-tunings for the importance included; seconds of training steps and gradient passes, evaluation left out."
+)
+
+
+def markdown(found: Choices) -> str:
+    """Everything, the result first."""
+    blocks = [strategy_table(found), NOTE, *found.notes]
+    for primary, candidates in found.rankings.items():
+        blocks.append(ranking_table(candidates, primary))
+    for primary, tried in found.trials.items():
+        metric = next(row.metric for row in found.rows if row.primary == primary)
+        blocks.append(trial_table(tried, primary, metric))
+    for seed, matrix in found.matrices.items():
+        header = [f"{matrix.kind}, seed {seed}", *matrix.names]
+        lines = [[n, *(f"{v:.2f}" for v in line)] for n, line in zip(matrix.names, matrix.values, strict=True)]
+        blocks.append(lines_of(header, lines))
+    if found.stability:
+        lines = [[name, f"{value:.3f}"] for name, value in found.stability.items()]
+        blocks.append(lines_of(["a task's own matrix, over seeds", "mean tau"], lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def plain(found: Choices) -> dict[str, Any]:
+    """As data."""
+    return {
+        "strategy": found.strategy,
+        "chosen": {primary: list(tasks) for primary, tasks in found.chosen().items()},
+        "rankings": {p: [{**asdict(c), "mean": c.mean} for c in ranked] for p, ranked in found.rankings.items()},
+        "trials": {p: [asdict(one) for one in tried] for p, tried in found.trials.items()},
+        "rows": [asdict(row) for row in found.rows],
+        "matrices": {str(seed): matrix.plain() for seed, matrix in found.matrices.items()},
+        "stability": dict(found.stability),
+        "notes": list(found.notes),
+    }
+
+
+def write(folder: Path, found: Choices, heads: Mapping[str, Any]) -> None:
+    """gradts.md, gradts.json, a heat map of the correlations of each seed, one of every task's heads."""
+    files.write_atomic(folder / "gradts.md", markdown(found))
+    files.write_json(folder / "gradts.json", plain(found))
+    for seed, matrix in found.matrices.items():
+        picture = figures.heat_map(matrix.names, matrix.values, f"{matrix.kind}, seed {seed}")
+        files.write_atomic(folder / f"correlation-seed-{seed}.svg", picture)
+    if heads:
+        files.write_atomic(folder / "heads.svg", figures.head_maps(heads))
