@@ -325,8 +325,8 @@ def test_lora_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gradient = loop.gradient
 
-    def broken(model: Model, method: Any, batches: Any, state: Any, reduction: str) -> Any:
-        found = gradient(model, method, batches, state, reduction)
+    def broken(model: Model, method: Any, batches: Any, state: Any, reduction: str, *more: Any) -> Any:
+        found = gradient(model, method, batches, state, reduction, *more)
         if state.step == 7:
             next(p for p in model.parameters() if p.grad is not None).grad.fill_(math.nan)  # type: ignore[union-attr]
         return found
