@@ -65,7 +65,7 @@ def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) 
         assert "/nowhere/at/all" in str(status.error)
     second = tmp_path / "warm" / specs[1].name  # in a process that has trained before
     assert results(second) == results(tmp_path / "cold" / specs[1].name)
-    assert json.loads((second / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1}
+    assert json.loads((second / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1, "processes": 1}
     pids = [state.read(tmp_path / "warm" / spec.name) for spec in specs]
     assert len({status.pid for status in pids if status}) == 1  # one process did both
 
