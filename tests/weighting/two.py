@@ -9,7 +9,7 @@ from encodery.build import questions
 from encodery.data.batches import Batches
 from encodery.data.mixed import Mixed
 from encodery.find import find
-from encodery.loop import count, parts_of
+from encodery.loop import TrainState, count_all, parts_of
 from encodery.methods.plain import Plain
 from encodery.mix.base import Mix
 from encodery.models.model import Model
@@ -42,7 +42,7 @@ def three(mix: Mix | None = None, weights: dict[str, float] | None = None) -> tu
 def parts(model: Model, stream: Mixed, step: int = 0) -> list[Part]:
     """The parts of a step."""
     micro = stream.at(step)
-    return parts_of(stream, micro, count(model, micro), "mean", 1.0)
+    return parts_of(stream, micro, *count_all(model, micro), TrainState(100, step), "mean")
 
 
 def alone(model: Model, part: Part, factor: float = 1.0) -> dict[str, torch.Tensor]:
