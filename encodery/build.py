@@ -168,8 +168,6 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
         return streams[0]
     mix: Any = resolved.mix
     weighting: Any = resolved.weighting
-    if weighting.together and resolved.origins.get("mix.kind") == "default":
-        mix = find("mix", "together")()
     if weighting.together and mix.in_step(len(streams)) < 2:
         kind = resolved.config.weighting["kind"]
         raise UserError(f"weighting.kind: {kind} needs several tasks in a step; leave mix away or set it to together")

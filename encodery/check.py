@@ -120,7 +120,7 @@ class _Check:
         pairs = [self._task(entry, ("tasks", i)) for i, entry in enumerate(entries or []) if isinstance(entry, dict)]
         kinds = {section: self._section(section, self._meant(section)) for section in KINDS}
         if self.errors or config is None:
-            raise UserError("\n".join(self.errors))
+            raise UserError("\n".join(dict.fromkeys(self.errors)))
         plain = [_whole(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
         built = {section: options for section, options in kinds.items() if options is not None}
         whole = {section: {"kind": self._meant(section)["kind"], **own.plain()} for section, own in built.items()}
@@ -130,7 +130,17 @@ class _Check:
     def _meant(self, section: str) -> Any:
         """A section with the kind that is meant if nobody says."""
         tree = self.layer.tree.get(section, {})
-        return {"kind": KINDS[section][1], **tree} if isinstance(tree, dict) else tree
+        return {"kind": self._default(section), **tree} if isinstance(tree, dict) else tree
+
+    def _default(self, section: str) -> str:
+        """The kind that is meant if nobody says; a weighting that compares tasks wants them in one step."""
+        if section == "mix":
+            weighting = self._meant("weighting")
+            name = weighting.get("kind") if isinstance(weighting, dict) else None
+            own = self._kind("weighting", name, ("weighting", "kind")) if isinstance(name, str) else None
+            if own is not None and getattr(own, "together", False):
+                return "together"
+        return KINDS[section][1]
 
     def beside_task(self, kind: type[T], key: str) -> "tuple[T, Task]":
         self._values(self.layer.tree, ())
@@ -143,7 +153,7 @@ class _Check:
         else:
             self._error((key,), "expected a name or a mapping")
         if self.errors or options is None:
-            raise UserError("\n".join(self.errors))
+            raise UserError("\n".join(dict.fromkeys(self.errors)))
         return options, task
 
     def _section(self, section: str, tree: Any) -> Options | None:

@@ -62,7 +62,8 @@ class SanHead(nn.Module):
         drawn, always = torch.rand((2, *turns.shape[:2]), device=turns.device)
         kept = (drawn >= self.turn_dropout).to(turns.dtype)
         kept = kept.scatter(1, always.argmax(1, keepdim=True), 1.0)
-        return kept[..., None] / (1 - self.turn_dropout)
+        scaled: Tensor = kept[..., None] / (1 - self.turn_dropout)
+        return scaled
 
 
 def mean_by(scores: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
