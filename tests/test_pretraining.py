@@ -134,9 +134,9 @@ def test_steps_of_pretraining_are_cut_finer_on_a_cpu_unless_asked() -> None:
     corpus = resolve(settings({"kind": "mlm"}))
     wanted = resolve(settings({"kind": "mlm"}, train={"token_budget": 16384}))
     cpu, gpu, text = torch.device("cpu"), torch.device("cuda"), corpus.tasks[0][0]
-    assert [token_budget(corpus.config, text, device) for device in (cpu, gpu)] == [4096, 16384]
-    assert token_budget(wanted.config, text, cpu) == 16384
-    assert token_budget(corpus.config, Toy(part="nli"), cpu) == 16384
+    assert [token_budget(corpus.config, [text], device) for device in (cpu, gpu)] == [4096, 16384]
+    assert token_budget(wanted.config, [text], cpu) == 16384
+    assert token_budget(corpus.config, [text, Toy(part="nli")], cpu) == 16384
 
 
 def test_models_kept_on_the_way_can_be_named(pretrained: RunDir) -> None:

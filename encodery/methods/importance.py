@@ -67,8 +67,8 @@ class Sampling(Presampling):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step: plain, or of rows that are drawn by their scores."""
-        assert self.source is not None
-        size, self.task = sum(world.gather(sum(batch.examples for batch in micro))), self.source.task
+        size = sum(world.gather(sum(batch.examples for batch in micro)))
+        self.task = micro[0].task if self.source is None else self.source.task  # a process may have no rows
         before, on = self.tau, self.tau > self.limit(size)
         found = self.drawn(model, micro, totals, size) if on else self.plain(model, micro, totals)
         add(found, note("tau", torch.tensor(before), 1.0))

@@ -95,9 +95,9 @@ def train(folder: Path, kind: str, seen: list[float]) -> Any:
     optimizer = an_optimizer(parts)
     real = optimizer.step
 
-    def counted(factor: float) -> None:
+    def counted(factor: float, shared: float = 1.0) -> None:
         seen.append(clip(list(parts.model.parameters()), 0.0))
-        real(factor)
+        real(factor, shared)
 
     optimizer.step = counted  # type: ignore[method-assign]
     state = TrainState(3, budget=parts.cutter.budget)

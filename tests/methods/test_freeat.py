@@ -106,9 +106,9 @@ def test_A13_a_step_is_k_optimiser_calls_at_one_rate(tmp_path: Any) -> None:
     factors: list[float] = []
     real = optimizer.step
 
-    def counted(factor: float) -> None:
+    def counted(factor: float, shared: float = 1.0) -> None:
         factors.append(factor)
-        real(factor)
+        real(factor, shared)
 
     optimizer.step = counted  # type: ignore[method-assign]
     state = TrainState(2, budget=parts.cutter.budget)
@@ -199,7 +199,7 @@ def test_an_early_update_takes_the_scale_out_and_clips(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
     state = TrainState(3, budget=parts.cutter.budget, scaler=LossScale(scale=8.0))
     seen: list[float] = []
-    optimizer.step = lambda factor: seen.append(float(parameter.grad.norm()))  # type: ignore[method-assign,assignment,union-attr]
+    optimizer.step = lambda factor, shared: seen.append(float(parameter.grad.norm()))  # type: ignore[method-assign,assignment,union-attr]
     parameter = next(parts.model.parameters())
     parameter.grad = torch.full_like(parameter, 100.0)
     assert Update(parts.model, parts.batches, optimizer, half, state, 0.25).early({}, [])
