@@ -67,8 +67,9 @@ class Side:
         return time.perf_counter() - begin, said[0]
 
     def end(self) -> None:
-        for one in self.processes:
+        for one in self.processes:  # all, before any is waited for: they end together
             one.stdin.close()
+        for one in self.processes:
             one.wait()
 
 
