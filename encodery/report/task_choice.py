@@ -88,7 +88,7 @@ def ranking_table(found: Sequence[Candidate], primary: str) -> str:
         low, high = one.interval
         after = "within noise of the next" if one.unsure else ""
         rows.append([str(place), one.name, seeds, f"{low:.3f} to {high:.3f}", after])
-    return lines_of([f"for {primary}", "task", "tau", "95 % over examples", ""], rows)
+    return lines_of([f"for {primary}", "task", "tau", "95 % over examples, first seed", ""], rows)
 
 
 def trial_table(found: Sequence[Tried], primary: str, metric: str) -> str:
