@@ -37,7 +37,7 @@ def byte_level() -> Any:
 
 
 def unigram() -> Any:
-    """As XLM-R's: a mark for blanks, NFKC, and nmt's rule that a line break is a blank (or unknown words would join)."""
+    """As XLM-R's: a mark for blanks, NFKC, and nmt's rule that a line break is a blank; unknown words would join."""
     inner = Tokenizer(models.Unigram())
     inner.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
