@@ -17,11 +17,11 @@ demo: $(VENV)/installed
 	$(BIN)/encodery demo
 
 test: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
 	$(PYTEST)
 
 check: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
 	$(PYTEST) -m 'not slow and not real'
 
 style: $(VENV)/installed
