@@ -21,7 +21,7 @@ STEPS = 20
 
 
 def measure(trees: dict[str, dict[str, Any]], out: str, wide: bool = False) -> None:
-    """20 steps of each config; the first gradient, the weights, the rows of each step and the last report, by rank."""
+    """The steps of each config; the first gradient, the weights, the rows of each step and the last report, by rank."""
     world.join()
     for name, tree in trees.items():
         world.TABLE = 4096 if name == "classification" else 8  # the others send rows of the word embeddings
@@ -50,10 +50,11 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     optimizer.step = remember  # type: ignore[method-assign]
     method: Any = resolved.method
     running = method.start(built.model)
-    rate = optim.schedule(options, STEPS)
+    count = int(tree["train"]["max_steps"])
+    rate = optim.schedule(options, count)
     weighting: Any = resolved.weighting
     weighing = weighting.start(built.model, list(built.model.names), 1)
-    state = TrainState(STEPS)
+    state = TrainState(count)
     steps = train(built.model, running, built.batches, optimizer, rate, state, options.clip, weighting=weighing)
     reports = list(steps)
     found |= sharding.whole({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})
@@ -61,7 +62,7 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     if not built.task.labelled:
         require_tied(built.model, built.task.name)
     tasks = [subject.name for subject in built.subjects]
-    for i in range(STEPS):
+    for i in range(count):
         ids = [10_000 * tasks.index(batch.task) + id for batch in built.batches.at(i) for id in batch.ids.tolist()]
         found[f"rows/{i}"] = torch.tensor(ids, dtype=torch.int64)
     return found | {"report": numbers(reports[0])}
