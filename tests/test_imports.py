@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ HEAVY = {"torch", "transformers", "sklearn", "scipy", "datasets", "accelerate", 
 HEAVY |= {"onnx", "onnxruntime", "tensorboard", "wandb", "mlflow", "trackio"}
 
 
+@cache
 def modules() -> dict[str, Path]:
     """All modules of the package by dotted name below it."""
     return {
@@ -58,16 +60,21 @@ def modules() -> dict[str, Path]:
     }
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """All of a file's syntax."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Line and first part of everything of ours that a file imports, inside functions too, but not for types alone."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     typing = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) in typing:
             continue
         if isinstance(node, ast.ImportFrom) and node.module == "encodery":
@@ -107,7 +114,7 @@ def test_imports_go_one_way(name: str) -> None:
 def test_relative_imports_are_not_used() -> None:
     """They would slip past the test above."""
     for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}:{node.lineno}"
 
 

@@ -15,6 +15,7 @@ from encodery.yaml_reader import value
 from tests.helpers import settings
 
 
+@pytest.mark.slow
 def test_every_name_leads_to_a_key_that_exists() -> None:
     whole = schema()
     for ours in paragen.KEYS.values():

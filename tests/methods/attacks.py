@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -17,8 +18,12 @@ from encodery.models.model import Model, Terms
 from tests.helpers import cutter_for, gradients, random_table, small_encoder, small_model, stream
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "deberta-v2", "modernbert"]
+QUICK = {("bert", "packed"), ("bert", "rows"), ("deberta-v2", "rows")}  # in the fast suite; the others are slow tests
 PLACES = [
-    (kind, layout) for kind in KINDS for layout in ("packed", "rows") if layout == "rows" or kind in packed.PROVEN
+    pytest.param(kind, layout, marks=[] if (kind, layout) in QUICK else [pytest.mark.slow])
+    for kind in KINDS
+    for layout in ("packed", "rows")
+    if layout == "rows" or kind in packed.PROVEN
 ]
 LENGTHS = [9, 4, 12, 7, 3, 12, 5, 8]
 Gradients = dict[str, Tensor]

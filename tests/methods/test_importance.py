@@ -82,6 +82,7 @@ def one(parts, step):
     return gradients(model), terms
 
 
+@pytest.mark.slow
 def test_D13_the_mean_of_weighted_gradients_is_the_uniform_one(parts):
     model, batches, _ = parts
     model.zero_grad(set_to_none=True)
