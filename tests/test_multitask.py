@@ -19,7 +19,6 @@ from encodery.data.mixed import Mixed
 from encodery.errors import UserError
 from encodery.evaluate import evaluate
 from encodery.export import export
-from encodery.find import names
 from encodery.loop import TrainState, Update
 from encodery.methods.base import Updating, losses_of
 from encodery.mix.shuffled import Shuffled
@@ -27,6 +26,7 @@ from encodery.on import asked
 from encodery.optim import Optimizer, Param
 from encodery.rundir import RunDir
 from encodery.schema import OptimOptions
+from tests.contract.test_methods import fast_for
 from tests.faults import in_child
 from tests.helpers import metrics_of, resolve, run, settings
 from tests.weighting.two import TASKS, three
@@ -216,7 +216,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any,
     return get
 
 
-@pytest.mark.parametrize("kind", names("methods"))
+@pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat"))
 def test_every_method_works_with_several_tasks(made: Callable[[str], tuple[Any, Any]], kind: str) -> None:
     parts, options = made(kind)
     model = copy.deepcopy(parts.model).train()
