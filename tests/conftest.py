@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,11 @@ from tests.config_rooms import ROOMS
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# A run syncs some thirty files, which a disk takes longer for than a tiny model for its steps: folders of tests lie in
+# memory where there is enough of it.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -54,16 +54,13 @@ def calm(spec: RunSpec, folder: Path) -> Path:
 def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) -> None:
     specs = [training(tree(tmp_path / "data", seed), f"seed-{seed}") for seed in (1, 2)]
     wrong = training(tree(tmp_path / "data") | {"model": {"name": "/nowhere/at/all"}}, "wrong")
-    both = [
-        schedule(tmp_path / "warm", [specs[0], wrong, specs[1]]),
-        schedule(tmp_path / "cold", [wrong, specs[1]], False),
-    ]
-    for scheduler in both:
-        assert {scheduler.ended.pop(wrong.id).state, *(v.state for v in scheduler.ended.values())} == {"failed", "done"}
-        status = state.read(scheduler.folder / wrong.name)
-        assert status is not None
-        assert (status.exit_code, status.attempt) == (2, 1)  # a wrong setting is not tried again
-        assert "/nowhere/at/all" in str(status.error)
+    warm = schedule(tmp_path / "warm", [specs[0], wrong, specs[1]])
+    assert [warm.ended[one.id].state for one in (specs[0], wrong, specs[1])] == ["done", "failed", "done"]
+    status = state.read(tmp_path / "warm" / wrong.name)
+    assert status is not None
+    assert (status.exit_code, status.attempt) == (2, 1)
+    assert "/nowhere/at/all" in str(status.error)
+    schedule(tmp_path / "cold", [specs[1]], False)
     second = tmp_path / "warm" / specs[1].name  # in a process that has trained before
     assert results(second) == results(tmp_path / "cold" / specs[1].name)
     assert json.loads((second / "run.json").read_text())["hardware"] == {"device": "cpu", "threads": 1, "processes": 1}
@@ -72,24 +69,33 @@ def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_W13_R13_a_worker_that_dies_takes_only_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_halves_the_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run is killed, the next says in the middle that memory ran out: it goes on with a smaller budget."""
     monkeypatch.setattr(worker, "MOST_RUNS", 2)  # a third run would need another process anyway
-    specs = [training(tree(tmp_path / "data", seed, epochs=10), f"seed-{seed}") for seed in (1, 2)]
-    killed: list[int] = []
+    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}  # long enough to be hit in time
+    killed = training(tree(tmp_path / "data", epochs=10), "killed")
+    big = training(tree(tmp_path / "data", 2, **size), "big")
+    folder = tmp_path / "sweep"
+    ends = {killed.id: signal.SIGKILL, big.id: signal.SIGUSR1}
 
-    class Killer(Plan):
-        def should_stop(self, spec: RunSpec, metrics: Path) -> bool:
-            status = state.read(metrics.parent)
-            if not killed and spec is specs[0] and status and status.pid:
-                killed.append(status.pid)
-                os.kill(status.pid, signal.SIGKILL)
-            return False
+    def hit(spec: RunSpec, metrics: Path) -> bool:
+        status = state.read(metrics.parent)
+        if spec.id in ends and status and status.attempt == 1 and status.pid:
+            if spec is big:
+                with open(metrics.parent / "log.txt", "a") as log:
+                    log.write("RuntimeError: DefaultCPUAllocator: can't allocate memory\n")
+            os.kill(status.pid, ends.pop(spec.id))
+        return False
 
-    scheduler = Scheduler(tmp_path / "sweep", Killer(specs), [CPU], Limits(grace="10s"))
-    assert {o.state for o in scheduler.run()} == {"done"}
-    attempts = [s.attempt for spec in specs if (s := state.read(tmp_path / "sweep" / spec.name))]
-    assert (len(killed), attempts) == (1, [2, 1])
-    assert results(tmp_path / "sweep" / specs[0].name) == results(calm(specs[0], tmp_path))
+    ended = Scheduler(folder, Plan([killed, big], hit), [CPU], Limits(grace="10s")).run()
+    assert {one.state for one in ended} == {"done"}
+    found = [state.read(folder / spec.name) for spec in (killed, big)]
+    assert [(one.attempt, one.changed) for one in found if one] == [(2, {}), (2, {"train.token_budget": 32})]
+    assert results(folder / killed.name) == results(calm(killed, tmp_path))
+    pairs = zip(metrics_of(RunDir(folder / big.name)), metrics_of(RunDir(calm(big, tmp_path))), strict=True)
+    assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-5) for a, b in pairs if "loss" in a)
 
 
 @pytest.mark.slow
@@ -118,28 +124,12 @@ def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path
     assert results(run.path) == results(calm(spec, tmp_path))
 
 
-@pytest.mark.slow
-def test_R13_out_of_memory_goes_on_with_half_the_tokens_and_the_same_gradient(tmp_path: Path) -> None:
-    """The first attempt says that memory ran out, in the middle; the second has a smaller budget and ends alike."""
-    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}  # long enough to be hit in time
-    spec = training(tree(tmp_path / "data", **size), "big")
-    folder = tmp_path / "sweep"
-    run = folder / spec.name
-
-    def fail(one: RunSpec, metrics: Path) -> bool:
-        status = state.read(run)
-        if status and status.attempt == 1 and status.pid:
-            with open(run / "log.txt", "a") as log:
-                log.write("RuntimeError: DefaultCPUAllocator: can't allocate memory\n")
-            os.kill(status.pid, signal.SIGUSR1)
-        return False
-
-    Scheduler(folder, Plan([spec], fail), [CPU], Limits()).run()
-    status = state.read(run)
-    assert status is not None
-    assert (status.state, status.attempt, status.changed) == ("done", 2, {"train.token_budget": 32})
-    pairs = zip(metrics_of(RunDir(run)), metrics_of(RunDir(calm(spec, tmp_path))), strict=True)
-    assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-5) for a, b in pairs if "loss" in a)
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_wrong_setting_is_never_tried_again(code: int) -> None:
+    config, line = RunSpec("a" * 8, "a", config={}), RunSpec("b" * 8, "b", command="false")
+    status = state.RunStatus("a" * 8, "a", "failed", attempt=1, exit_code=code)
+    assert judge.again(config, status, Limits()) == (code == 1)
+    assert judge.again(line, status, Limits())  # what 2 means of a stranger's command nobody knows
 
 
 def test_less_memory_means_half_of_both_and_never_less_than_one() -> None:
