@@ -22,12 +22,12 @@ DATA = Path(os.environ["ENCODERY_DATA"])
 PROBED = {"glue/cola": "mcc", "glue/sst2": "accuracy", "glue/mrpc": "accuracy"}
 SHARES = (6.25, 12.5, 25.0, 50.0, 100.0)
 PRETRAIN = ["threads=1", "device=cpu", "train.log=100", "train.save=2 min", "train.evaluate=end"]
-# Few updates of a narrow encoder stay long at the frequencies of words, and replaced tokens are found later still than
-# masked ones are guessed. Away from there sooner: half the width, four heads, weights of 0.1, no dropout, a high rate,
-# Adam's bias correction, and a quarter of the tokens masked instead of 15 %: with batches of 1,024 tokens an objective
-# that guesses words has few to learn from. All asked positions show the mask, so that losses of generators compare.
-NEW = ["model.new.kind=electra", "model.new.size=tiny", "model.new.init=hf", "model.new.config.initializer_range=0.1"]
-NEW += ["model.new.config.hidden_size=64", "model.new.config.embedding_size=64"]
+# Few updates of a narrow encoder stay long at the frequencies of words. Away from there soon: heads that begin with
+# places of their own to look at (relative positions, begun wide), weights of 0.1, no dropout, a high rate, Adam's bias
+# correction, and a quarter of the tokens masked instead of 15 %: with batches of 1,024 tokens an objective that guesses
+# words has few to learn from. All asked positions show the mask, so that losses of generators compare.
+NEW = ["model.new.kind=amos", "model.new.size=tiny", "model.new.init=hf", "model.new.config.initializer_range=0.1"]
+NEW += ["model.new.config.relative_initializer_range=3", "model.new.config.hidden_size=64"]
 NEW += ["model.new.config.intermediate_size=256", "model.new.config.num_attention_heads=4"]
 PRETRAIN += [*NEW, "model.dropout=0", "model.attention_dropout=0", "optim.lr=3e-3", "optim.bias_correction=true"]
 PRETRAIN += ["optim.betas=[0.9, 0.98]", "tasks.objective.masking={probability: 0.25, mask: 1, random: 0}"]
@@ -39,10 +39,12 @@ TASKS: dict[str, list[str]] = {
     "glue/mrpc": ["train.epochs=3"],
 }
 WEIGHT = "tasks.objective.discriminator_weight=10"  # at 50 its gradient drowns the generator's in the shared words
+# ELECTRA's generator: as wide as the encoder with half its layers, since relative positions come without a projection.
+SHALLOW = ["tasks.objective.generator_size=1", "tasks.objective.generator_layers=0.5"]
 # What a name means: a recipe, and settings on top of it (ablations of AMOS change one key each).
 NAMES: dict[str, list[str]] = {
     "mlm": ["recipe:pretrain/mlm-tiny"],
-    "electra": ["recipe:pretrain/electra-tiny", WEIGHT],
+    "electra": ["recipe:pretrain/electra-tiny", WEIGHT, *SHALLOW],
     "amos": ["recipe:pretrain/amos-tiny", WEIGHT],
     "amos-no-reversal": ["recipe:pretrain/amos-tiny", WEIGHT, "tasks.objective.reversal=1"],
     "amos-fixed-mixture": ["recipe:pretrain/amos-tiny", WEIGHT, "tasks.objective.mixture=fixed"],
