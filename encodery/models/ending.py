@@ -53,5 +53,5 @@ def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
 
 def last_output(encoder: Encoder) -> nn.Module:
     """Where the last layer leaves its attention."""
-    found = [m for name, m in encoder.net.named_modules() if name.endswith("attention.output")]
+    found: list[nn.Module] = [m for name, m in encoder.net.named_modules() if name.endswith("attention.output")]
     return found[-1]

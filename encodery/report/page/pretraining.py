@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.found import Found
@@ -30,10 +31,15 @@ def section(found: Found) -> Section | None:
 
 
 def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pattern: str) -> Chart:
-    """A line for each run and key; the colour says which key, and which configuration where several differ."""
+    """A line for each run and key; the colour says which key, and which configuration where several differ.
+
+    Probes stand over the compute where all runs know theirs: objectives differ in what a step costs.
+    """
     series: list[Series] = []
     several = len({found.group(run) for run in runs}) > 1
-    for run in runs:
+    costs = [_tflops(found, run) for run in runs] if id == "probes" else []
+    over = "TFLOPs" if costs and all(costs) else "step"
+    for place, run in enumerate(runs):
         keys = dict.fromkeys(key for record in found.metrics(run) for key in record)
         for key in keys:
             match = re.fullmatch(pattern, key)
@@ -41,5 +47,13 @@ def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pa
                 name = match[1].replace("_", " ")
                 group = f"{found.group(run)}: {name}" if several else name
                 one = line(found, run, of(key), group=group)
+                if one and over == "TFLOPs":
+                    one = replace(one, x=[step * costs[place] for step in one.x])
                 series += [one] if one else []
-    return Chart(f"pretraining-{id}", title, "step", y, series, smooth=id in ("terms", "probes"))
+    return Chart(f"pretraining-{id}", title, over, y, series, smooth=id in ("terms", "probes"))
+
+
+def _tflops(found: Found, run: Record) -> float:
+    """Of a step, on average; 0 where a run does not know its cost."""
+    last = next((one for one in reversed(found.metrics(run)) if one.get("flops")), None)
+    return last["flops"] / last["step"] / 1e12 if last else 0.0
