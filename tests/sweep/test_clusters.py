@@ -55,13 +55,11 @@ def test_R13_runs_on_ray_end_in_named_states_also_when_a_worker_is_killed(tmp_pa
 
     def kill_worker() -> None:
         until(lambda: (folder / lost.name / "seen").exists(), 120)
+        run = until(lambda: (one := state.read(folder / lost.name)) and one.pid, 120)
         claim = next((folder / lost.name).glob(".claim-*"))
         worker = int(claim.read_text().partition('"pid": ')[2].partition(",")[0])
         os.kill(worker, signal.SIGKILL)
-        status = state.read(folder / lost.name)
-        assert status is not None
-        assert status.pid is not None
-        os.kill(status.pid, signal.SIGKILL)  # or the next worker would adopt it
+        os.kill(run, signal.SIGKILL)  # or the next worker would adopt it
         killed.append(worker)
 
     thread = threading.Thread(target=kill_worker)
