@@ -16,7 +16,7 @@ from encodery import checkpoint, world
 from encodery.data.share import Share
 from encodery.errors import ProcessLost, RunFailed, Stopped, UserError
 from encodery.follower import Follower
-from encodery.heartbeat import LIMIT, Heart
+from encodery.heartbeat import BEAT, MISSED, Heart
 from encodery.launch import Failure, launch
 from encodery.rundir import RunDir
 from tests.helpers import MemoryTable, settings, weights_of
@@ -261,20 +261,20 @@ class Store(dict[str, str]):
 
 
 def test_R12_a_silent_neighbour_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
+    clock, limit = [100.0], MISSED * BEAT
     monkeypatch.setattr("encodery.heartbeat.time.monotonic", lambda: clock[0])
     ended: list[str] = []
     store = Store()
     ours, theirs = Heart(store, 0, 1), Heart(store, 1, 0)
     monkeypatch.setattr(ours, "end", lambda sentence, said: ended.append(sentence))
     ours.listen()
-    clock[0] += 2 * LIMIT  # it has not begun
+    clock[0] += 2 * limit  # it has not begun
     theirs.beat(), ours.listen()
-    clock[0] += LIMIT - 1
+    clock[0] += limit - 1
     ours.listen(), theirs.beat(), ours.listen()
-    clock[0] += LIMIT - 1
+    clock[0] += limit - 1
     ours.listen()
     assert ended == []
     clock[0] += 2
     ours.listen()
-    assert ended == [f"rank 1 has not answered for {LIMIT:.0f} s: it is frozen"]
+    assert ended == [f"rank 1 has not answered for {limit:.0f} s: it is frozen"]
