@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from encodery import heartbeat
+from encodery import board, heartbeat
 from encodery.errors import ProcessLost, RunFailed, UserError
 
 # Others may wait while one of them tokenises a corpus or scores a large set. Dead and frozen processes are noticed
@@ -27,10 +27,12 @@ BUCKET = 25 * 2**20  # bytes of gradients that travel at once
 TABLE = 4096  # rows from which on a matrix may be a table of embeddings
 LETTER = 2048  # bytes of a small thing that travel at once, the first of which say how long it is
 LENGTH = 8
+MOST = 4  # processes that add gradients up in memory they share; among more, a ring of messages reads less
 
 Number = float | list[float]
 
 _talks = [0]  # how often the processes have spoken to each other
+_board: dict[int, Tensor | None] = {}  # shared bytes [processes, room], by room; None: there cannot be any
 
 
 def launched() -> bool:
@@ -64,6 +66,7 @@ def rest() -> None:
 
 def leave() -> None:
     """Part for good, after `rest`."""
+    _board.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -271,13 +274,43 @@ def buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.
 def _reduce(parameters: Sequence[torch.nn.Parameter]) -> None:
     """One message; the gradients become parts of it, which spares the way back."""
     grads = [one.grad for one in parameters if one.grad is not None]
-    if len(grads) == 1 and grads[0].is_contiguous():
-        dist.all_reduce(grads[0])
-        return
-    flat = torch.cat([grad.reshape(-1) for grad in grads])
-    dist.all_reduce(flat)
+    flat = _sum([grad.reshape(-1) for grad in grads])
     for one, part in zip(parameters, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
         one.grad = part.view_as(one)
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    """All parts in one, added up over the processes."""
+    number, kind = sum(map(len, parts)), parts[0].dtype
+    shared = _shared(number * kind.itemsize) if parts[0].device.type == "cpu" else None
+    if shared is None:
+        flat = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+        dist.all_reduce(flat)
+        return flat
+    rows = shared[:, : number * kind.itemsize].view(kind)
+    torch.cat(list(parts), out=rows[rank()])
+    dist.all_reduce(torch.zeros(1))  # all have written
+    flat = rows[0] + rows[1]
+    for row in rows[2:]:
+        flat += row
+    dist.all_reduce(torch.zeros(1))  # all have read
+    return flat
+
+
+def _shared(room: int) -> Tensor | None:
+    """So many bytes for each process that all of them see; None where they are too many or on several machines."""
+    if size() > MOST:
+        return None
+    if room > max(_board, default=0):
+        _board.clear()
+        each = -(-room // 64) * 64
+        path = from_lead(board.create(size() * each) if leads() else None)
+        seen = board.show(path, size() * each)
+        rows = torch.frombuffer(seen, dtype=torch.uint8).view(size(), each) if seen else None
+        _board[room] = None if any_of(rows is None) else rows
+        if leads() and path:
+            os.unlink(path)  # nothing is left behind, however the processes end
+    return _board[max(_board)]
 
 
 def require_equal(named: Iterable[tuple[str, Tensor]], what: str) -> None:
