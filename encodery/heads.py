@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +37,11 @@ from encodery.importance import IDS, INSTANCES, META, TASK, Importance
 from encodery.lock import RunLock
 from encodery.methods.base import seed_dropout
 from encodery.models import gates, hub
+from encodery.models.encoder import Encoder
+from encodery.models.ending import first_only
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.model import Model
-from encodery.objectives._heads import LinearHead, StockHead
+from encodery.objectives._heads import ends_with_first
 from encodery.objectives.classification import Classifier
 from encodery.objectives.ranking import Ranker
 from encodery.on import Asked
@@ -103,10 +105,9 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
         contexts.append(leaf(context))
         return contexts[-1]
 
-    whole = nullcontext(batch)  # for the last layer and what follows it
-    ending = gates.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
-    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen), ending as last:
-        slopes = torch.autograd.grad(total_loss(model, last), contexts)
+    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen):
+        slopes = torch.autograd.grad(total_loss(model, batch), contexts)
+        last = first_only(batch) if reads_first(model.question(batch.task), encoder) else batch
     found = [
         seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
         for context, slope, seen_in in zip(contexts, slopes, [*[batch] * (len(contexts) - 1), last], strict=True)
@@ -114,12 +115,9 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
     return torch.stack(found, 1)
 
 
-def reads_first(model: Model, batch: Batch) -> bool:
-    """Whether only first tokens of the last layer are read: then the others need not be computed there."""
-    question: Any = model.question(batch.task)
-    if type(question) not in (Classifier, Ranker) or type(question.head) not in (StockHead, LinearHead):
-        return False  # nobody knows what somebody's own question reads
-    return model.encoder.kind in gates.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
+def reads_first(question: Any, encoder: Encoder) -> bool:
+    """Whether the last layer's heads were seen at first tokens alone."""
+    return isinstance(question, Classifier | Ranker) and ends_with_first(question.head, encoder)
 
 
 def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:

@@ -8,16 +8,15 @@ are one module that is called again and again.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from encodery.data.batches import Batch
-from encodery.data.layouts import Layout, Packed, Rows
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.ending import first_only
 
 Head = tuple[int, int]  # layer, head, both from 0 on
 
@@ -132,38 +131,18 @@ def checkpointing(encoder: Encoder) -> list[Any]:
     return [module for module in encoder.net.modules() if getattr(module, "gradient_checkpointing", False)]
 
 
-# Whose last layer can end with first tokens: attention.output takes the heads' output and what it is added to.
-ENDS_WITH_FIRST = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
-
-
-@contextmanager
-def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
-    """Inside, what follows the last layer's attention sees only the first token of each sequence: all that a classifier
-    reads. Gives the batch as it is from there on; hidden states are those of sequences of one token."""
-    device = batch.layout.lengths.device
-    one = torch.ones(len(batch), 1, dtype=torch.bool, device=device)
-    short: Layout = Rows(one) if isinstance(batch.layout, Rows) else Packed(one[:, 0].long())
-
-    def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(short.from_tokens(batch.first(values)) for values in given)
-
-    handle = modules_of(encoder, "attention.output")[-1].register_forward_pre_hook(before)
-    try:
-        yield replace(batch, layout=short)
-    finally:
-        handle.remove()
-
-
 @contextmanager
 def gated(encoder: Encoder, batch: Batch, gates: Tensor) -> Iterator[None]:
     """Inside, every head's output is multiplied by its gate: [sequences, layers, heads]. Ones change no bit."""
     places = places_of(encoder)
     shape = (len(batch), rows_of(encoder), heads_of(encoder))
+    whole, short = batch.inputs["input_ids"].shape, first_only(batch)  # a classifier's last layer may be cut
     if tuple(gates.shape) != shape:  # else it might be broadcast in silence
         raise ValueError(f"gates {tuple(gates.shape)} for {shape}")
 
     def seen(layer: int, context: Tensor) -> Tensor:
-        each = batch.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
+        seen_as = batch if context.shape[:2] == whole else short
+        each = seen_as.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
         return (cut(context, shape[2], -1) * each.unsqueeze(-1)).flatten(-2)
 
     with hooked(encoder, places.output, seen):

@@ -122,3 +122,21 @@ def test_import_encodery_alone_makes_the_name_known_and_stays_light() -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert AutoConfig.for_model("amos").rel_pos_bins == 32
+
+
+@pytest.mark.parametrize("init", ["hf", "google"])
+def test_places_begin_as_wide_as_asked_in_encoder_and_generator(init: str) -> None:
+    from encodery.models.encoder import new_encoder
+    from encodery.objectives.electra import Electra
+    from encodery.schema import ModelOptions
+    from tests.helpers import word_tokenizer
+
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 16, "rel_pos_bins": 64}
+    torch.manual_seed(0)
+    for wide, low, high in ((None, 0.0, 0.03), (3.0, 2.0, 4.0)):
+        new = {"kind": "amos", "size": "tiny", "init": init, "config": {**sizes, "relative_initializer_range": wide}}
+        encoder = new_encoder(ModelOptions.model_validate({"new": new}), word_tokenizer())
+        question = Electra(generator_size=1.0, generator_layers=0.5).build(encoder, word_tokenizer())
+        assert question.generator is not None
+        for net in (encoder.net, question.generator.encoder.net):
+            assert low < float(net.relative_attention_bias.weight.detach().std()) < high
