@@ -2,6 +2,7 @@
 
 import json
 import signal
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from encodery.heartbeat import BEAT, MISSED, Heart
 from encodery.launch import Failure, launch
 from encodery.rundir import RunDir
 from tests.helpers import MemoryTable, settings, weights_of
-from tests.launching import end, start, together
+from tests.launching import end, free_port, start, together
 from tests.world_jobs import NOTHING, STEPS, measure, run_all, run_until
 
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
@@ -245,6 +246,21 @@ def test_processes_are_started_again_as_often_as_asked(monkeypatch: pytest.Monke
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="leave it away under torchrun"):
         launch(["train"], 2, 0, said.append)
+
+
+def test_accelerate_starts_processes_on_a_machine_without_gpus(tmp_path: Path) -> None:
+    from accelerate.commands.launch import launch_command, launch_command_parser
+
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what world.py goes by
+    script = tmp_path / "say.py"
+    script.write_text(
+        f"import os\nsaid = [os.environ[n] for n in {names}]\nopen('{tmp_path}/' + said[0], 'w').write(str(said))"
+    )
+    port = str(free_port())
+    words = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", port]
+    launch_command(launch_command_parser().parse_args([*words, "--mixed_precision", "no", str(script)]))
+    for rank in ("0", "1"):
+        assert literal_eval((tmp_path / rank).read_text()) == [rank, rank, "2", "127.0.0.1", port]
 
 
 class Store(dict[str, str]):
