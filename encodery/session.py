@@ -250,8 +250,7 @@ class Session:
         self.said.hear({(s.name, split.name): answers for s, split, answers in answered})
         whole = over_tasks(found, self.config.train.select_on)
         own = [self.note_best(name, one) for name, one in found.items()]
-        best = better(whole, state.best)
-        metric, value = whole
+        best, (metric, value) = better(whole, state.best), whole
         if best:
             state.best, state.waited = {"step": state.step, "score": value, "metric": metric}, 0
         else:
@@ -318,8 +317,8 @@ class Session:
             with world.one_by_one():
                 split, key = subject.split(name), f"{task.name}:{name}"
             known = self.said.recall(self.state, task.name, name)
-            all_know = all(world.gather(known is not None))  # nobody may begin to answer alone
-            answers = known if known is not None and all_know else self.answers(subject, split)
+            alike = all(world.gather(known is not None))  # nobody may begin to answer alone
+            answers = known if known and alike else self.answers(subject, split)
             result["scores"][key], result["main"][key] = task.score(answers, split.examples), task.main_metric
             if task.labelled:
                 result["majority"][key], more = self.compare(subject, split, answers)
