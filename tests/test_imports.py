@@ -21,7 +21,7 @@ FLOORS = [
         "rundir", "reference", "synonyms", "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
     },
     {"tasks"},
-    {"world", "heartbeat"},
+    {"world", "heartbeat", "board"},
     {"data", "mix"},
     {"models"},
     {"objectives"},
