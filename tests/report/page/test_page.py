@@ -4,6 +4,8 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from encodery.cli import main
 from encodery.cli.report import _state
 from encodery.errors import UserError
-from encodery.report.page import build, paper, pretraining, reference
+from encodery.report.page import build, heads, paper, pretraining, reference
 from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread, thin
 from encodery.report.page.found import Found, gather
 from encodery.report.page.html import embedded, join, tag, without_paths
@@ -206,3 +208,16 @@ def test_five_hundred_runs_and_a_hundred_thousand_predictions(tmp_path: Path) ->
     assert time.process_time() - begin < 30
     assert out.stat().st_size < 15e6
     assert "500 runs" in out.read_text()
+
+
+def test_head_maps_have_names_and_those_over_the_limit_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made._heads(tmp_path / "heads")
+    said: list[str] = []
+    found: Any = SimpleNamespace(folders=[tmp_path], remark=said.append)
+    assert len(heads.section(found).pictures) == 3
+    assert said == []
+    monkeypatch.setattr(heads, "MAPS", 1)
+    assert "h0: in % of the most important head." in heads.section(found).body
+    assert said == ["Heads: the first 1 of 2 maps are drawn; give fewer folders to see the others"]
