@@ -7,6 +7,7 @@ is then computed for first tokens alone. The mathematics is the same: what is le
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +17,13 @@ from encodery.data.layouts import Layout, Packed, Rows
 from encodery.models.encoder import Encoder
 
 # In these architectures attention.output takes the heads' output and what it is added to.
+OUTPUT = ".attention.output"
 KNOWN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
 
 
 def can_end_with_first(encoder: Encoder) -> bool:
-    """Whether the place is known, and nobody computes the layer again later or has compiled it."""
-    net = encoder.net
-    return (
-        encoder.kind in KNOWN
-        and getattr(net, "_compiled_call_impl", None) is None
-        and not getattr(net, "is_gradient_checkpointing", False)
-    )
+    """Whether the place is known, and nobody has compiled it."""
+    return encoder.kind in KNOWN and getattr(encoder.net, "_compiled_call_impl", None) is None
 
 
 def first_only(batch: Batch) -> Batch:
@@ -38,20 +35,32 @@ def first_only(batch: Batch) -> Batch:
 
 @contextmanager
 def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
-    """Inside, hidden states of the batch are those of `first_only(batch)`, which is given."""
-    short = first_only(batch)
+    """Inside, hidden states of the batch are those of `first_only(batch)`, which is given.
+
+    With gradient checkpointing the last layer is not computed again: the backward pass would begin with that and need
+    all its memory at once, and what is drawn for dropout stays the same with and without.
+    """
+    short, layer = first_only(batch), last_layer(encoder)
+    again = layer.gradient_checkpointing
 
     def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(short.layout.from_tokens(batch.first(values)) for values in given)
 
     handle = last_output(encoder).register_forward_pre_hook(before)
+    layer.gradient_checkpointing = False
     try:
         yield short
     finally:
+        layer.gradient_checkpointing = again
         handle.remove()
+
+
+def last_layer(encoder: Encoder) -> Any:
+    """The last of its layers."""
+    found = [name for name, _ in encoder.net.named_modules() if name.endswith(OUTPUT)]
+    return encoder.net.get_submodule(found[-1].removesuffix(OUTPUT))
 
 
 def last_output(encoder: Encoder) -> nn.Module:
     """Where the last layer leaves its attention."""
-    found: list[nn.Module] = [m for name, m in encoder.net.named_modules() if name.endswith("attention.output")]
-    return found[-1]
+    return last_layer(encoder).attention.output  # type: ignore[no-any-return]

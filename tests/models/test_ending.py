@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from encodery.models.ending import KNOWN, can_end_with_first, last_output
+from encodery.models.ending import KNOWN, can_end_with_first, last_layer, last_output
 from encodery.models.model import Model
 from encodery.objectives import _heads
 from encodery.objectives._heads import HeadKind
@@ -59,12 +59,25 @@ def test_no_hook_remains_after_an_exception() -> None:
     assert not last_output(model.encoder)._forward_pre_hooks
 
 
-def test_layers_that_are_computed_again_or_compiled_stay_whole() -> None:
+@pytest.mark.parametrize("kind", ["bert", "electra", "amos"])
+def test_with_checkpointing_the_last_layer_alone_is_computed_once(kind: str) -> None:
+    model = small_model(small_encoder(kind)).double().train()
+    _, wanted, _ = pass_of(model)
+    model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    calls: list[int] = []
+    outputs = [part for name, part in model.encoder.net.named_modules() if name.endswith("attention.output")]
+    for number, part in enumerate(outputs):
+        part.register_forward_pre_hook(lambda *_, number=number: calls.append(number))
+    _, grads, sizes = pass_of(model)
+    assert calls == [*range(len(outputs)), *reversed(range(len(outputs) - 1))]
+    assert sizes == [4]
+    assert all(torch.equal(grad, wanted[name]) for name, grad in grads.items())
+    assert last_layer(model.encoder).gradient_checkpointing
+
+
+def test_layers_that_are_compiled_stay_whole() -> None:
     encoder = small_encoder("bert")
     assert can_end_with_first(encoder)
-    encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    assert not can_end_with_first(encoder)
-    encoder.net.gradient_checkpointing_disable()
     encoder.net._compiled_call_impl = lambda: None
     assert not can_end_with_first(encoder)
     assert not can_end_with_first(small_encoder("distilbert"))
