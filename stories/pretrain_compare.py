@@ -32,9 +32,9 @@ FINETUNE += [
     "train.evaluate=end",
 ]
 TASKS: dict[str, list[str]] = {
-    "glue/cola": ["train.epochs=3"],
-    "glue/sst2": ["train.epochs=2", "tasks.count=6000"],
-    "glue/mrpc": ["train.epochs=3"],
+    "glue/cola": ["train.epochs=5"],
+    "glue/sst2": ["train.epochs=2", "tasks.count=20000"],
+    "glue/mrpc": ["train.epochs=5"],
 }
 # What a name means: a recipe, and settings on top of it (ablations of AMOS change one key each).
 NAMES: dict[str, list[str]] = {
