@@ -230,8 +230,10 @@ def test_R12_the_one_to_blame_is_named() -> None:
     lost = Failure({0: ProcessLost.exit_code, 1: ProcessLost.exit_code})
     assert lost.again
     for kind in (UserError, Stopped, RunFailed):  # a sentence of its own: another attempt would end the same way
-        wrong = Failure({0: ProcessLost.exit_code, 1: kind.exit_code})
-        assert (type(wrong.error()), wrong.again) == (kind, False)
+        for other in (ProcessLost.exit_code, -signal.SIGTERM):  # the launcher's own signal to those that are left
+            wrong = Failure({0: other, 1: kind.exit_code})
+            assert (type(wrong.error()), wrong.again) == (kind, False)
+    assert Failure({0: ProcessLost.exit_code, 1: -signal.SIGTERM}).first[0] == 1
 
 
 def test_processes_are_started_again_as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
