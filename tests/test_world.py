@@ -126,10 +126,11 @@ def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> Non
     small = {"train_rows": 16, "dev_rows": 21, "test_rows": 4}
     table = settings(tmp_path, model=STILL, optim=rate)
     text = {**electra["tasks"][0], "documents": 60, "held_out": 0.4}
+    pair_of = [{"name": "toy/nli", **small}, {"name": "toy/similarity", **small}]
     trees = {
         "table": {**table, "train": {**train, "select": "best", "dynamics": "eval"}},
         "seen": {**table, "train": {**train, "dynamics": True}},
-        "each": {**mixed, "optim": rate, "train": {**train, "select": "each"}},
+        "each": {**mixed, "tasks": pair_of, "optim": rate, "train": {**train, "select": "each"}},
         "text": {**electra, "optim": rate, "tasks": [text], "train": {**train, "max_length": 32, "keep_at": []}},
         "windows": {**mixed, "optim": rate, "tasks": [{"name": "toy/qa", **small}], "train": train},
     }
@@ -140,7 +141,7 @@ def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> Non
     passes = [json.loads((folder / f"passes-{n}").read_text()) for folder, n in ((alone, 0), (pair, 0), (pair, 1))]
     for name in trees:
         one, two = alone / name, pair / name
-        assert passes[0][name] >= 8, name
+        assert passes[0][name] > 4, name
         assert max(made[name] for made in passes[1:]) < 0.75 * passes[0][name], name
         for file in ["scores.json", *(f"predictions/{path.name}" for path in (one / "predictions").glob("*"))]:
             assert (one / file).read_bytes() == (two / file).read_bytes(), (name, file)
