@@ -259,25 +259,10 @@ def measure(given: Request, folder: Path | None = None, tick: Callable[[int], No
         folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         files.remove_leftovers(folder)
-        require_same(folder, given.plan)
+        files.require_same_plan(folder, given.plan, "importances of heads")
         if not (folder / META).is_file():
             _make(given, folder, tick)
     return Importance(folder)
-
-
-def require_same(folder: Path, plan: dict[str, Any]) -> None:
-    """A folder with other numbers is refused, with what differs."""
-    known = next((files.read_json(folder / n) for n in (META, "plan.json") if (folder / n).is_file()), None)
-    if known is None:
-        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
-        if strange:
-            raise UserError(f"{folder} is not empty and holds no head importance ({strange[0]}): give another -o")
-        files.write_json(folder / "plan.json", plan)
-        return
-    other = [key for key, value in plan.items() if known.get(key) != value]
-    if other:
-        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
-        raise UserError(f"{folder} holds the importance of something else ({listed}); give another folder with -o")
 
 
 def chosen(given: Request) -> list[Example]:

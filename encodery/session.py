@@ -1,7 +1,7 @@
 """One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,13 @@ from encodery.models.model import safe
 from encodery.optim import Param
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
+from encodery.said import Said
 from encodery.signals import StopRequest
 from encodery.subject import Split, Subject
 from encodery.tasks.base import Answer
 from encodery.weighting.base import Weighing
 
 WEIGHTING = "weighting"
-
-
-def keep_steps(shares: Sequence[float], total: int) -> dict[int, str]:
-    """After which step the model of which share is kept; of shares that fall on one step the largest."""
-    return {math.ceil(total * share / 100): f"{share:g}" for share in sorted(shares) if share < 100}
 
 
 class Session:
@@ -54,7 +50,8 @@ class Session:
         per_epoch = built.batches.steps_per_epoch
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
-        self.keep_at = keep_steps(built.keep_at, total)
+        self.keep_at = every.of_shares(built.keep_at, total)
+        self.said = Said(options.select, merged=self.config.model.tune == "lora")
         self.dynamics, self.leaving = None, False
         record = "train" if options.dynamics is True else options.dynamics
         if record and not isinstance(built.batches, Batches):
@@ -230,6 +227,7 @@ class Session:
         better, state = world.from_lead([better, self.state.plain()])
         if not world.leads():  # the others go on with what the first has found
             vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
+        self.said.keep(self.state)
         return bool(better)
 
     def record(self, report: StepReport, loss: float) -> None:
@@ -249,10 +247,10 @@ class Session:
         state = self.state
         answered = [(s, s.choice, self.answers(s, s.choice)) for s in self.built.subjects if s.choice]
         found = {s.name: self.mark(s, split, answers) for s, split, answers in answered}
+        self.said.hear({(s.name, split.name): answers for s, split, answers in answered})
         whole = over_tasks(found, self.config.train.select_on)
         own = [self.note_best(name, one) for name, one in found.items()]
-        best = better(whole, state.best)
-        metric, value = whole
+        best, (metric, value) = better(whole, state.best), whole
         if best:
             state.best, state.waited = {"step": state.step, "score": value, "metric": metric}, 0
         else:
@@ -318,7 +316,9 @@ class Session:
         for name in self.evaluation_splits(subject):
             with world.one_by_one():
                 split, key = subject.split(name), f"{task.name}:{name}"
-            answers = self.answers(subject, split)
+            known = self.said.recall(self.state, task.name, name)
+            alike = all(world.gather(known is not None))  # nobody may begin to answer alone
+            answers = known if known and alike else self.answers(subject, split)
             result["scores"][key], result["main"][key] = task.score(answers, split.examples), task.main_metric
             if task.labelled:
                 result["majority"][key], more = self.compare(subject, split, answers)

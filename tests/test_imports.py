@@ -27,7 +27,7 @@ FLOORS = [
     {"methods"},
     {"weighting"},
     {"optim", "tensorfile", "checkpoint", "flops", "loop", "progress"},
-    {"predict", "probe", "corrupted", "chosen", "dynamics", "judge"},
+    {"predict", "probe", "corrupted", "chosen", "dynamics", "judge", "said"},
     {
         "build", "subject", "cards", "teach", "pretrain", "look", "on", "on_text", "head", "ensemble", "classifier",
         "session", "evaluate", "attack", "raw", "export", "export_onnx", "publish", "prepare", "importers",

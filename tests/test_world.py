@@ -141,7 +141,7 @@ def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> Non
     passes = [json.loads((folder / f"passes-{n}").read_text()) for folder, n in ((alone, 0), (pair, 0), (pair, 1))]
     for name in trees:
         one, two = alone / name, pair / name
-        assert passes[0][name] > 4, name
+        assert passes[0][name] >= 4, passes
         assert max(made[name] for made in passes[1:]) < 0.75 * passes[0][name], name
         for file in ["scores.json", *(f"predictions/{path.name}" for path in (one / "predictions").glob("*"))]:
             assert (one / file).read_bytes() == (two / file).read_bytes(), (name, file)

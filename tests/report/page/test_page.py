@@ -116,6 +116,7 @@ def test_S5_the_policy_allows_two_scripts_by_their_hash_and_no_eval(page: str) -
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', re.sub(r"<script>.*?</script>", "", page, flags=re.S)) == []
 
 
+@pytest.mark.slow
 def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Path) -> None:
     line = Series("a <b> $x$ line", [1, 2, 3], [1.0, None, 2.0], low=(0.5, 1, 1.5), high=(1.5, 2, 2.5))
     bars = Series("bars", ["one", "two"], [0.2, 0.4], kind="bars", low=(0.1, 0.3), high=(0.3, 0.5))
