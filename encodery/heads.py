@@ -36,7 +36,7 @@ from encodery.head import Head
 from encodery.importance import IDS, INSTANCES, META, TASK, Importance
 from encodery.lock import RunLock
 from encodery.methods.base import seed_dropout
-from encodery.models import gates, hub
+from encodery.models import first, gates, hub
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.model import Model
 from encodery.objectives._heads import LinearHead, StockHead
@@ -104,7 +104,7 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
         return contexts[-1]
 
     whole = nullcontext(batch)  # for the last layer and what follows it
-    ending = gates.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
+    ending = first.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
     with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen), ending as last:
         slopes = torch.autograd.grad(total_loss(model, last), contexts)
     found = [
@@ -119,7 +119,7 @@ def reads_first(model: Model, batch: Batch) -> bool:
     question: Any = model.question(batch.task)
     if type(question) not in (Classifier, Ranker) or type(question.head) not in (StockHead, LinearHead):
         return False  # nobody knows what somebody's own question reads
-    return model.encoder.kind in gates.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
+    return model.encoder.kind in first.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
 
 
 def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:

@@ -8,14 +8,12 @@ are one module that is called again and again.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from encodery.data.batches import Batch
-from encodery.data.layouts import Layout, Packed, Rows
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 
@@ -130,28 +128,6 @@ def hooked(encoder: Encoder, ending: str, seen: Seen, *, output: bool = False) -
 def checkpointing(encoder: Encoder) -> list[Any]:
     """Modules that keep nothing for the backward pass and compute it again."""
     return [module for module in encoder.net.modules() if getattr(module, "gradient_checkpointing", False)]
-
-
-# Whose last layer can end with first tokens: attention.output takes the heads' output and what it is added to.
-ENDS_WITH_FIRST = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
-
-
-@contextmanager
-def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
-    """Inside, what follows the last layer's attention sees only the first token of each sequence: all that a classifier
-    reads. Gives the batch as it is from there on; hidden states are those of sequences of one token."""
-    device = batch.layout.lengths.device
-    one = torch.ones(len(batch), 1, dtype=torch.bool, device=device)
-    short: Layout = Rows(one) if isinstance(batch.layout, Rows) else Packed(one[:, 0].long())
-
-    def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(short.from_tokens(batch.first(values)) for values in given)
-
-    handle = modules_of(encoder, "attention.output")[-1].register_forward_pre_hook(before)
-    try:
-        yield replace(batch, layout=short)
-    finally:
-        handle.remove()
 
 
 @contextmanager
