@@ -240,6 +240,19 @@ def test_every_method_works_with_several_tasks(made: Callable[[str], tuple[Any, 
     assert seen == {"toy/nli", "toy/similarity"}
 
 
+@pytest.mark.parametrize("weighting", ["constant", "uncertainty", "pcgrad", "gradnorm"])
+def test_freeat_updates_within_a_step_and_wants_one_task_there(
+    made: Callable[[str], tuple[Any, Any]], tmp_path: Path, weighting: str
+) -> None:
+    streams, several = made("plain")[0].batches.streams, {"kind": "shuffled", "per_step": 2}
+    both = {"method": "freeat", "weighting": weighting}
+    for mix in (several, "together"):
+        with pytest.raises(UserError, match="freeat updates within a step, which can hold one task only"):
+            build.mixed(streams, resolve(tree(tmp_path, [NLI, SIMILARITY], mix=mix, **both)))
+    if weighting in ("constant", "uncertainty"):
+        build.mixed(streams, resolve(tree(tmp_path, [NLI, SIMILARITY], mix="shuffled", **both)))
+
+
 # Going on
 
 HARD: dict[str, dict[str, Any]] = {

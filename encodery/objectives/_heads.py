@@ -51,6 +51,7 @@ STOCK: dict[str, Callable[[StockModel, Tensor], Tensor]] = {
     "mpnet": _whole,
     "amos": _whole,
     "distilbert": _distilbert,
+    "deberta": _deberta,
     "deberta-v2": _deberta,
     "modernbert": _modernbert,
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from encodery import config, files
+from encodery import build, config, files
 from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.gradts import runs
@@ -249,6 +249,25 @@ def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.Ca
     assert without["without_heads"] == off.split(",")
     assert (run / "scores.json").read_bytes() == scores  # a run's own answers are not touched
     assert main([*words, "--without-heads", "2.0"]) == 2
+
+
+def test_heads_are_measured_on_the_rows_that_the_run_was_trained_on(shared: Path, tmp_path: Path) -> None:
+    tree = yaml.safe_load(write(shared).read_text())
+    tree["tasks"] = [{**tree["tasks"][0], "count": 10}]
+    tree = {key: tree[key] for key in ("model", "tasks", "device")} | {
+        "train": {**tree["train"], "holdout": 0.25, "max_steps": 1}
+    }
+    run = train_run(config.load(tree), tmp_path / "run").path
+    subject = build.build(found := config.load(run), build.find_inputs(found)).subjects[0]
+    wanted = [subject.train.table.example_ids[i] for i in subject.rows]
+    assert len(wanted) == 10
+    words = ["heads", str(run), "--on", "table/one", "--quiet", "-o"]
+    assert main([*words, str(tmp_path / "few")]) == 0
+    assert Importance.open(tmp_path / "few").ids == wanted
+    assert main([*words, str(tmp_path / "all"), "--all-rows"]) == 0
+    assert len(Importance.open(tmp_path / "all").ids) == 24
+    assert main([*words, str(tmp_path / "few"), "--all-rows"]) == 2  # other rows are other numbers
+    assert main(["heads", str(run), "--on", "table/one:dev", "--quiet", "-o", str(tmp_path / "dev")]) == 0
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
