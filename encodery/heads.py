@@ -38,6 +38,7 @@ from encodery.lock import RunLock
 from encodery.methods.base import seed_dropout
 from encodery.models import first, gates, hub
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
+from encodery.models.joined import joined
 from encodery.models.model import Model
 from encodery.objectives._heads import LinearHead, StockHead
 from encodery.objectives.classification import Classifier
@@ -106,7 +107,8 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
 
     whole = nullcontext(batch)  # for the last layer and what follows it
     ending = first.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
-    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen), ending as last:
+    watched = hooked(encoder, places_of(encoder).output, seen)
+    with torch.enable_grad(), frozen(model), joined(encoder, batch), watched, ending as last:
         slopes = torch.autograd.grad(total_loss(model, last), contexts)
     found = [
         seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")

@@ -17,6 +17,7 @@ from encodery.data.batches import Batch
 from encodery.data.layouts import Layout, Packed, Rows
 from encodery.models.encoder import Encoder
 from encodery.models.gates import cut, modules_of
+from encodery.models.joined import is_plain
 
 # attention.output takes the heads' output and what it is added to.
 ENDS_WITH_FIRST = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
@@ -30,7 +31,7 @@ def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
     one = torch.ones(len(batch), 1, dtype=torch.bool, device=device)
     short: Layout = Rows(one) if isinstance(batch.layout, Rows) else Packed(one[:, 0].long())
     inner: Any = modules_of(encoder, "attention.self")[-1]
-    alone = has_one_query(encoder, inner)
+    alone = is_plain(encoder, inner)
 
     def heard(hidden: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
         return short.from_tokens(attention_of_first(inner, *batch.rows(hidden))), None
@@ -47,12 +48,6 @@ def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
     finally:
         handle.remove()
         inner.__dict__.pop("forward", None)
-
-
-def has_one_query(encoder: Encoder, inner: Any) -> bool:
-    """Whether attention is nothing but scores of plain products: no dropout, no bias by distance, no adapters."""
-    plain = all(type(module) is nn.Linear for module in (inner.query, inner.key, inner.value))
-    return plain and encoder.kind != "amos" and not (inner.training and inner.dropout.p)
 
 
 def attention_of_first(inner: Any, x: Tensor, real: Tensor) -> Tensor:

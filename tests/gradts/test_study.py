@@ -1,5 +1,7 @@
 """A whole study on tiny tasks: what is trained, what is not trained again, what comes out."""
 
+import functools
+import importlib.util
 import json
 import os
 import signal
@@ -21,6 +23,7 @@ from encodery.importance import Importance, compare
 from encodery.progress import Progress
 from encodery.report.task_choice import Choices
 from encodery.run import train_run
+from encodery.sweep import on_slurm, state
 from encodery.sweep.spec import Outcome
 from tests.helpers import save_tokenizer, write_rows
 
@@ -222,6 +225,33 @@ def test_G16_a_matrix_without_order_counts_as_0_with_a_warning(
     said = capsys.readouterr()
     assert json.loads(said.out)[0]["values"] == [[1.0, 0.0], [0.0, 0.0]]
     assert f"WARNING {tmp_path}: all heads are equally important" in said.err
+
+
+def lacking(name: str) -> Any:
+    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "executor", [pytest.param("slurm", marks=lacking("submitit")), pytest.param("ray", marks=lacking("ray"))]
+)
+def test_G24_trials_run_on_any_executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executed: list[str], executor: str
+) -> None:
+    path = write(tmp_path, tasks=2, compare=["none"], resources={"devices": "cpu:2"})
+    here = do(path, tmp_path / "here")
+    assert len(executed) == 3
+    monkeypatch.undo()  # from here on runs are processes
+    local = functools.partial(on_slurm.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
+    monkeypatch.setattr(on_slurm, "execute_slurm", local)
+    monkeypatch.chdir(tmp_path)
+    assert main(["gradts", str(path), "-o", "there", "--executor", executor, "--quiet"]) == 0
+    found = {stage: [one.state for one in state.status(Path("there", stage))] for stage in ("singles", "trials")}
+    assert found == {"singles": ["done", "done"], "trials": ["done"]}
+    there = json.loads(Path("there", "gradts.json").read_text())
+    assert there["chosen"] == json.loads((tmp_path / "here" / "gradts.json").read_text())["chosen"]
+    rows = {row["strategy"]: row["scores"] for row in there["rows"]}
+    assert rows == {row.strategy: {str(seed): score for seed, score in row.scores.items()} for row in here.rows}
 
 
 def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
