@@ -227,16 +227,10 @@ def test_G16_a_matrix_without_order_counts_as_0_with_a_warning(
     assert f"WARNING {tmp_path}: all heads are equally important" in said.err
 
 
-def lacking(name: str) -> Any:
-    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "executor", [pytest.param("slurm", marks=lacking("submitit")), pytest.param("ray", marks=lacking("ray"))]
-)
-def test_G24_trials_run_on_any_executor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executed: list[str], executor: str
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
+def test_G24_trials_run_as_jobs_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executed: list[str]
 ) -> None:
     path = write(tmp_path, tasks=2, compare=["none"], resources={"devices": "cpu:2"})
     here = do(path, tmp_path / "here")
@@ -245,7 +239,7 @@ def test_G24_trials_run_on_any_executor(
     local = functools.partial(on_slurm.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
     monkeypatch.setattr(on_slurm, "execute_slurm", local)
     monkeypatch.chdir(tmp_path)
-    assert main(["gradts", str(path), "-o", "there", "--executor", executor, "--quiet"]) == 0
+    assert main(["gradts", str(path), "-o", "there", "--executor", "slurm", "--quiet"]) == 0
     found = {stage: [one.state for one in state.status(Path("there", stage))] for stage in ("singles", "trials")}
     assert found == {"singles": ["done", "done"], "trials": ["done"]}
     there = json.loads(Path("there", "gradts.json").read_text())
