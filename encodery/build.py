@@ -176,7 +176,7 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
         kind = resolved.config.method["kind"]
         raise UserError(
             f"method.kind: {kind} updates within a step, which can hold one task only; take a mix with one batch a "
-            "step, such as shuffled with per_step: 1, and weighting to constant or uncertainty"
+            "step, such as shuffled with per_step: 1, and constant or uncertainty weighting"
         )
     options = resolved.config.train
     return Mixed.of(streams, mix, resolved.config.seed.data, options.epochs, options.max_steps)

@@ -15,11 +15,13 @@ from safetensors.torch import load_file
 
 from encodery import build, loop
 from encodery.classifier import open_classifier
+from encodery.cli import main
 from encodery.data.mixed import Mixed
 from encodery.errors import UserError
 from encodery.evaluate import evaluate
 from encodery.export import export
 from encodery.find import names
+from encodery.importance import Importance
 from encodery.loop import TrainState, Update
 from encodery.methods.base import Updating, losses_of
 from encodery.mix.shuffled import Shuffled
@@ -299,6 +301,15 @@ def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
     tied = model.question("toy/corpus").state_dict()
     assert all(torch.equal(tied[name], value) for name, value in stored.items())
     assert open_classifier(done.path, "cpu").head.name == "toy/nli", "only one head answers texts"
+
+
+def test_heads_of_each_task_are_measured_with_its_own_head(trained: RunDir, tmp_path: Path) -> None:
+    tasks = ["toy/nli", "toy/similarity", "toy/ner"]
+    assert main(["heads", str(trained.path), "--on", *tasks, "--quiet", "-o", str(tmp_path)]) == 0
+    found = [Importance.open(tmp_path / f"{name.replace('/', '-')}-train") for name in tasks]
+    assert [(one.meta["head"], one.meta["count"]) for one in found] == [(name, 24) for name in tasks]
+    assert not np.allclose(found[0].raw, found[1].raw)
+    assert main(["heads", str(trained.path), "--on", "toy/nli", "--head", "toy/ner"]) == 2
 
 
 def test_tables_know_the_runs_of_several_tasks(trained: RunDir) -> None:

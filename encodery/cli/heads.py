@@ -57,6 +57,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("heads: give one run and --on TASK, or: heads compare DIR DIR…")
     from encodery.classifier import open_classifier
     from encodery.heads import HeadOptions, chosen, measure, request, rows_of_run
+    from encodery.models.hub import kept_on_the_way
     from encodery.on import asked
     from encodery.paths import as_name
     from encodery.progress import Counting
@@ -64,10 +65,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks import split_name
 
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
-    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else []
+    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] else f"{text}:train" for text in args.on]
     questions = [one for text in words for one in asked(text, args.data, runs)]
-    model = open_classifier(args.what[0], args.device, head=args.head)
+    model = open_classifier(args.what[0], args.device, undecided=True)
     printed = []
     for one in questions:
         rows = rows_of_run(runs[0], one) if runs and not args.all_rows else None

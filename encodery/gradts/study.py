@@ -195,7 +195,7 @@ class Study:
         if place:
             gain = rules.gain(trials[place - 1].scores, alone.scores)
             if not gain.clear:
-                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seeds"
+                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
                 kept = "single-task stays" if self.one.sure else "it is chosen all the same (sure: true would not)"
                 self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
                 place = 0 if self.one.sure else place
