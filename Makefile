@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# A file of tests stays in one process, which makes its models once; tests/conftest.py puts the longest files first.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check style docs stories bench bench-long bench-gpu clean
 
@@ -15,12 +17,12 @@ demo: $(VENV)/installed
 	$(BIN)/encodery demo
 
 test: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
+	$(PYTEST)
 
 check: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow and not real'
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
+	$(PYTEST) -m 'not slow and not real'
 
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

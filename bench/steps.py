@@ -94,11 +94,15 @@ def matmul_rate(config: Any, tokens: int, now: Any, times: int = 5) -> float:
 
 
 def useful_flops(config: Any, lengths: np.ndarray) -> float:
-    """FLOPs per real token of forward and backward: linear layers, and attention's two products at the real lengths."""
+    """FLOPs per real token of forward and backward: linear layers, and attention's two products at the real lengths.
+
+    What follows the last layer's attention is counted for first tokens alone: no other one is read.
+    """
     d, f = config.hidden_size, config.intermediate_size
-    linear = 2 * (4 * d * d + 2 * d * f)
+    before, after = 2 * 3 * d * d, 2 * (d * d + 2 * d * f)
     attention = 2 * 2 * d * float((lengths.astype(float) ** 2).sum() / lengths.sum())
-    return 3 * config.num_hidden_layers * (linear + attention)
+    layers = config.num_hidden_layers
+    return 3 * (layers * (before + attention) + (layers - 1 + len(lengths) / float(lengths.sum())) * after)
 
 
 def rounds(

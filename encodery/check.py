@@ -27,6 +27,7 @@ T = TypeVar("T", bound=Options)
 # Sections whose keys depend on a kind: where the kinds are, and what is meant if nobody says.
 KINDS = {"method": ("methods", "plain"), "mix": ("mix", "shuffled"), "weighting": ("weighting", "constant")}
 _FORM = "string_pattern_mismatch"
+_LENGTHS = {"too_short": "at least", "too_long": "at most"}
 # How pydantic says it, and how people do.
 _WORDS = {
     "a valid array": "a list",
@@ -250,7 +251,8 @@ class _Check:
         elif one["loc"] == ("part",):
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(one)}")
         else:
-            whole = one["type"] == "value_error" and isinstance(one["input"], dict)  # it says itself what it got
+            # A whole list or mapping is not shown: the sentence says itself what is wrong in it.
+            whole = one["type"] in ("value_error", *_LENGTHS) and isinstance(one["input"], (dict, list))
             self._error(key, f"{_expected(one, _meaning(kind, loc))}{'' if whole else _got(one)}")
 
     def _values(self, value: Any, at: Key) -> None:
@@ -360,6 +362,9 @@ def _expected(one: Any, meaning: str = "") -> str:
         return f"expected another form ({meaning or '`encodery config --reference` shows it'})"
     if one["type"] == "list_type" and isinstance(one["input"], str):
         return f"expected a list, such as [{one['input']}]"
+    if one["type"] in _LENGTHS:
+        bound, number = _LENGTHS[one["type"]], one["ctx"]["min_length" if one["type"] == "too_short" else "max_length"]
+        return f"expected {bound} {number} {'entry' if number == 1 else 'entries'}, not {len(one['input'])}"
     for theirs, said in _WORDS.items():
         message = message.replace(theirs, said)
     return message

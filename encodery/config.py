@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from encodery import files, layers, yaml_reader
-from encodery.check import Code, check, check_beside_task
+from encodery.check import Code, check, check_beside_task, options
 from encodery.errors import UserError
 from encodery.find import find, names
 from encodery.layers import Layer, Place
@@ -91,6 +91,17 @@ def load(
 def of_layer(layer: Layer, folder: Path, name: str) -> Resolved:
     """A config whose layers somebody else has read; relative paths start from the folder."""
     return _resolve(layer, (), folder, as_name(name), Code())
+
+
+def load_around(kind: type[T], file: str | Path, overrides: Sequence[str]) -> tuple[T, Resolved, Layer]:
+    """A config with keys of another kind around it, such as a study's; those, the config, and all as it was read."""
+    layer = layers.from_source(str(file), Path())
+    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
+        layer.lay(above)
+    inner, ours = ({k: v for k, v in layer.tree.items() if (k in Config.model_fields) == own} for own in (True, False))
+    around = options(kind, Layer(ours, layer.places))
+    folder = Path() if str(file).startswith("recipe:") else Path(file).resolve().parent
+    return around, of_layer(Layer(inner, layer.places), folder, as_name(Path(str(file)).stem)), layer
 
 
 def loads(text: str, overrides: Sequence[str] = ()) -> Resolved:

@@ -13,18 +13,17 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from encodery import config, layers
-from encodery.check import options
+from encodery import config
 from encodery.data.subset import share
 from encodery.embed import EmbedOptions
 from encodery.errors import UserError
 from encodery.evaluate import as_said
 from encodery.head import form_of
-from encodery.layers import Layer, Place
+from encodery.layers import Layer
 from encodery.models import hub
 from encodery.on import asked
 from encodery.options import Options
-from encodery.schema import Config, Dynamics, TrainOptions, percent
+from encodery.schema import Dynamics, TrainOptions, percent
 from encodery.select.base import Selector
 from encodery.selection import selector_of
 from encodery.sweep.file import Limits, Resources
@@ -175,18 +174,12 @@ class Plan:
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
     """A curve file with the command line on top."""
-    layer = layers.from_source(str(file), Path())
-    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
-        layer.lay(above)
-    ours = {key: value for key, value in layer.tree.items() if key not in Config.model_fields}
-    curve = options(Curve, Layer(ours, layer.places))
+    curve, base, layer = config.load_around(Curve, file, overrides)
     require_parts(curve)
     chosen = {}
     for name, plain in curve.selectors.items():
         places = {("selector", *key[2:]): p for key, p in layer.places.items() if key[:2] == ("methods", name)}
         chosen[name] = selector_of(plain, Layer({}, places))
-    inner = Layer({key: value for key, value in layer.tree.items() if key in Config.model_fields}, layer.places)
-    base = config.of_layer(inner, Path(file).resolve().parent, Path(file).stem)
     plan = Plan(curve, base, folder, rows_of(base), chosen)
     require_data(plan)
     require_vectors(plan)

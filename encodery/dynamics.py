@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from encodery import files
+from encodery import files, world
 from encodery.data.batches import Batch, Batches, Cutter
+from encodery.data.share import Share
 from encodery.errors import UserError
 from encodery.models.model import Model, Outputs
+from encodery.predict import in_turns
 from encodery.tasks.base import Task
 
 FOLDER = "dynamics"
@@ -67,7 +67,7 @@ class Dynamics:
 
 
 class Recorder:
-    """Writes the dynamics of a run while it is trained."""
+    """Keeps the dynamics of a run while it is trained; of several processes the first writes what all have seen."""
 
     def __init__(self, run: Path, task: Task, model: Model, batches: Batches, total: int, record: str):
         require_labels(task, model, batches)
@@ -78,7 +78,9 @@ class Recorder:
         self.stamp = np.full(len(self.rows), -1, np.int64)
         self.every = int(record.split()[0]) if record[0].isdigit() else batches.steps_per_epoch
         looks = math.ceil(total / self.every)
-        self.logits = self._open(run / FOLDER, task, (looks, len(self.rows), len(task.labels)))
+        shape = looks, len(self.rows), len(task.labels)
+        self.logits = self._open(run / FOLDER, task, shape) if world.leads() else None
+        self.held: list[tuple[int, list[int], Any]] = []  # what this process has seen and not told yet
         if record == "train":
             model.watch = self.seen
 
@@ -107,37 +109,57 @@ class Recorder:
         rows = self.at[batch.ids.numpy()]
         new = self.stamp[rows] != batch.step
         self.stamp[rows] = batch.step
-        self._put(batch.step // self.every, rows[new], outputs["logits"][torch.from_numpy(new)])
+        self.held.append((batch.step // self.every, rows[new].tolist(), plain(outputs)[new].tolist()))
 
-    def _put(self, epoch: int, rows: np.ndarray, logits: Tensor) -> None:
-        self.logits[epoch, rows] = logits.detach().float().cpu().numpy()
+    def after(self, step: int) -> bool:
+        """What all processes have seen in a step is written down; whether all rows are to be looked at now."""
+        if self.record == "train":
+            for epoch, rows, logits in (one for some in world.gather(self.held) for one in some):
+                self._put(epoch, rows, logits)
+            self.held = []
+        return self.due(step)
+
+    def _put(self, epoch: int, rows: Sequence[int], logits: Any) -> None:
+        if self.logits is not None and len(rows):
+            self.logits[epoch, rows] = np.asarray(logits, np.float32)
 
     def due(self, step: int) -> bool:
         """Whether all rows are looked at after this step."""
         return self.record != "train" and (step % self.every == 0 or step == self.total)
 
-    @torch.no_grad()
     def look(self, step: int, cutter: Cutter, tick: Callable[[int], None]) -> None:
         """Logits of all rows without dropout; rows that are there already stay (after a stop)."""
-        epoch = (step - 1) // self.every
-        left = self.rows[np.isnan(self.logits[epoch]).any(1)]
+        epoch, share = (step - 1) // self.every, Share(world.rank(), world.size())
+        left = self.rows[np.asarray(world.from_lead(self.missing(epoch)), np.int64)]
         left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
-        self.model.eval()
-        try:
-            for i in range(0, len(left), CHUNK):
-                for batch in cutter.cut(self.batches.table, left[i : i + CHUNK], self.batches.task, 0):
-                    self._put(epoch, self.at[batch.ids.numpy()], self.model.outputs(batch)["logits"])
-                    tick(len(batch))
-        finally:
-            self.model.train()
+        chunks = [left[i : i + CHUNK] for i in range(0, len(left), CHUNK)]
+        for i in range(0, len(chunks), share.size):
+            cut = [cutter.cut(self.batches.table, rows, self.batches.task, 0) for rows in chunks[i : i + share.size]]
+            for ids, logits in in_turns(self.model, [b for some in cut for b in some], self.said, tick, share):
+                self._put(epoch, self.at[ids].tolist(), logits)
+
+    def said(self, batch: Batch) -> Any:
+        """The model's logits of a batch, by row of the table."""
+        return batch.ids.tolist(), plain(self.model.outputs(batch)).tolist()
+
+    def missing(self, epoch: int) -> list[int]:
+        """Places of the rows that were not looked at; nobody but the first process knows."""
+        return [] if self.logits is None else np.flatnonzero(np.isnan(self.logits[epoch]).any(1)).tolist()
 
     def owed(self, step: int) -> bool:
         """Whether a stop came before all rows were looked at."""
-        return step > 0 and self.due(step) and bool(np.isnan(self.logits[(step - 1) // self.every]).any())
+        due = step > 0 and self.due(step)
+        return bool(world.from_lead(due and bool(self.missing((step - 1) // self.every))))
 
     def flush(self) -> None:
         """To the disk, before a checkpoint says that these steps are done."""
-        self.logits.flush()  # type: ignore[attr-defined]
+        self.logits.flush()  # type: ignore[union-attr]
+
+
+def plain(outputs: Outputs) -> np.ndarray:
+    """The logits, out of the graph and of the device."""
+    found: np.ndarray = outputs["logits"].detach().float().cpu().numpy()
+    return found
 
 
 def require_labels(task: Task, model: Model, batches: Batches) -> None:

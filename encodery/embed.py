@@ -162,27 +162,10 @@ def embed(
         folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         files.remove_leftovers(folder)
-        _require_same(folder, plan)
+        files.require_same_plan(folder, plan, "embeddings")
         if not (folder / "meta.json").is_file():
             _make(source, asked, options, plan, folder, tick, elsewhere)
     return Embeddings(folder)
-
-
-def _require_same(folder: Path, plan: dict[str, Any]) -> None:
-    """A folder with other vectors is refused, with what differs."""
-    known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
-    if known is None:
-        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
-        if strange:
-            raise UserError(
-                f"{folder} is not empty and holds no embeddings ({strange[0]}): give another folder with -o"
-            )
-        files.write_json(folder / "plan.json", plan)
-        return
-    other = [key for key, value in plan.items() if known.get(key) != value]
-    if other:
-        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
-        raise UserError(f"{folder} holds other embeddings ({listed}); give another folder with -o")
 
 
 def _make(
@@ -246,7 +229,7 @@ def remote_embedder(job: dict[str, Any]) -> Callable[[int], int]:
     options, folder = EmbedOptions(**job["options"]), Path(job["folder"])
     source, asked = open_all(job["model"], job["on"], job["data"], job["device"], options.int8)
     plan = {**plan_of(source, asked, options), "shard": job["shard"]}
-    _require_same(folder, plan)
+    files.require_same_plan(folder, plan, "embeddings")
     return piece_maker(source, asked, options, plan, folder)
 
 

@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,14 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "packages": versions(),
-        "revision": revision(Path(__file__).parent),
+        **code(),
     }
+
+
+@cache
+def code() -> dict[str, Any]:
+    """What this process has loaded; it does not change while it lives, and asking takes as long as a few steps."""
+    return {"packages": versions(), "revision": revision(Path(__file__).parent)}
 
 
 def versions() -> dict[str, str]:

@@ -1,7 +1,9 @@
 """`500 steps`, `1/2 epoch`, `10 min`, `end`, `never`: when something is due."""
 
+import math
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -33,3 +35,8 @@ def parse(text: str, steps_per_epoch: int) -> Every:
     if match[3] == "min":
         return Every(seconds=float(amount) * 60)
     return Every(steps=max(amount * (steps_per_epoch if match[3] == "epoch" else 1), Fraction(1)))
+
+
+def of_shares(shares: Sequence[float], total: int) -> dict[int, str]:
+    """After which step which share (in per cent) of all steps is done; of shares on one step the largest."""
+    return {math.ceil(total * share / 100): f"{share:g}" for share in sorted(shares) if share < 100}

@@ -140,6 +140,21 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is damaged, it is not JSON ({error}): restore it from a copy") from None
 
 
+def require_same_plan(folder: Path, plan: dict[str, Any], what: str) -> None:
+    """An empty folder keeps what is planned for it; one that was made by another plan is refused, with what differs."""
+    known = next((read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
+    if known is None:
+        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
+        if strange:
+            raise UserError(f"{folder} is not empty and holds no {what} ({strange[0]}): give another folder with -o")
+        write_json(folder / "plan.json", plan)
+        return
+    other = [key for key, value in plan.items() if known.get(key) != value]
+    if other:
+        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
+        raise UserError(f"{folder} holds other {what} ({listed}); give another folder with -o")
+
+
 def sha256(path: Path) -> str:
     """The digest of a file's bytes."""
     with open(path, "rb") as stream:

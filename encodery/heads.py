@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -36,11 +36,13 @@ from encodery.head import Head
 from encodery.importance import IDS, INSTANCES, META, TASK, Importance
 from encodery.lock import RunLock
 from encodery.methods.base import seed_dropout
-from encodery.models import first, gates, hub
+from encodery.models import gates, hub
+from encodery.models.encoder import Encoder
+from encodery.models.ending import first_only
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.joined import joined
 from encodery.models.model import Model
-from encodery.objectives._heads import LinearHead, StockHead
+from encodery.objectives._heads import ends_with_first
 from encodery.objectives.classification import Classifier
 from encodery.objectives.ranking import Ranker
 from encodery.on import Asked
@@ -105,11 +107,11 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
         contexts.append(leaf(context))
         return contexts[-1]
 
-    whole = nullcontext(batch)  # for the last layer and what follows it
-    ending = first.ending_with_first(encoder, batch) if reads_first(model, batch) else whole
-    watched = hooked(encoder, places_of(encoder).output, seen)
-    with torch.enable_grad(), frozen(model), joined(encoder, batch), watched, ending as last:
-        slopes = torch.autograd.grad(total_loss(model, last), contexts)
+    with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen):
+        first = reads_first(model.question(batch.task), encoder)  # inside: it depends on checkpointing, which is off
+        with joined(encoder, batch, first):
+            slopes = torch.autograd.grad(total_loss(model, batch), contexts)
+    last = first_only(batch) if first else batch
     found = [
         seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
         for context, slope, seen_in in zip(contexts, slopes, [*[batch] * (len(contexts) - 1), last], strict=True)
@@ -117,12 +119,9 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
     return torch.stack(found, 1)
 
 
-def reads_first(model: Model, batch: Batch) -> bool:
-    """Whether only first tokens of the last layer are read: then the others need not be computed there."""
-    question: Any = model.question(batch.task)
-    if type(question) not in (Classifier, Ranker) or type(question.head) not in (StockHead, LinearHead):
-        return False  # nobody knows what somebody's own question reads
-    return model.encoder.kind in first.ENDS_WITH_FIRST and not getattr(question.head, "mean", False)
+def reads_first(question: Any, encoder: Encoder) -> bool:
+    """Whether the last layer's heads were seen at first tokens alone."""
+    return isinstance(question, Classifier | Ranker) and ends_with_first(question.head, encoder)
 
 
 def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:
@@ -287,25 +286,10 @@ def measure(given: Request, folder: Path | None = None, tick: Callable[[int], No
         folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         files.remove_leftovers(folder)
-        require_same(folder, given.plan)
+        files.require_same_plan(folder, given.plan, "importances of heads")
         if not (folder / META).is_file():
             _make(given, folder, tick)
     return Importance(folder)
-
-
-def require_same(folder: Path, plan: dict[str, Any]) -> None:
-    """A folder with other numbers is refused, with what differs."""
-    known = next((files.read_json(folder / n) for n in (META, "plan.json") if (folder / n).is_file()), None)
-    if known is None:
-        strange = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
-        if strange:
-            raise UserError(f"{folder} is not empty and holds no head importance ({strange[0]}): give another -o")
-        files.write_json(folder / "plan.json", plan)
-        return
-    other = [key for key, value in plan.items() if known.get(key) != value]
-    if other:
-        listed = "; ".join(f"{key}: {known.get(key)} there, {plan[key]} now" for key in other)
-        raise UserError(f"{folder} holds the importance of something else ({listed}); give another folder with -o")
 
 
 def chosen(given: Request) -> list[Example]:

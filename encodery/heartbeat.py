@@ -2,7 +2,7 @@
 
 A dead process is seen by the launcher at once; one that only stands still (stopped, swapped out, stuck in a driver)
 would let the others wait for ever. Each process counts up a number in the store through which the processes have met,
-from a thread. A neighbour whose number stands still for LIMIT seconds is named, killed where it is on this machine,
+from a thread. A neighbour whose number stands still for 36 seconds is named, killed where it is on this machine,
 and this process ends, so that the launcher ends or restarts the job.
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 
 from encodery.errors import ProcessLost
 
-BEAT = float(os.environ.get("ENCODERY_BEAT", "3"))  # seconds between two beats
-LIMIT = 12 * BEAT  # a neighbour that was silent for so long is frozen
+BEAT = 3.0  # seconds between two beats, unless the environment says ENCODERY_BEAT
+MISSED = 12  # a neighbour that was silent for so many beats is frozen
 
 _running: "Heart | None" = None
 
@@ -32,11 +32,12 @@ def start(rank: int, size: int) -> None:
 
     if _running is not None:
         return
+    every = float(os.environ.get("ENCODERY_BEAT", BEAT))
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=LIMIT))  # a connection of its own
+    store = dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=MISSED * every))  # its own connection
     # A group that was restarted must not hear the beats of the one before.
     again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    _running = Heart(dist.PrefixStore(f"encodery-{again}", store), rank, (rank + 1) % size)
+    _running = Heart(dist.PrefixStore(f"encodery-{again}", store), rank, (rank + 1) % size, every)
     _running.beat()
     _running.thread.start()
 
@@ -54,8 +55,9 @@ def stop() -> None:
 class Heart:
     """The thread of one process."""
 
-    def __init__(self, store: Any, rank: int, neighbour: int) -> None:
+    def __init__(self, store: Any, rank: int, neighbour: int, every: float = BEAT) -> None:
         self.store, self.rank, self.neighbour = store, rank, neighbour
+        self.every, self.limit = every, MISSED * every
         self.leave = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.count = 0
@@ -65,9 +67,9 @@ class Heart:
         """Until somebody is lost or all is over."""
         while not self.leave.is_set():
             slept = time.monotonic()
-            if self.leave.wait(BEAT):
+            if self.leave.wait(self.every):
                 return
-            if time.monotonic() - slept > BEAT + LIMIT / 2:  # this process itself stood still: listen anew
+            if time.monotonic() - slept > self.every + self.limit / 2:  # this process itself stood still: listen anew
                 self.heard = ("", time.monotonic())
             try:
                 self.beat()
@@ -88,8 +90,8 @@ class Heart:
         now = time.monotonic()
         if said != self.heard[0] or not said:  # without a word it has not begun, or has ended in order
             self.heard = (said, now)
-        elif now - self.heard[1] > LIMIT:
-            self.end(f"rank {self.neighbour} has not answered for {LIMIT:.0f} s: it is frozen", said)
+        elif now - self.heard[1] > self.limit:
+            self.end(f"rank {self.neighbour} has not answered for {self.limit:.0f} s: it is frozen", said)
 
     def end(self, sentence: str, said: str = "") -> None:
         """Say it, end the frozen process if it is here, and end this one."""

@@ -1,5 +1,6 @@
 """The base of everything that has options: frozen, strict, documented by its fields."""
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
@@ -25,19 +26,9 @@ class Options(BaseModel):
         Read from the source when somebody asks: pydantic would do it at every import, which costs `encodery tasks`
         a quarter of its time.
         """
-        import ast
-        import inspect
-        import textwrap
-
         found: dict[str, str] = {}
         for base in reversed([c for c in cls.__mro__ if issubclass(c, Options)]):
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-            assert isinstance(body, ast.ClassDef)
-            for field, text in zip(body.body, body.body[1:], strict=False):
-                if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-                    continue
-                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                    found[field.target.id] = inspect.cleandoc(str(text.value.value))
+            found |= _docstrings(base)
         return {name: text for name, text in found.items() if name in cls.model_fields}
 
     @classmethod
@@ -50,3 +41,21 @@ class Options(BaseModel):
             if key in properties:
                 properties[key]["description"] = text
         return reference
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """What stands below the fields of this very class; finding its source takes longer than everything else."""
+    import ast
+    import inspect
+    import textwrap
+
+    found: dict[str, str] = {}
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found[field.target.id] = inspect.cleandoc(str(text.value.value))
+    return found

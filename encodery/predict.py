@@ -1,38 +1,60 @@
 """Model + task → answers by example id, and their scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from encodery.data.batches import Cutter, in_order
+from encodery import world
+from encodery.data.batches import Batch, Cutter, in_order
+from encodery.data.share import WHOLE, Share
 from encodery.data.tokens import TokenTable
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
 
+Tick = Callable[[int], None]
+
 
 @torch.no_grad()
-def outputs_by_example(
-    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None
-) -> list[dict[str, Any]]:
-    """Raw outputs, one row per sequence in the order of the table: {"id": …, "logits": […]}."""
+def in_turns(
+    model: Model, batches: Sequence[Batch], work: Callable[[Batch], Any], tick: Tick | None = None, share: Share = WHOLE
+) -> Iterator[Any]:
+    """What `work` makes of each batch, in order. Of several processes each takes one, and all see what all have found.
+
+    At the end some may be left over; they work all the same, because a model that is spread over the processes needs
+    all of them in each pass. `tick` is called equally often by all of them.
+    """
     was_training = model.training
     model.eval()
-    rows: list[dict[str, Any]] = [{} for _ in range(len(table))]
     try:
-        for batch in in_order(table, cutter, task):
-            named = model.question(task).answers(model.outputs(batch), batch)
-            plain = {name: value.cpu().tolist() for name, value in named.items()}
-            for place, row in enumerate(batch.ids.tolist()):
-                rows[row] = {name: values[place] for name, values in plain.items()}
-                rows[row]["id"] = table.example_ids[int(table.example[row])]
-                here = slice(int(table.starts[row]), int(table.starts[row + 1]))
-                rows[row] |= {name: values[here].tolist() for name, values in table.marks.items()}
+        for first in range(0, len(batches), share.size):
+            turn = batches[first : first + share.size]
+            found = work(turn[min(share.rank, len(turn) - 1)])
+            yield from world.gather(found)[: len(turn)] if share.size > 1 else [found]
             if tick:
-                tick(len(batch))
+                tick(sum(map(len, turn)))
     finally:
         model.train(was_training)
+
+
+def outputs_by_example(
+    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Tick | None = None, share: Share = WHOLE
+) -> list[dict[str, Any]]:
+    """Raw outputs, one row per sequence in the order of the table: {"id": …, "logits": […]}."""
+    rows: list[dict[str, Any]] = [{} for _ in range(len(table))]
+
+    def work(batch: Batch) -> Any:
+        named = model.question(task).answers(model.outputs(batch), batch)
+        return batch.ids.tolist(), {name: value.cpu().tolist() for name, value in named.items()}
+
+    for ids, plain in in_turns(model, in_order(table, cutter, task), work, tick, share):
+        for place, row in enumerate(ids):
+            rows[row] = {name: values[place] for name, values in plain.items()}
+            rows[row]["id"] = table.example_ids[int(table.example[row])]
+            here = slice(int(table.starts[row]), int(table.starts[row + 1]))
+            rows[row] |= {name: values[here].tolist() for name, values in table.marks.items()}
     return rows
 
 
@@ -41,34 +63,31 @@ def answer(
     task: Task,
     table: TokenTable,
     cutter: Cutter,
-    tick: Callable[[int], None] | None = None,
+    tick: Tick | None = None,
     examples: Sequence[Example] = (),
+    share: Share = WHOLE,
 ) -> dict[str, Answer]:
     """Answers of a model by example id; of a task without labels sums over everything."""
     if not task.labelled:
-        return task.decode([sums(model, task.name, table, cutter, tick)])
-    return task.decode(outputs_by_example(model, task.name, table, cutter, tick), examples)
+        return task.decode([sums(model, task.name, table, cutter, tick, share=share)])
+    return task.decode(outputs_by_example(model, task.name, table, cutter, tick, share), examples)
 
 
-@torch.no_grad()
 def sums(
-    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Callable[[int], None] | None = None,
-    noise: int = 0,
+    model: Model, task: str, table: TokenTable, cutter: Cutter, tick: Tick | None = None, noise: int = 0,
+    share: Share = WHOLE,
 ) -> dict[str, Any]:  # fmt: skip
     """What the question's answers add up to over a table: memory does not grow with it. `noise` decides the masks."""
-    was_training = model.training
-    model.eval()
-    total: dict[str, torch.Tensor] = {}
-    try:
-        for batch in in_order(table, cutter, task):
-            batch = replace(batch, noise=noise)
-            for name, values in model.question(task).answers(model.outputs(batch), batch).items():
-                part = values.sum(0).cpu()
-                total[name] = total[name] + part if name in total else part
-            if tick:
-                tick(len(batch))
-    finally:
-        model.train(was_training)
+
+    def work(batch: Batch) -> Any:
+        batch = replace(batch, noise=noise)
+        found = model.question(task).answers(model.outputs(batch), batch)
+        return {name: values.sum(0).cpu().double().tolist() for name, values in found.items()}
+
+    total: dict[str, np.ndarray] = {}
+    for found in in_turns(model, in_order(table, cutter, task), work, tick, share):
+        for name, part in found.items():
+            total[name] = total[name] + np.asarray(part) if name in total else np.asarray(part)
     return {name: value.tolist() for name, value in total.items()}
 
 

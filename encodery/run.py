@@ -118,11 +118,11 @@ def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
 
 
 def conclude(session: Session, resolved: Resolved) -> None:
-    """The end of training: the first process writes what came out, the others wait."""
-    if session.works:
-        result = session.finish()
-        if world.leads():
-            finish(session, resolved, result)
+    """The end of training: all processes answer the evaluation splits, the first writes what came out."""
+    world.wait()  # for the last checkpoint, which may be the best one
+    result = session.finish()
+    if world.leads():
+        finish(session, resolved, result)
     world.rest()
 
 

@@ -1,7 +1,7 @@
 """One run at work: takes steps, evaluates, saves, and ends with a model, predictions and scores."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 from encodery import build, checkpoint, every, files, optim, predict, probe, world
 from encodery.build import Built
 from encodery.config import Resolved
-from encodery.data.batches import Batches
+from encodery.data.batches import Batches, Cutter
+from encodery.data.share import Share
 from encodery.dynamics import Recorder
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
@@ -20,17 +21,13 @@ from encodery.models.model import safe
 from encodery.optim import Param
 from encodery.progress import Progress, spell_scores
 from encodery.rundir import RunDir
+from encodery.said import Said
 from encodery.signals import StopRequest
 from encodery.subject import Split, Subject
 from encodery.tasks.base import Answer
 from encodery.weighting.base import Weighing
 
 WEIGHTING = "weighting"
-
-
-def keep_steps(shares: Sequence[float], total: int) -> dict[int, str]:
-    """After which step the model of which share is kept; of shares that fall on one step the largest."""
-    return {math.ceil(total * share / 100): f"{share:g}" for share in sorted(shares) if share < 100}
 
 
 class Session:
@@ -53,14 +50,13 @@ class Session:
         per_epoch = built.batches.steps_per_epoch
         self.evaluations = every.parse(options.evaluate, per_epoch)
         self.saves = every.parse(options.save, per_epoch)
-        self.keep_at = keep_steps(built.keep_at, total)
+        self.keep_at = every.of_shares(built.keep_at, total)
+        self.said = Said(options.select, merged=self.config.model.tune == "lora")
         self.dynamics, self.leaving = None, False
         record = "train" if options.dynamics is True else options.dynamics
         if record and not isinstance(built.batches, Batches):
             raise UserError("train.dynamics: it records the rows of one task; this run has several")
-        if record == "train" and world.size() > 1:
-            raise UserError("train.dynamics: train sees only its own rows in each process; use eval or `200 steps`")
-        if record and world.leads() and isinstance(built.batches, Batches):
+        if record and isinstance(built.batches, Batches):
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
 
     def learnt(self) -> list[Param]:
@@ -94,7 +90,7 @@ class Session:
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
-        if not self.works:
+        if not (world.leads() or sharding.is_sharded(self.built.model)):  # which all of them gather
             return
         self.run.sync()
         if self.dynamics:
@@ -135,6 +131,10 @@ class Session:
             again = "the same command goes on"
             raise Stopped(f"stopped at step {self.state.step} of {self.state.total}, checkpoint saved; {again}")
 
+    def leave_together(self, _: int = 0) -> None:
+        """The same where all processes come by: they leave if one was asked to."""
+        self.leave_if_asked(asked=world.any_of(self.stop.requested))
+
     def steps(self) -> Iterator[StepReport]:
         """The loop itself: a generator of step reports. Early stopping ends it."""
         optim_options, options = self.config.optim, self.config.train
@@ -166,7 +166,7 @@ class Session:
         wanted = any(subject.choice for subject in self.built.subjects) and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
         better = self.state.owes_evaluation and self.settle()
-        if self.dynamics and self.dynamics.due(step):
+        if self.dynamics and self.dynamics.after(step):
             self.look_at_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
@@ -184,17 +184,16 @@ class Session:
         due = self.saves.due(step)
         return bool(world.from_lead(due)) if sharding.is_sharded(self.built.model) else due
 
-    @property
-    def works(self) -> bool:
-        """Whether this process does what one alone could do: the first one, and all of them with a sharded model."""
-        return world.leads() or sharding.is_sharded(self.built.model)
-
     def look_at_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
         assert self.dynamics is not None
-        cutter = self.built.batches.with_budget(self.state.budget).cutter
         with suppress(Stopped):
-            self.dynamics.look(self.state.step, cutter, self.leave_if_asked)
+            self.dynamics.look(self.state.step, self.cutter, self.leave_together)
+
+    @property
+    def cutter(self) -> Cutter:
+        """What cuts an evaluation, in all processes alike: smaller where the memory of one of them once ran out."""
+        return self.built.batches.with_budget(min(world.gather(self.state.budget))).cutter
 
     def keep(self, share: str) -> None:
         """The model of this step, for later: RUN@25%."""
@@ -222,13 +221,13 @@ class Session:
     def settle(self) -> bool:
         """The evaluation that is due; a signal leaves it owed, so that stopping takes seconds and loses nothing."""
         better = False
-        if self.works:
-            with suppress(Stopped):
-                better = self.evaluate()
-                self.state.owes_evaluation = False
+        with suppress(Stopped):
+            better = self.evaluate()
+            self.state.owes_evaluation = False
         better, state = world.from_lead([better, self.state.plain()])
         if not world.leads():  # the others go on with what the first has found
             vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
+        self.said.keep(self.state)
         return bool(better)
 
     def record(self, report: StepReport, loss: float) -> None:
@@ -248,10 +247,10 @@ class Session:
         state = self.state
         answered = [(s, s.choice, self.answers(s, s.choice)) for s in self.built.subjects if s.choice]
         found = {s.name: self.mark(s, split, answers) for s, split, answers in answered}
+        self.said.hear({(s.name, split.name): answers for s, split, answers in answered})
         whole = over_tasks(found, self.config.train.select_on)
         own = [self.note_best(name, one) for name, one in found.items()]
-        best = better(whole, state.best)
-        metric, value = whole
+        best, (metric, value) = better(whole, state.best), whole
         if best:
             state.best, state.waited = {"step": state.step, "score": value, "metric": metric}, 0
         else:
@@ -290,11 +289,9 @@ class Session:
             self.tell(f"stopping early: no better {metric} in {patience} evaluations")
 
     def answers(self, subject: Subject, split: Split) -> dict[str, Answer]:
-        """The model's answers; a signal ends it between two batches."""
-        cutter = self.built.batches.with_budget(self.state.budget).cutter  # smaller where memory once ran out
-        model = self.built.model
-        tick = None if sharding.is_sharded(model) else self.leave_if_asked  # they can only leave together
-        return predict.answer(model, subject.task, split.table, cutter, tick, split.examples)
+        """The model's answers, a part of them from each process; a signal to any ends it between two batches."""
+        share, leave = Share(world.rank(), world.size()), self.leave_together
+        return predict.answer(self.built.model, subject.task, split.table, self.cutter, leave, split.examples, share)
 
     # The end
 
@@ -317,8 +314,11 @@ class Session:
         """Answer and score the evaluation splits of a task."""
         task = subject.task
         for name in self.evaluation_splits(subject):
-            split, key = subject.split(name), f"{task.name}:{name}"
-            answers = self.answers(subject, split)
+            with world.one_by_one():
+                split, key = subject.split(name), f"{task.name}:{name}"
+            known = self.said.recall(self.state, task.name, name)
+            alike = all(world.gather(known is not None))  # nobody may begin to answer alone
+            answers = known if known and alike else self.answers(subject, split)
             result["scores"][key], result["main"][key] = task.score(answers, split.examples), task.main_metric
             if task.labelled:
                 result["majority"][key], more = self.compare(subject, split, answers)
@@ -341,7 +341,8 @@ class Session:
         model = self.built.model
         before = {name: value.clone() for name, value in model.state_dict().items()}
         self.load_weights(checkpoint.load(self.run.checkpoints / f"step-{best['step']:08d}"))
-        self.run.best.mkdir(exist_ok=True)
+        if world.leads():
+            self.run.best.mkdir(exist_ok=True)
         self.write_model(self.run.best / safe(subject.name))
         yield
         model.load_state_dict(before)

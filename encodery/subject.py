@@ -48,6 +48,8 @@ class Subject:
 
     def split(self, name: str) -> Split:
         """Any split of the task, tokenised."""
+        if self.choice and self.choice.name == name:
+            return self.choice
         return named_split(self.task, name, self.pieces, self.max_length)
 
     def stream(self, config: Config, cutter: Cutter) -> Batches:

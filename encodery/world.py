@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from encodery import heartbeat
+from encodery import board, heartbeat
 from encodery.errors import ProcessLost, RunFailed, UserError
 
 # Others may wait while one of them tokenises a corpus or scores a large set. Dead and frozen processes are noticed
@@ -25,10 +25,14 @@ from encodery.errors import ProcessLost, RunFailed, UserError
 LONGEST_WAIT = timedelta(hours=24)
 BUCKET = 25 * 2**20  # bytes of gradients that travel at once
 TABLE = 4096  # rows from which on a matrix may be a table of embeddings
+LETTER = 2048  # bytes of a small thing that travel at once, the first of which say how long it is
+LENGTH = 8
+MOST = 4  # processes that add gradients up in memory they share; among more, a ring of messages reads less
 
 Number = float | list[float]
 
 _talks = [0]  # how often the processes have spoken to each other
+_board: dict[int, Tensor | None] = {}  # shared bytes [processes, room], by room; None: there cannot be any
 
 
 def launched() -> bool:
@@ -62,6 +66,7 @@ def rest() -> None:
 
 def leave() -> None:
     """Part for good, after `rest`."""
+    _board.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -127,14 +132,18 @@ def gather(value: Any) -> list[Any]:
     """What everybody says, by rank."""
     if size() == 1:
         return [value]
-    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    text = json.dumps(value).encode()
     with contact():
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(size())]
-        dist.all_gather(lengths, torch.tensor([len(text)]))
-        longest = max(int(one) for one in lengths)
-        texts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(size())]
-        dist.all_gather(texts, torch.nn.functional.pad(text, (0, longest - len(text))))
-    return [json.loads(t[: int(n)].numpy().tobytes()) for t, n in zip(texts, lengths, strict=True)]
+        said = _gathered(_letter(len(text).to_bytes(LENGTH, "big") + text, LETTER)).numpy()
+        lengths = [int.from_bytes(one[:LENGTH].tobytes(), "big") for one in said]
+        if max(lengths) > LETTER - LENGTH:  # too long for one letter: again, with room for all of it
+            said = _gathered(_letter(bytes(LENGTH) + text, max(lengths) + LENGTH)).numpy()
+    return [json.loads(one[LENGTH : LENGTH + n].tobytes()) for one, n in zip(said, lengths, strict=True)]
+
+
+def _letter(text: bytes, room: int) -> Tensor:
+    """So many bytes, cut or filled up."""
+    return torch.frombuffer(bytearray(text[:room].ljust(room, b"\0")), dtype=torch.uint8)
 
 
 def from_lead(value: Any) -> Any:
@@ -202,7 +211,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
             if is_table(parameter) and 2 * sum(max(one, 0) for one in found) < len(parameter):
                 _reduce_rows(parameter.grad, some, [max(one, 0) for one in found])
             else:
-                dense.append(parameter.grad)
+                dense.append(parameter)
         for bucket in buckets(dense):
             _reduce(bucket)
 
@@ -219,8 +228,8 @@ def used_rows(grad: Tensor) -> Tensor | None:
     """The rows of a table's gradient that are not zero; None for others."""
     if not is_table(grad):
         return None
-    largest: Tensor = torch.linalg.vector_norm(grad, float("inf"), dim=1)
-    return largest.nonzero()[:, 0]
+    used = (grad.amax(1) != 0) | (grad.amin(1) != 0)  # of NaN too; a norm takes four times as long
+    return used.nonzero()[:, 0]
 
 
 def _count(parameter: torch.nn.Parameter, rows: Tensor | None) -> int:
@@ -247,29 +256,61 @@ def _reduce_rows(grad: Tensor, rows: Tensor | None, counts: Sequence[int]) -> No
         grad.index_add_(0, ids[number, :count], values[number, :count])
 
 
-def buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients of one type, up to 25 MB together."""
-    held: list[Tensor] = []
+def buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+    """Parameters whose gradients are of one type, up to 25 MB together."""
+    held: list[torch.nn.Parameter] = []
     room = 0
-    for grad in grads:
-        bytes_ = grad.numel() * grad.element_size()
-        if held and (room + bytes_ > BUCKET or grad.dtype != held[0].dtype or grad.device != held[0].device):
+    for one in parameters:
+        bytes_ = one.numel() * one.element_size()
+        if held and (room + bytes_ > BUCKET or one.dtype != held[0].dtype or one.device != held[0].device):
             yield held
             held, room = [], 0
-        held.append(grad)
+        held.append(one)
         room += bytes_
     if held:
         yield held
 
 
-def _reduce(grads: list[Tensor]) -> None:
-    if len(grads) == 1 and grads[0].is_contiguous():
-        dist.all_reduce(grads[0])
-        return
-    flat = torch.cat([grad.reshape(-1) for grad in grads])
-    dist.all_reduce(flat)
-    parts = torch.split(flat, [grad.numel() for grad in grads])
-    torch._foreach_copy_(grads, [part.view_as(grad) for part, grad in zip(parts, grads, strict=True)])
+def _reduce(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """One message; the gradients become parts of it, which spares the way back."""
+    grads = [one.grad for one in parameters if one.grad is not None]
+    flat = _sum([grad.reshape(-1) for grad in grads])
+    for one, part in zip(parameters, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+        one.grad = part.view_as(one)
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    """All parts in one, added up over the processes."""
+    number, kind = sum(map(len, parts)), parts[0].dtype
+    shared = _shared(number * kind.itemsize) if parts[0].device.type == "cpu" else None
+    if shared is None:
+        flat = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+        dist.all_reduce(flat)
+        return flat
+    rows = shared[:, : number * kind.itemsize].view(kind)
+    torch.cat(list(parts), out=rows[rank()])
+    dist.all_reduce(torch.zeros(1))  # all have written
+    flat = rows[0] + rows[1]
+    for row in rows[2:]:
+        flat += row
+    dist.all_reduce(torch.zeros(1))  # all have read
+    return flat
+
+
+def _shared(room: int) -> Tensor | None:
+    """So many bytes for each process that all of them see; None where they are too many or on several machines."""
+    if size() > MOST:
+        return None
+    if room > max(_board, default=0):
+        _board.clear()
+        each = -(-room // 64) * 64
+        path = from_lead(board.create(size() * each) if leads() else None)
+        seen = board.show(path, size() * each)
+        rows = torch.frombuffer(seen, dtype=torch.uint8).view(size(), each) if seen else None
+        _board[room] = None if any_of(rows is None) else rows
+        if leads() and path:
+            os.unlink(path)  # nothing is left behind, however the processes end
+    return _board[max(_board)]
 
 
 def require_equal(named: Iterable[tuple[str, Tensor]], what: str) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from tests.config_rooms import ROOMS
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several workers none is left with the longest file at the end: files with many slow tests come first."""
+    if not hasattr(config, "workerinput"):
+        return
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])  # stable: the order inside a file stays
 
 
 @pytest.fixture(autouse=True, scope="session")

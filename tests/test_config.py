@@ -349,11 +349,13 @@ def test_all_errors_at_once(write):
         ("train.keep_at=25", "train.keep_at: expected a list, not 25"),
         ("tasks.evaluate_on=dev", "evaluate_on: expected a list, such as [dev]"),
         ("probe.tasks=glue/sst2", "probe.tasks: expected a list, such as [glue/sst2]"),
+        ("probe.tasks=[]", "probe.tasks: expected at least 1 entry, not 0."),
+        ("mix.kind=explicit mix.shares={}", "mix.shares: expected at least 1 entry, not 0."),
     ],
 )
 def test_what_is_expected_is_said_as_people_say_it(words, said):
     with pytest.raises(UserError) as error:
-        load({"model": "x", "tasks": "toy/nli"}, [words])
+        load({"model": "x", "tasks": "toy/nli"}, words.split())
     assert said in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 

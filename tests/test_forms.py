@@ -224,10 +224,11 @@ def test_an_exported_model_says_the_same(form: str, name: str, runs: Callable[[s
 
 
 OPENED = """
-import sys, torch
+import sys
 sys.path.insert(0, {root!r})
 {imports}
-from transformers import AutoConfig, AutoTokenizer
+import torch
+from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 net = AutoModelForQuestionAnswering.from_pretrained({folder!r}, dtype=torch.float32).eval()
 assert AutoConfig.from_pretrained({folder!r}).model_type == "encodery-joint-span"
 assert type(net).__name__ == "JointSpanForQuestionAnswering"
@@ -235,18 +236,22 @@ given = AutoTokenizer.from_pretrained({folder!r})("very good", "the cat sleeps h
 found = net(**given)
 print(found.null_logits.item(), found.start_top_index[0, 0].item(), found.start_top_log_probs[0, 0].item(),
       found.end_top_index[0, 0, 0].item(), found.end_top_log_probs[0, 0, 0].item())
+small = AutoConfig.for_model("amos", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, vocab_size=20)
+assert type(small).__module__ == "encodery.models.amos_config"
+assert type(AutoModelForTokenClassification.from_config(small)).__name__.startswith("Amos")
 """
+LIGHT = "assert not {'transformers', 'torch'} & set(sys.modules)"
 
 
 @pytest.mark.parametrize(
     "imports",
     [
-        "import encodery\nfrom transformers import AutoModelForQuestionAnswering",
+        f"import encodery\n{LIGHT}\nfrom transformers import AutoModelForQuestionAnswering",
         "from transformers import AutoModelForQuestionAnswering\nimport encodery",
     ],
 )
 @pytest.mark.slow
-def test_the_joint_head_opens_with_the_auto_classes(imports: str, runs: Callable[[str], Path]) -> None:
+def test_the_joint_head_and_amos_open_with_the_auto_classes(imports: str, runs: Callable[[str], Path]) -> None:
     """In a new process each, because the order of the imports must not matter."""
     import subprocess
     import sys

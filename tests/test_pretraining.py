@@ -231,7 +231,7 @@ def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
         run(settings({"kind": "mlm"}, train={"holdout": 0.1}), tmp_path / "a")
     with pytest.raises(UserError, match=r"train\.select: best needs scores"):
         run(settings({"kind": "mlm"}, task={"held_out": 0.0}, train={"select": "best"}), tmp_path / "b")
-    with pytest.raises(UserError, match="electra works on electra and bert"):
+    with pytest.raises(UserError, match="electra works on electra, bert, amos"):
         run(settings({"kind": "electra"}, "modernbert"), tmp_path / "c")
 
 

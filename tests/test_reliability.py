@@ -5,9 +5,9 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.run import train_run
 from encodery.rundir import RunDir
+from tests.faults import kill_9, running, start_child
 
 WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
 FORK = multiprocessing.get_context("fork")
@@ -192,13 +193,13 @@ def test_R7_a_signal_finishes_the_step_saves_and_exits_3(setup: list[str], tmp_p
 
 @pytest.mark.slow
 def test_R7_exit_codes_of_the_command(setup: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "encodery", "train", *setup, "train.epochs=4000", "-o", str(tmp_path / "run")]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    child = start_command(tmp_path / "said.txt", "train", *setup, "train.epochs=4000", "-o", str(tmp_path / "run"))
     wait_for_steps(tmp_path / "run", child)
     begin = time.monotonic()
-    child.send_signal(signal.SIGTERM)
-    _, text = child.communicate(timeout=60)
-    assert child.returncode == 3, text
+    os.kill(child, signal.SIGTERM)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    text = (tmp_path / "said.txt").read_text()
+    assert code == 3, text
     assert time.monotonic() - begin < 30
     assert "checkpoint saved" in text
     assert "Traceback" not in text
@@ -234,9 +235,22 @@ def test_R7_signal_during_an_evaluation_leaves_it_owed_and_loses_nothing(
     same(tmp_path / "calm", out)
 
 
-def wait_for_steps(out: Path, child: "subprocess.Popen[str]") -> None:
+def start_command(said: Path, *words: str) -> int:
+    """`encodery WORDS` in a forked process, without the seconds of its imports; what it says goes to a file."""
+
+    def work() -> None:
+        with open(said, "w") as stream:
+            os.dup2(stream.fileno(), 2)
+            with redirect_stderr(stream):
+                code = main(list(words))
+        os._exit(code)
+
+    return start_child(work)
+
+
+def wait_for_steps(out: Path, child: int) -> None:
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and child.poll() is None:
+    while time.monotonic() < deadline and running(child):
         file = out / "metrics.jsonl"
         if file.exists() and file.read_text().count("\n") > 3:
             return
@@ -249,15 +263,14 @@ def test_R8_second_command_is_refused_and_names_the_first(
     setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "encodery", "train", *setup, "train.epochs=4000", "-o", str(out)]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = ["train", *setup, "train.epochs=4000", "-o", str(out)]
+    child = start_command(tmp_path / "said.txt", *words)
     try:
         wait_for_steps(out, child)
-        assert main(["train", *setup, "train.epochs=4000", "-o", str(out)]) == 2
-        assert str(child.pid) in capsys.readouterr().err
+        assert main(words) == 2
+        assert str(child) in capsys.readouterr().err
     finally:
-        child.kill()
-        child.communicate()
+        kill_9(child)
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def byte_level() -> Any:
 
 
 def unigram() -> Any:
-    """As XLM-R's: a mark for blanks, NFKC."""
+    """As XLM-R's: a mark for blanks, NFKC, and nmt's rule that a line break is a blank; unknown words would join."""
     inner = Tokenizer(models.Unigram())
-    inner.normalizer = normalizers.NFKC()
+    inner.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
     inner.pre_tokenizer = pre_tokenizers.Metaspace()
     inner.train_from_iterator(
         TEXT, trainers.UnigramTrainer(vocab_size=120, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False)

@@ -1,5 +1,6 @@
 """What the processes of tests/test_world.py do; also called with one process, for comparison."""
 
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from encodery import build, optim, world
 from encodery.errors import EncoderyError
 from encodery.loop import StepReport, TrainState, train
 from encodery.models import sharding
+from encodery.models.model import Model
 from encodery.progress import Progress
 from encodery.run import train_run
 from tests.helpers import resolve
@@ -25,6 +27,7 @@ def measure(trees: dict[str, dict[str, Any]], out: str, wide: bool = False) -> N
     world.join()
     for name, tree in trees.items():
         world.TABLE = 4096 if name == "classification" else 8  # the others send rows of the word embeddings
+        world.MOST = 1 if name == "electra" else 4  # the others add up in memory that they share
         found = steps_of(tree, wide)
         save_file(found, Path(out) / f"{name}-{world.rank()}.safetensors")
     world.rest()
@@ -81,6 +84,24 @@ def numbers(report: StepReport) -> torch.Tensor:
     """All that metrics.jsonl would say of a step, but for the clock."""
     sizes = [report.loss, report.norm, report.tokens, report.cells, report.sequences]
     return torch.tensor([*sizes, *(v for _, v in sorted(report.notes.items()))], dtype=torch.float64)
+
+
+def run_all(trees: dict[str, dict[str, Any]], out: str) -> None:
+    """One run of each config; how many passes without dropout this process made in each of them, in passes-<rank>."""
+    passes, real = [0], Model.outputs
+
+    def counted(model: Model, batch: Any) -> Any:
+        passes[0] += not model.training
+        return real(model, batch)
+
+    Model.outputs = counted  # type: ignore[method-assign]
+    found = {}
+    for name, tree in trees.items():
+        passes[0] = 0
+        train_run(resolve(tree), Path(out) / name, progress=Progress(quiet=True))
+        found[name] = passes[0]
+    Model.outputs = real  # type: ignore[method-assign]
+    (Path(out) / f"passes-{world.rank()}").write_text(json.dumps(found))
 
 
 def run_until(tree: dict[str, Any], out: str, at: int, rank: int, number: int) -> int:

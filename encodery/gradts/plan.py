@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from encodery import config, layers
-from encodery.check import options
+from encodery import config
 from encodery.errors import UserError
 from encodery.gradts.file import GradTS
-from encodery.layers import Layer, Place
-from encodery.paths import as_name
 from encodery.report.stats import LOWER_IS_BETTER
-from encodery.schema import Config
 from encodery.tasks.base import Task
 
 
@@ -62,14 +58,8 @@ class Plan:
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
     """A study's file with the command line on top."""
-    layer = layers.from_source(str(file), Path())
-    for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
-        layer.lay(above)
-    ours = {key: value for key, value in layer.tree.items() if key not in Config.model_fields}
-    chosen = options(GradTS, Layer(ours, layer.places))
-    inner = Layer({key: value for key, value in layer.tree.items() if key in Config.model_fields}, layer.places)
-    source = Path() if str(file).startswith("recipe:") else Path(file).resolve().parent
-    plan = Plan(chosen, config.of_layer(inner, source, as_name(Path(str(file)).stem)), folder)
+    chosen, base, _ = config.load_around(GradTS, file, overrides)
+    plan = Plan(chosen, base, folder)
     require_sound(plan)
     return plan
 

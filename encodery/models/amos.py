@@ -99,6 +99,12 @@ class AmosModel(AmosPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
+    def begin_places(self) -> None:
+        """Where heads look at first, if the config says how far apart they begin."""
+        deviation = self.config.relative_initializer_range
+        if deviation is not None:
+            nn.init.normal_(self.relative_attention_bias.weight, std=deviation)
+
     def get_input_embeddings(self) -> nn.Embedding:
         """The words."""
         return self.embeddings.word_embeddings

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
 from encodery.models import dropout, packed
+from encodery.models.amos import AmosModel
 from encodery.models.init import Init, start
 from encodery.models.shift import Shift, Site, Words, embedding_norm
 from encodery.models.sizes import new_config
@@ -53,6 +54,8 @@ class Encoder(nn.Module):
     def begin(self, module: nn.Module) -> None:
         """Give a new module its first weights: those of this encoder's initialisation, as wide as its config says."""
         start(module, self.init, getattr(self.net.config, "initializer_range", 0.02))
+        if isinstance(module, AmosModel):
+            module.begin_places()
 
     def forward(self, batch: Batch, ids: Tensor | None = None, embeddings: Tensor | None = None) -> Tensor:
         """Hidden states of the last layer, in the batch's layout: the one door."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.ending import first_only
 
 Head = tuple[int, int]  # layer, head, both from 0 on
 
@@ -135,11 +136,13 @@ def gated(encoder: Encoder, batch: Batch, gates: Tensor) -> Iterator[None]:
     """Inside, every head's output is multiplied by its gate: [sequences, layers, heads]. Ones change no bit."""
     places = places_of(encoder)
     shape = (len(batch), rows_of(encoder), heads_of(encoder))
+    whole, short = batch.inputs["input_ids"].shape, first_only(batch)  # a classifier's last layer may be cut
     if tuple(gates.shape) != shape:  # else it might be broadcast in silence
         raise ValueError(f"gates {tuple(gates.shape)} for {shape}")
 
     def seen(layer: int, context: Tensor) -> Tensor:
-        each = batch.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
+        seen_as = batch if context.shape[:2] == whole else short
+        each = seen_as.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
         return (cut(context, shape[2], -1) * each.unsqueeze(-1)).flatten(-2)
 
     with hooked(encoder, places.output, seen):

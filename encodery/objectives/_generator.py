@@ -9,7 +9,8 @@ from transformers import ElectraConfig, ElectraForPreTraining, ElectraModel
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.models.amos import AmosForPreTraining
+from encodery.models.amos import AmosForPreTraining, AmosModel
+from encodery.models.amos_config import AmosConfig
 from encodery.models.encoder import Encoder
 from encodery.objectives._heads import drop_pooler
 from encodery.objectives._masking import Masked
@@ -28,8 +29,7 @@ class Generator(nn.Module):
         if options.one_network:
             self.encoder = encoder_beside(encoder)
         else:
-            config = generator_config(options, encoder.net.config)
-            self.encoder = Encoder(ElectraModel(config), encoder.layout)
+            self.encoder = Encoder(generator_net(options, encoder), encoder.layout)
             encoder.begin(self.encoder.net)
         self.encoder.init = encoder.init
         if options.embedding_sharing == "tied":
@@ -73,7 +73,26 @@ def encoder_beside(encoder: Encoder) -> Encoder:
     return beside
 
 
+def generator_net(options: "Electra", encoder: Encoder) -> Any:
+    """A network of the encoder's family with new weights."""
+    config = encoder.net.config
+    if encoder.kind != "amos":
+        return ElectraModel(generator_config(options, config))
+    if options.generator_size != 1 and options.embedding_sharing != "none":
+        raise UserError(
+            f"objective.generator_size: {options.generator_size}, but amos encoders have no projection from words to a "
+            "narrower generator; set it to 1, and generator_layers to a part such as 0.5"
+        )
+    changed = {name: value for name, value in generator_sizes(options, config).items() if name != "embedding_size"}
+    return AmosModel(AmosConfig(**{**config.to_diff_dict(), **changed}))
+
+
 def generator_config(options: "Electra", config: Any) -> ElectraConfig:
+    """An ELECTRA config of the generator's sizes."""
+    return electra_config(config, **generator_sizes(options, config))
+
+
+def generator_sizes(options: "Electra", config: Any) -> dict[str, int]:
     """Width, heads and feed-forward shrink; the layers and the embeddings do not (unless nothing is shared)."""
     width = round(config.hidden_size * options.generator_size)
     heads = max(1, width * config.num_attention_heads // config.hidden_size)  # of the encoder's size
@@ -82,14 +101,13 @@ def generator_config(options: "Electra", config: Any) -> ElectraConfig:
             f"objective.generator_size: {options.generator_size} of width {config.hidden_size} is {width}, which "
             f"{heads} heads cannot share"
         )
-    changed = {
+    return {
+        "embedding_size": width if options.embedding_sharing == "none" else embedding_width(config),
         "hidden_size": width,
         "num_attention_heads": heads,
         "intermediate_size": round(config.intermediate_size * options.generator_size),
         "num_hidden_layers": max(1, round(config.num_hidden_layers * options.generator_layers)),
     }
-    embedding = width if options.embedding_sharing == "none" else embedding_width(config)
-    return electra_config(config, embedding_size=embedding, **changed)
 
 
 def embedding_width(config: Any) -> int:

@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.ending import can_end_with_first, ending_with_first
 
 HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu", "san"]
 StockModel = Any  # a transformers …ForSequenceClassification
@@ -171,3 +172,19 @@ def build_head(kind: HeadKind, encoder: Encoder, outputs: int, dropout: float | 
     if kind == "linear":
         return LinearHead(encoder, outputs, rate)
     return MlpHead(encoder, outputs, rate, nn.Tanh() if kind == "mlp_tanh" else nn.GELU())
+
+
+def ends_with_first(head: nn.Module, encoder: Encoder) -> bool:
+    """Whether this head reads nothing but first tokens, and the encoder can stop at them."""
+    known = type(head) in (StockHead, LinearHead, MlpHead) and not getattr(head, "mean", False)
+    return known and can_end_with_first(encoder)
+
+
+def answer(head: nn.Module, encoder: Encoder, batch: Batch) -> Tensor:
+    """What a head says of each sequence, without the part of the last layer that it does not read."""
+    if not ends_with_first(head, encoder):
+        whole: Tensor = head(encoder(batch), batch)
+        return whole
+    with ending_with_first(encoder, batch) as short:
+        logits: Tensor = head(encoder(batch), short)
+    return logits

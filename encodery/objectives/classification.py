@@ -21,7 +21,7 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives._distill import TEACHER, Distill
-from encodery.objectives._heads import HeadKind, build_head, drop_pooler
+from encodery.objectives._heads import HeadKind, answer, build_head, drop_pooler
 from encodery.objectives._numbers import wide
 from encodery.objectives._san import SanHead
 from encodery.objectives.base import Objective, Question
@@ -117,7 +117,7 @@ class Classifier(Question):
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Logits [n, outputs], a row for each text."""
-        logits = self.head(encoder(batch), batch)
+        logits = answer(self.head, encoder, batch)
         return {"logits": batch.per_example(logits, self.options.pool) if self.options.pool else logits}
 
     def of_example(self, values: Tensor, batch: Batch) -> Tensor:

@@ -23,7 +23,9 @@ from encodery.objectives._projection import Reading, Sampler, read, wide
 from encodery.objectives._replaced import load_detector, save_detector, whole_words
 from encodery.objectives.base import Objective, Question
 
-TRUNKS = ("electra", "bert")  # whose embeddings are a table of words, positions and types with one norm
+# Whose embeddings are a table of words, positions and types with one norm. Amos encoders (relative positions) have no
+# projection from words to a narrower network: their generator is as wide and has fewer layers, as Microsoft's are.
+TRUNKS = ("electra", "bert", "amos")
 BINS, REACH = 2000, 10.0  # of the histogram of logits that the AUC is read from
 
 
@@ -55,7 +57,7 @@ class Electra(Objective):
         """Generator and heads for this encoder."""
         if encoder.kind not in TRUNKS:
             raise UserError(
-                f"objective: electra works on {' and '.join(TRUNKS)} encoders, not on {encoder.kind}, whose embeddings "
+                f"objective: electra works on {', '.join(TRUNKS)} encoders, not on {encoder.kind}, whose embeddings "
                 "a smaller generator cannot share; use mlm, or model.new.kind: electra"
             )
         if self.uniform_generator and (self.one_network or self.embedding_sharing != "tied"):

@@ -8,7 +8,7 @@ from torch import Tensor
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._heads import HeadKind, build_head
+from encodery.objectives._heads import HeadKind, answer, build_head
 from encodery.objectives._numbers import wide
 from encodery.objectives.base import Objective, Question
 
@@ -37,7 +37,7 @@ class Ranker(Question):
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """One logit per candidate, [n, 1]."""
-        return {"logits": self.head(encoder(batch), batch)}
+        return {"logits": answer(self.head, encoder, batch)}
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The sum over the examples whose right candidate is known."""

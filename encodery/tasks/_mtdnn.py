@@ -16,7 +16,7 @@ from encodery.tasks.base import Example, Features, Origin, Pieces
 from encodery.tasks.classify import HIDDEN, Classification
 from encodery.tasks.ranked import Ranking
 from encodery.tasks.readers import Bad, Row, Sheet, read_jsonl, refuse, shown
-from encodery.tasks.rows import Loaded, content_digest, file_digest, label_number, must_be_in
+from encodery.tasks.rows import Loaded, content_digest, file_digest, good_rows, label_number, must_be_in
 
 SPLITS = {
     "train": "train", "dev": "dev", "test": "test", "matched_dev": "dev", "mismatched_dev": "dev_mismatched",
@@ -144,7 +144,7 @@ class MtdnnFiles(Read):
                 raise UserError(f'{self.name} has no file for the split "{split}"; it has {", ".join(self.splits())}')
             sheet = read_jsonl(path) if path.suffix == ".json" else read_canonical(path, self.entry["data_format"])
             make: Callable[[dict[str, Any]], Example] = self._of_json if path.suffix == ".json" else self._of_tsv
-            examples = _examples(sheet, make)
+            examples = good_rows(sheet, lambda _, row: make(row.values), "uid")
             if not self.skip_bad_rows:
                 refuse(sheet.bad)
             note = "tokenised by MT-DNN: the model needs the same tokenizer" if path.suffix == ".json" else None
@@ -199,20 +199,6 @@ def _lines(path: Path) -> Sheet:
         if line.strip("\r"):
             sheet.rows.append(Row(number, {"fields": line.removesuffix("\r").split("\t")}))
     return sheet
-
-
-def _examples(sheet: Sheet, make: Callable[[dict[str, Any]], Example]) -> list[Example]:
-    found: dict[str, Example] = {}
-    for row in sheet.rows:
-        try:
-            example = make(row.values)
-            if example.id in found:
-                raise Bad(f"the uid {shown(example.id)} occurs twice", "uid")
-            found[example.id] = example
-        except Bad as bad:
-            sheet.refuse(row.line, bad, shown(row.values))
-    sheet.bad.sort(key=lambda bad: bad.line)
-    return list(found.values())
 
 
 class MtdnnRank(MtdnnFiles, Ranking):

@@ -6,7 +6,7 @@ from encodery.tasks._own import Own
 from encodery.tasks.base import Example
 from encodery.tasks.ranked import Ranking
 from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
-from encodery.tasks.rows import Loaded, name_of, text_of
+from encodery.tasks.rows import Loaded, good_rows, name_of, text_of
 
 
 class RankTable(Own, Ranking):
@@ -37,17 +37,7 @@ class RankTable(Own, Ranking):
         return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in found.items()}
 
     def _rows(self, split: str, sheet: Sheet) -> list[Example]:
-        examples: dict[str, Example] = {}
-        for place, row in enumerate(sheet.rows):
-            try:
-                example = self._example(split, place, row.values)
-                if example.id in examples:
-                    raise Bad(f"the id {shown(example.id)} occurs twice", self.id)
-                examples[example.id] = example
-            except Bad as bad:
-                sheet.refuse(row.line, bad, shown(row.values))
-        sheet.bad.sort(key=lambda bad: bad.line)
-        return list(examples.values())
+        return good_rows(sheet, lambda place, row: self._example(split, place, row.values), self.id)
 
     def _example(self, split: str, place: int, values: dict[str, Any]) -> Example:
         texts = values.get(self.candidates)

@@ -7,7 +7,7 @@ from typing import Any
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 from encodery.tasks.readers import Bad, Row, Sheet, need_columns, read, shown
-from encodery.tasks.rows import label_name, must_be_in, name_of
+from encodery.tasks.rows import good_rows, label_name, must_be_in, name_of
 
 ROWS = (".jsonl", ".ndjson", ".parquet")
 Column = str | int
@@ -91,19 +91,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[tuple[int, str]]]]:
 
 def tagged_examples(sheet: Sheet, hidden: bool, names: Sequence[str] | None) -> list[Example]:
     """Examples of all good rows; bad ones are noted in the sheet. `names`: the legal tags, by number too."""
-    examples: list[Example] = []
-    seen: set[str] = set()
-    for place, row in enumerate(sheet.rows):
-        try:
-            example = _example(place, row.values, hidden, names)
-            if example.id in seen:
-                raise Bad(f"the id {shown(example.id)} occurs twice", "id")
-            seen.add(example.id)
-            examples.append(example)
-        except Bad as bad:
-            sheet.refuse(row.line, bad, shown(row.values))
-    sheet.bad.sort(key=lambda bad: bad.line)
-    return examples
+    return good_rows(sheet, lambda place, row: _example(place, row.values, hidden, names), "id")
 
 
 def _example(place: int, values: dict[str, Any], hidden: bool, names: Sequence[str] | None) -> Example:

@@ -6,7 +6,6 @@ Parquet files hans_dev, hans_train and hans_eval_regenerated (drawn anew from th
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,8 +15,9 @@ from encodery.tasks._heuristics import NO, YES, Heuristics
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
 from encodery.tasks.named import OnHub
-from encodery.tasks.readers import Bad, Row, Sheet, need_columns, read, refuse, shown
-from encodery.tasks.rows import Loaded, content_digest, file_digest, text_of
+from encodery.tasks.readers import Bad, Row, Sheet, need_columns, read, shown
+from encodery.tasks.rows import Loaded, file_digest, good_rows, text_of
+from encodery.tasks.sources import finished
 
 OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
 PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
@@ -82,15 +82,12 @@ class Hans(OnHub, Heuristics):
     def _finish(self, sheet: Sheet, origin: Origin, official: bool) -> Loaded:
         """Examples; the published file must have its counts, others get a note where they differ."""
         examples = to_examples(sheet)
-        if not self.skip_bad_rows:
-            refuse(sheet.bad)
         wrong = miscounted(examples)
+        notes = [f"not as many rows as HANS has: {wrong}"] if wrong else []
+        loaded = finished(examples, sheet.bad, origin, None, self.skip_bad_rows, notes)
         if wrong and official and not self.skip_bad_rows:
             raise UserError(f"{sheet.file}: not the published HANS: {wrong}. Fetch it again.")
-        notes = [*filter(None, [origin.note]), *([f"not as many rows as HANS has: {wrong}"] if wrong else [])]
-        notes += [f"{len(sheet.bad):,} bad rows skipped"] if sheet.bad else []
-        origin = replace(origin, digest=content_digest(examples), rows=len(examples), note="; ".join(notes) or None)
-        return Loaded(examples, origin, list(sheet.bad))
+        return loaded
 
 
 def _path(split: str, folder: Path) -> Path | None:
@@ -104,18 +101,7 @@ def to_examples(sheet: Sheet) -> list[Example]:
     first, second = ("sentence1", "sentence2") if "sentence1" in sheet.columns else ("premise", "hypothesis")
     label = "gold_label" if "gold_label" in sheet.columns else "label"
     need_columns(sheet, [first, second, label, "heuristic", "subcase"])
-    examples: list[Example] = []
-    seen: dict[str, int] = {}
-    for place, row in enumerate(sheet.rows):
-        try:
-            example = _example(place, row, first, second, label)
-            if example.id in seen:
-                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", "pairID")
-            seen[example.id] = row.line
-            examples.append(example)
-        except Bad as bad:
-            sheet.refuse(row.line, bad, shown(row.values))
-    return examples
+    return good_rows(sheet, lambda place, row: _example(place, row, first, second, label), "pairID")
 
 
 def _example(place: int, row: Row, first: str, second: str, label: str) -> Example:

@@ -39,14 +39,19 @@ class Loaded:
 
 
 def to_examples(sheet: Sheet, columns: Columns, label_of: Callable[[Any], Label]) -> list[Example]:
+    """Examples of all good rows of named columns."""
+    return good_rows(sheet, lambda place, row: _example(place, row, columns, label_of), columns.id)
+
+
+def good_rows(sheet: Sheet, make: Callable[[int, Row], Example], id: str | None) -> list[Example]:
     """Examples of all good rows; the others are noted in `sheet.bad`, which ends up in the order of the file."""
     examples: list[Example] = []
     seen: dict[str, int] = {}
     for place, row in enumerate(sheet.rows):
         try:
-            example = _example(place, row, columns, label_of)
+            example = make(place, row)
             if example.id in seen:
-                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", columns.id)
+                raise Bad(f"the id {shown(example.id)} occurs twice, first in {seen[example.id]}", id)
             seen[example.id] = row.line
             examples.append(example)
         except Bad as bad:

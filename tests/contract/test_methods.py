@@ -155,6 +155,7 @@ def test_a_step_leaves_gradients_on_everything_that_is_trained(tmp_path: Path, k
     assert not any(value.requires_grad for value in terms.values())
 
 
+@pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat", "sam"))
 def test_the_gradient_does_not_depend_on_micro_batches(tmp_path: Path, kind: str) -> None:
     whole = step(tmp_path, kind)
     for cut in ({"micro_batch": 3}, {"token_budget": 32}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
@@ -230,7 +231,7 @@ def test_it_learns(tmp_path: Path, kind: str) -> None:
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat"))
+@pytest.mark.parametrize("kind", fast_for("plain", "freelb"))
 def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
     options = {"save": "2 steps", "max_steps": 5, "micro_batch": 5, "evaluate": "never"}  # an epoch has three steps
     tree = settings(tmp_path, rows=48, dev=8, method={"kind": kind}, train=options)
@@ -250,8 +251,10 @@ def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
 
 # Every head, layout and precision
 
-heads = pytest.mark.parametrize("form", ["single", "multilabel", "regression"])
-layouts = pytest.mark.parametrize("layout", ["packed", "rows"])
+FORMS = [(form, layout) for form in ("single", "multilabel", "regression") for layout in ("packed", "rows")]
+forms = pytest.mark.parametrize(  # one of them in the fast suite
+    ("form", "layout"), [pytest.param(*one, marks=[pytest.mark.slow] if one != FORMS[0] else []) for one in FORMS]
+)
 
 
 def taken(made: Bench, kind: str, **options: Any) -> Gradients:
@@ -260,8 +263,7 @@ def taken(made: Bench, kind: str, **options: Any) -> Gradients:
     return made.step(method.start(made.model))[0]
 
 
-@heads
-@layouts
+@forms
 def test_A25_every_head_in_every_layout_is_trained_and_may_be_cut(kind: str, form: str, layout: str) -> None:
     whole = taken(bench(layout=layout, form=form), kind)
     assert all(torch.isfinite(one).all() for one in whole.values())
@@ -271,8 +273,7 @@ def test_A25_every_head_in_every_layout_is_trained_and_may_be_cut(kind: str, for
     assert furthest(whole, taken(cut, kind)) < 1e-5
 
 
-@heads
-@layouts
+@forms
 def test_bf16_is_the_same_step_less_precisely(kind: str, form: str, layout: str) -> None:
     made = bench(layout=layout, form=form)
     made.model.autocast_to = torch.bfloat16

@@ -85,6 +85,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("study")
 
 
+@pytest.mark.slow
 def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[str]) -> None:
     path, out = write(shared), shared / "out"
     plan: Plan = load(path, ["--compare=none,all,thres"], out)
@@ -121,6 +122,7 @@ def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[
     assert (out / "heads" / "table-two-seed-1" / "instances.npy").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_G24_a_killed_study_goes_on(tmp_path: Path, shared: Path, executed: list[str]) -> None:
     path, out, reuse = write(shared), tmp_path / "out", f"--reuse={shared / 'out' / 'singles'}"
@@ -146,6 +148,7 @@ def test_G24_a_killed_study_goes_on(tmp_path: Path, shared: Path, executed: list
     assert found.chosen()["table/one"] == tuple(whole["chosen"]["table/one"])
 
 
+@pytest.mark.slow
 def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str]) -> None:
     path, everything = write(shared), f"--reuse={shared / 'out'}"
     words = ["--strategy=fg", "--compare=trial", everything, "--rule=released"]
@@ -170,6 +173,7 @@ def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str])
     assert trained.tasks[1][1].subset == str(subset.resolve())
 
 
+@pytest.mark.slow
 def test_autosem_chooses_by_a_bandit_and_goes_on(shared: Path, tmp_path: Path, executed: list[str],
                                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     from encodery.gradts import autosem
@@ -201,6 +205,7 @@ def test_autosem_chooses_by_a_bandit_and_goes_on(shared: Path, tmp_path: Path, e
     assert straight.chosen() == found.chosen()
 
 
+@pytest.mark.slow
 def test_G17_only_matrices_of_one_kind_are_compared(shared: Path, tmp_path: Path) -> None:
     folders = [shared / "out" / "heads" / f"table-{name}-seed-1" for name in ("one", "two")]
     heads = [Importance.open(folder) for folder in folders]
@@ -214,6 +219,7 @@ def test_G17_only_matrices_of_one_kind_are_compared(shared: Path, tmp_path: Path
             compare([heads[0], Importance.open(tmp_path / key)])
 
 
+@pytest.mark.slow
 def test_G16_a_matrix_without_order_counts_as_0_with_a_warning(
     shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +254,7 @@ def test_G24_trials_run_as_jobs_of_a_cluster(
     assert rows == {row.strategy: {str(seed): score for seed, score in row.scores.items()} for row in here.rows}
 
 
+@pytest.mark.slow
 def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((shared / "out" / "singles").glob("*one*/DONE")).parent
     assert main(["heads", str(run), "--on", "table/one", "-o", str(tmp_path / "h"), "--quiet", "--json"]) == 0

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from encodery.errors import UserError
+from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining
 from encodery.objectives._generator import generator_config
 from encodery.objectives._masking import mask
 from encodery.objectives.electra import Electra, written
@@ -29,6 +30,7 @@ LENGTHS = [9, 30, 4, 17, 30]
 TABLES = ["word_embeddings", "position_embeddings", "token_type_embeddings"]
 EMBEDDINGS = [*(f"{name}.weight" for name in TABLES), "LayerNorm.weight", "LayerNorm.bias"]
 WIDE = {"generator_size": 0.5}
+FULL = {"generator_size": 1.0, "generator_layers": 0.5}
 
 
 def corrupted(model: Any, batch: Any) -> tuple[Any, torch.Tensor, Any]:
@@ -44,14 +46,16 @@ def corrupted(model: Any, batch: Any) -> tuple[Any, torch.Tensor, Any]:
 
 def tied(model: Any) -> bool:
     main, side = model.encoder.net.embeddings, model.question("t").generator.encoder.net.embeddings
-    same = all(main.get_parameter(name).data_ptr() == side.get_parameter(name).data_ptr() for name in EMBEDDINGS)
+    names = [name for name, _ in main.named_parameters()]
+    assert set(names) == {name for name in EMBEDDINGS if model.encoder.kind != "amos" or "type" not in name}
+    same = all(main.get_parameter(name).data_ptr() == side.get_parameter(name).data_ptr() for name in names)
     output = model.question("t").generator.weight
     return same and output.data_ptr() == main.word_embeddings.weight.data_ptr()
 
 
-@pytest.mark.parametrize("kind", ["electra", "bert"])
+@pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
 def test_P1_embeddings_are_the_same_tensors_and_stay_so(kind: str) -> None:
-    model = asked("electra", WIDE, kind=kind)
+    model = asked("electra", FULL if kind == "amos" else WIDE, kind=kind)
     assert tied(model)
     assert tied(model.to("cpu").double().float())
     assert tied(copy.deepcopy(model))
@@ -267,12 +271,16 @@ def test_P23_corruption_and_gradient_do_not_depend_on_cutting(options: dict[str,
 # Parity and folders
 
 
-@pytest.mark.parametrize("kind", ["electra", "bert"])
+FAMILIES = {"amos": (AmosForMaskedLM, AmosForPreTraining)}
+
+
+@pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
 @pytest.mark.parametrize("sharing", ["tied", "none", "gdes"])
 def test_losses_equal_transformers_two_models_on_the_same_masks_and_samples(
     kind: str, sharing: str, tmp_path: Path
 ) -> None:
-    model = asked("electra", WIDE | {"embedding_sharing": sharing}, kind=kind, layout="rows")
+    size = FULL if kind == "amos" and sharing != "none" else WIDE
+    model = asked("electra", size | {"embedding_sharing": sharing}, kind=kind, layout="rows")
     with torch.no_grad():
         model.encoder.net.get_input_embeddings().weight.add_(torch.randn(TOKENS, 1) * 0.1)
     batch = batch_of(model, text_table(LENGTHS))
@@ -280,14 +288,14 @@ def test_losses_equal_transformers_two_models_on_the_same_masks_and_samples(
     model.save(tmp_path / "m", word_tokenizer(), {"format": 1})
     labels = torch.full_like(fake.flatten(), -100)
     labels[masked.cells] = masked.truth
-    generator, first = ElectraForMaskedLM.from_pretrained(tmp_path / "m/generator", output_loading_info=True)
-    discriminator, second = ElectraForPreTraining.from_pretrained(
-        tmp_path / "m/discriminator", output_loading_info=True
-    )
+    guesser, detector = FAMILIES.get(kind, (ElectraForMaskedLM, ElectraForPreTraining))
+    generator, first = guesser.from_pretrained(tmp_path / "m/generator", output_loading_info=True)
+    discriminator, second = detector.from_pretrained(tmp_path / "m/discriminator", output_loading_info=True)
     assert not any(report[key] for report in (first, second) for key in ("missing_keys", "unexpected_keys"))
     with torch.no_grad():
         theirs = generator.eval()(**{**batch.inputs, "input_ids": masked.ids}, labels=labels.view_as(fake)).loss
         replaced = (fake != batch.inputs["input_ids"]).long()
+        replaced[batch.inputs["attention_mask"] == 0] = -100
         found = discriminator.eval()(**{**batch.inputs, "input_ids": fake}, labels=replaced)
     question = model.question("t")
     terms, counts = question.losses(outputs, batch), question.counts(batch)
@@ -333,8 +341,10 @@ def test_going_on_from_a_saved_pair_gives_the_same_losses(sharing: str, tmp_path
 
 def test_other_trunks_and_contradictions_are_refused() -> None:
     for kind in ("roberta", "modernbert", "deberta-v2"):
-        with pytest.raises(UserError, match=f"electra works on electra and bert encoders, not on {kind}"):
+        with pytest.raises(UserError, match=f"electra works on electra, bert, amos encoders, not on {kind}"):
             Electra().build(trunk(kind), word_tokenizer())
+    with pytest.raises(UserError, match=r"generator_size: 0\.25, but amos encoders have no projection"):
+        Electra().build(trunk("amos"), word_tokenizer())
     with pytest.raises(UserError, match="a uniform generator has no weights"):
         Electra(uniform_generator=True, one_network=True).build(trunk(), word_tokenizer())
     with pytest.raises(UserError, match="one_network: needs an ELECTRA encoder"):

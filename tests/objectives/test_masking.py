@@ -1,6 +1,7 @@
 """Which positions are asked about, and what is shown there."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
+from encodery.models.encoder import Encoder
 from encodery.objectives._masking import BertMasking, Masked, Masking, Vocabulary, count, inside_words, mask, vocabulary
 from tests.helpers import MemoryTable, cutter_for, word_tokenizer
 from tests.objectives.pretraining import CLS, MASK, PAD, SEP, TOKENS, text_table, trunk
@@ -26,9 +28,14 @@ WAYS = [
 ]
 
 
+@cache
+def encoder_of(layout: str) -> Encoder:
+    """Made once: only its layout is asked for."""
+    return trunk("bert", layout)
+
+
 def cut(table: MemoryTable, layout: str = "rows", budget: int = 1 << 30, noise: int = 5) -> list[Batch]:
-    encoder = trunk("bert", layout)
-    found = cutter_for(encoder, budget=budget).cut(table, np.arange(len(table)), "t", 0)
+    found = cutter_for(encoder_of(layout), budget=budget).cut(table, np.arange(len(table)), "t", 0)
     return [replace(batch, noise=noise) for batch in found]
 
 
@@ -100,6 +107,7 @@ def shares(options: Masking, rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return masked.ids.flatten()[masked.cells].numpy(), masked.truth.numpy()
 
 
+@pytest.mark.slow
 def test_P4_electra_shows_the_mask_in_85_percent_and_else_the_truth() -> None:
     shown, true = shares(Masking(probability=0.9), 2230)
     masked = shown == MASK

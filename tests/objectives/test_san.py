@@ -23,13 +23,11 @@ class Pieces:
     sep_token_id = SEP
 
 
-def table(pairs: bool = True) -> Any:
+def pairs_of(lengths: list[int]) -> Any:
     """[CLS] a … [SEP] b … [SEP]."""
-    found = random_table(LENGTHS)
-    for start, length in zip(found.starts, LENGTHS, strict=False):
-        found.ids[start + length - 1] = SEP
-        if pairs:
-            found.ids[start + length // 2] = SEP
+    found = random_table(lengths)
+    for start, length in zip(found.starts, lengths, strict=False):
+        found.ids[start + length - 1] = found.ids[start + length // 2] = SEP
     return found
 
 
@@ -37,7 +35,7 @@ def built(layout: str) -> tuple[Any, Any, Any]:
     encoder = small_encoder("bert", layout)
     torch.manual_seed(3)
     question: Any = Classification(labels=["a", "b", "c"], head="san", head_dropout=0.0).build(encoder, Pieces())
-    return encoder, question, stream(table(), cutter_for(encoder), 4).at(0)[0]
+    return encoder, question, stream(pairs_of(LENGTHS), cutter_for(encoder), 4).at(0)[0]
 
 
 def by_hand(head: SanHead, row: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -85,6 +83,10 @@ def test_san_wants_pairs_and_labels() -> None:
     ids[ids == SEP] = 9
     with pytest.raises(UserError, match="san reads pairs of texts"):
         question(encoder, replace(batch, inputs={**batch.inputs, "input_ids": ids}))
+    alone = stream(pairs_of([4]), cutter_for(encoder), 1).at(0)[
+        0
+    ]  # its second text is empty, and nobody else is in the batch
+    assert torch.isfinite(question(encoder, alone)["logits"]).all()
     with pytest.raises(UserError, match="san needs single labels"):
         Classification(form="regression", head="san").build(encoder, Pieces())
 

@@ -36,8 +36,8 @@ def mixed(folder: Path) -> list[RunSpec]:
 WANTED = {"trains": "done", "raises": "failed", "killed": "failed", "fine": "done"}
 
 
-def check(folder: Path, specs: list[RunSpec]) -> None:
-    assert states(folder) == WANTED
+def check(folder: Path, specs: list[RunSpec], **more: str) -> None:
+    assert states(folder) == WANTED | more
     found = {one.name[9:]: one for one in state.status(folder)}
     assert (found["raises"].attempt, found["killed"].attempt, found["fine"].attempt) == (2, 2, 1)
     assert "ValueError: 7" in str(found["raises"].error)
@@ -46,37 +46,36 @@ def check(folder: Path, specs: list[RunSpec]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-def test_R13_runs_on_ray_end_in_named_states(tmp_path: Path) -> None:
+def test_R13_runs_on_ray_end_in_named_states_also_when_a_worker_is_killed(tmp_path: Path) -> None:
+    """In one cluster, because each costs many seconds."""
     specs, folder = mixed(tmp_path / "data"), tmp_path / "sweep"
-    limits = Limits(grace="2s")
-    ended = execute(folder, Plan(specs), TWO, limits, "ray", QUIET)
-    assert len(ended) == len(specs)
-    check(folder, specs)
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
-    again = execute(folder, Plan(specs), TWO, limits, "local", QUIET)  # nothing is left to do, wherever one looks
-    assert {o.id: o.state for o in again} == {o.id: o.state for o in ended}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-def test_R13_a_ray_worker_that_is_killed_is_followed_by_another(tmp_path: Path) -> None:
     line = 'test -e "$ENCODERY_RUN_DIR/seen" || { touch "$ENCODERY_RUN_DIR/seen"; sleep 600; }'
-    spec = command(line, "r")
+    lost = command(line, "lost")
+    killed: list[int] = []
 
     def kill_worker() -> None:
-        until(lambda: (tmp_path / spec.name / "seen").exists(), 120)
-        claim = next((tmp_path / spec.name).glob(".claim-*"))
-        os.kill(int(claim.read_text().partition('"pid": ')[2].partition(",")[0]), signal.SIGKILL)
-        status = state.read(tmp_path / spec.name)
+        until(lambda: (folder / lost.name / "seen").exists(), 120)
+        claim = next((folder / lost.name).glob(".claim-*"))
+        worker = int(claim.read_text().partition('"pid": ')[2].partition(",")[0])
+        os.kill(worker, signal.SIGKILL)
+        status = state.read(folder / lost.name)
         assert status is not None
         assert status.pid is not None
         os.kill(status.pid, signal.SIGKILL)  # or the next worker would adopt it
+        killed.append(worker)
 
     thread = threading.Thread(target=kill_worker)
     thread.start()
-    (ended,) = execute(tmp_path, Plan([spec]), TWO, Limits(grace="2s"), "ray", QUIET)
+    limits = Limits(grace="2s")
+    ended = execute(folder, Plan([lost, *specs]), TWO, limits, "ray", QUIET)
     thread.join()
-    assert ended.state == "done"
+    assert len(killed) == 1
+    assert len(ended) == 1 + len(specs)
+    check(folder, specs, lost="done")
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    specs = [lost, *specs]
+    again = execute(folder, Plan(specs), TWO, limits, "local", QUIET)  # nothing is left to do, wherever one looks
+    assert {o.id: o.state for o in again} == {o.id: o.state for o in ended}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from encodery.report.page.html import heat, join, tag, without_paths
 from encodery.report.page.walk import below
 from encodery.tasks import metrics
 
-MAPS = 24  # head maps of a page
+MAPS = 60  # head maps of a page: ten tasks with six seeds
 
 
 def section(found: Found) -> Section | None:
@@ -22,7 +22,7 @@ def section(found: Found) -> Section | None:
     maps = _maps(found)
     drawn = [_importance(f"heads-{number}", *one) for number, one in enumerate(maps[:MAPS])]
     if len(maps) > MAPS:
-        found.remark(f"{len(maps) - MAPS} more head maps are not shown")
+        found.remark(f"Heads: the first {MAPS} of {len(maps)} maps are drawn; give fewer folders to see the others")
     alike = _stored(found) or _compared(maps)
     if not drawn and not alike:
         return None
@@ -31,7 +31,7 @@ def section(found: Found) -> Section | None:
 
 
 def _maps(found: Found) -> list[tuple[str, str, Any]]:
-    """Title, model and matrix [layers, heads] of each folder."""
+    """Title, name and matrix [layers, heads] of each folder."""
     maps = []
     for path in below(found.folders, "task.npy"):
         try:
@@ -39,19 +39,19 @@ def _maps(found: Found) -> list[tuple[str, str, Any]]:
             matrix = np.load(path, allow_pickle=False)
             if matrix.ndim != 2 or not np.isfinite(matrix).all():
                 raise ValueError(f"not a matrix of numbers: {matrix.shape}")
-            maps.append((f"{meta['task']}:{meta['split']}, {meta['estimator']}", str(meta["model"]), matrix))
+            maps.append((f"{meta['task']}:{meta['split']}, {meta['estimator']}", path.parent.name, matrix))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:
             found.remark(f"{path.parent.name}: its heads are not shown, because {without_paths(str(error))}")
     return maps
 
 
-def _importance(id: str, title: str, model: str, matrix: Any) -> Heat:
+def _importance(id: str, title: str, folder: str, matrix: Any) -> Heat:
     top = float(np.abs(matrix).max()) or 1.0
     shares = (matrix / top).tolist()
     texts = [[f"{100 * value:.0f}" for value in line] for line in shares]
     rows = [f"layer {i + 1}" for i in range(len(shares))]
     columns = [str(i + 1) for i in range(len(shares[0]))]
-    note = "In % of the most important head."
+    note = f"{folder}: in % of the most important head."
     return Heat(id, title, rows, columns, shares, texts, x="head", low=0.0, high=1.0, note=note)
 
 

@@ -1,7 +1,8 @@
 """Pretraining runs: what generator and discriminator lose, how the mixture moves, and what probes say on the way."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.found import Found
@@ -30,16 +31,31 @@ def section(found: Found) -> Section | None:
 
 
 def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pattern: str) -> Chart:
-    """A line for each run and key; the colour says which key, and which configuration where several differ."""
-    series: list[Series] = []
+    """A line for each run and key; the colour says which key, and which configuration where several differ.
+
+    Probes stand over the compute where all runs know theirs: objectives differ in what a step costs.
+    """
     several = len({found.group(run) for run in runs}) > 1
-    for run in runs:
-        keys = dict.fromkeys(key for record in found.metrics(run) for key in record)
-        for key in keys:
-            match = re.fullmatch(pattern, key)
-            if match:
-                name = match[1].replace("_", " ")
-                group = f"{found.group(run)}: {name}" if several else name
-                one = line(found, run, of(key), group=group)
-                series += [one] if one else []
-    return Chart(f"pretraining-{id}", title, "step", y, series, smooth=id in ("terms", "probes"))
+    lines = [(run, one) for run in runs for one in _lines(found, run, pattern, several)]
+    costs = [_tflops(found, run) for run, _ in lines]
+    if id == "probes" and all(costs):
+        series = [replace(one, x=[step * cost for step in one.x]) for (_, one), cost in zip(lines, costs, strict=True)]
+        return Chart(f"pretraining-{id}", title, "TFLOPs", y, series, smooth=True)
+    return Chart(f"pretraining-{id}", title, "step", y, [one for _, one in lines], smooth=id in ("terms", "probes"))
+
+
+def _lines(found: Found, run: Record, pattern: str, several: bool) -> Iterator[Series]:
+    """Those of one run."""
+    for key in dict.fromkeys(key for record in found.metrics(run) for key in record):
+        match = re.fullmatch(pattern, key)
+        if match:
+            name = match[1].replace("_", " ")
+            one = line(found, run, of(key), group=f"{found.group(run)}: {name}" if several else name)
+            if one:
+                yield one
+
+
+def _tflops(found: Found, run: Record) -> float:
+    """Of a step, on average; 0 where a run does not know its cost."""
+    last = next((one for one in reversed(found.metrics(run)) if one.get("flops")), None)
+    return last["flops"] / last["step"] / 1e12 if last else 0.0

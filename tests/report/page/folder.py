@@ -134,8 +134,9 @@ def _pretraining(folder: Path) -> None:
     made.update_info(task="toy/corpus", ended=None, data={}, identity="0" * 64)
     for step in range(10, 310, 10):
         parts = {"loss.toy/corpus/discriminator": 20 / step, "loss.toy/corpus/generator": 50 / step}
-        made.record(step, loss=60 / step, tokens=500, seconds=0.1, lr=1e-4, **parts)
+        made.record(step, loss=60 / step, tokens=500, seconds=0.1, lr=1e-4, flops=2e12 * step, **parts)
         made.record(step, split="dev", **{"eval.share_1": 0.4, "eval.share_2": 0.6, "eval.auc": 0.7})
+    made.record(300, **{"probe.toy/sentiment.accuracy": 0.7})
     made.write_scores(
         {"scores": {"toy/corpus:dev": {"loss": 1.0}}, "main": {"toy/corpus:dev": "loss"}, "majority": {}, "chosen": {},
          "alarms": []}

@@ -11,6 +11,7 @@ import pytest
 from encodery.cli import main
 from tests.report.page import folder as made
 
+pytestmark = pytest.mark.slow  # a browser takes longer to begin than all other fast tests of the page
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

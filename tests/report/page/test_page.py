@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from encodery.cli import main
 from encodery.cli.report import _state
 from encodery.errors import UserError
-from encodery.report.page import build, paper, reference
+from encodery.report.page import build, paper, pretraining, reference
 from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread, thin
 from encodery.report.page.found import Found, gather
 from encodery.report.page.html import embedded, join, tag, without_paths
@@ -41,6 +41,15 @@ def test_every_section_is_there(found: Found, page: str) -> None:
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
     assert [title for title in build.SECTIONS if title not in titles] == []
     assert not [line for line in found.remarks if "could not be made" in line]
+
+
+def test_probes_stand_over_the_compute(found: Found) -> None:
+    section = pretraining.section(found)
+    assert section is not None
+    (probes,) = [chart for chart in section.pictures if chart.id == "pretraining-probes"]
+    assert isinstance(probes, Chart)
+    assert probes.x == "TFLOPs"
+    assert [(list(one.x), list(one.y)) for one in probes.series] == [([pytest.approx(600)], [0.7])]
 
 
 def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
@@ -107,6 +116,7 @@ def test_S5_the_policy_allows_two_scripts_by_their_hash_and_no_eval(page: str) -
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', re.sub(r"<script>.*?</script>", "", page, flags=re.S)) == []
 
 
+@pytest.mark.slow
 def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Path) -> None:
     line = Series("a <b> $x$ line", [1, 2, 3], [1.0, None, 2.0], low=(0.5, 1, 1.5), high=(1.5, 2, 2.5))
     bars = Series("bars", ["one", "two"], [0.2, 0.4], kind="bars", low=(0.1, 0.3), high=(0.3, 0.5))

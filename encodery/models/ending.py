@@ -1,0 +1,59 @@
+"""The end of an encoder when nothing but first tokens is read there, as classifiers do.
+
+What follows the last layer's attention (its output projection and its feed-forward part, three quarters of the layer)
+is then computed for first tokens alone. The mathematics is the same: what is left out is read by nobody.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from encodery.data.batches import Batch
+from encodery.data.layouts import Layout, Packed, Rows
+from encodery.models.encoder import Encoder
+
+# In these architectures attention.output takes the heads' output and what it is added to.
+KNOWN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
+
+
+def can_end_with_first(encoder: Encoder) -> bool:
+    """Whether the place is known, and nobody computes the layer again later or has compiled it."""
+    net = encoder.net
+    return (
+        encoder.kind in KNOWN
+        and getattr(net, "_compiled_call_impl", None) is None
+        and not getattr(net, "is_gradient_checkpointing", False)
+    )
+
+
+def first_only(batch: Batch) -> Batch:
+    """The batch as it is where every sequence has one token left."""
+    one = torch.ones(len(batch), 1, dtype=torch.bool, device=batch.layout.lengths.device)
+    short: Layout = Rows(one) if isinstance(batch.layout, Rows) else Packed(one[:, 0].long())
+    return replace(batch, layout=short)
+
+
+@contextmanager
+def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
+    """Inside, hidden states of the batch are those of `first_only(batch)`, which is given."""
+    short = first_only(batch)
+    cells = (len(batch), 1) if isinstance(batch.layout, Rows) else (1, len(batch))
+
+    def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Attention may have been cut down already (joined.py)."""
+        return tuple(v if v.shape[:2] == cells else short.layout.from_tokens(batch.first(v)) for v in given)
+
+    handle = last_output(encoder).register_forward_pre_hook(before)
+    try:
+        yield short
+    finally:
+        handle.remove()
+
+
+def last_output(encoder: Encoder) -> nn.Module:
+    """Where the last layer leaves its attention."""
+    found: list[nn.Module] = [m for name, m in encoder.net.named_modules() if name.endswith("attention.output")]
+    return found[-1]
