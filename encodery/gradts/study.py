@@ -235,9 +235,10 @@ class Study:
         return scores[metric]
 
     def train(self, stage: str, wanted: Mapping[str, Sequence[Set]]) -> dict[tuple[str, Set], dict[int, Path]]:
-        """Each primary with each of its sets, by seed."""
+        """Each primary with each of its sets, by seed; in the file's order, so that equal sets are one training."""
+        place = list(self.plan.tasks).index
         trainings = {
-            (primary, chosen, seed): Training(((primary, None), *chosen), seed)
+            (primary, chosen, seed): Training(((primary, None), *sorted(chosen, key=lambda one: place(one[0]))), seed)
             for seed in self.one.seed_list
             for primary, sets in wanted.items()
             for chosen in sets

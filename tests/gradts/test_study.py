@@ -170,7 +170,7 @@ def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str])
     assert len((subset / "selection.jsonl").read_text().splitlines()) == 12
     trained = config.load(tmp_path / "a" / executed[-1])
     assert trained.tasks[0][1].subset is None  # the primary's rows are never cut down
-    assert trained.tasks[1][1].subset == str(subset.resolve())
+    assert {task.name: entry.subset for task, entry in trained.tasks}[row.tasks[0]] == str(subset.resolve())
 
 
 @pytest.mark.slow
