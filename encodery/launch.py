@@ -46,8 +46,12 @@ class Failure:
 
     @property
     def first(self) -> tuple[int, int]:
-        """The rank that is to blame: one that a signal ended, else one that did not merely lose the others."""
-        return min(self.codes.items(), key=lambda one: (one[1] >= 0, one[1] == ProcessLost.exit_code, one[0]))
+        """The rank that is to blame: one that a signal ended, else one that did not merely lose the others.
+
+        SIGTERM is what the launcher sends to all others when the first one has ended, so it says little.
+        """
+        late = (-signal.SIGTERM, ProcessLost.exit_code)
+        return min(self.codes.items(), key=lambda one: (one[1] in late, one[1] >= 0, one[0]))
 
     @property
     def again(self) -> bool:

@@ -79,8 +79,8 @@ class Session:
             self.method.load(found.tensors(self.method_group))
         if WEIGHTING in found.groups:
             self.weighting.load(found.tensors(WEIGHTING))
-        self.state = TrainState.read(found.state["train"])
-        self.state.budget = min(self.state.budget, self.built.cutter.budget)  # lowered after memory ran out
+        now, self.state = self.state, TrainState.read(found.state["train"])
+        self.state.total, self.state.budget = now.total, min(self.state.budget, now.budget)  # for lack of memory
         self.run.rewind_metrics(self.state.step)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
 

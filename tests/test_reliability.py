@@ -287,6 +287,7 @@ def test_R9_changed_settings_are_refused_with_the_differences(
     train_run(config.load(None, [*setup, change]), out, allow_change=True)
     notices = [n["text"] for n in RunDir.open(out).info()["notices"]]
     assert any(named in text for text in notices)
+    assert RunDir.open(out).metrics()[-1]["step"] == (44 if "batch_size" in change else 24)  # as long as it is now
 
 
 def test_R9_changed_data_are_refused(setup: list[str], tmp_path: Path) -> None:

@@ -126,10 +126,11 @@ def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> Non
     small = {"train_rows": 16, "dev_rows": 21, "test_rows": 4}
     table = settings(tmp_path, model=STILL, optim=rate)
     text = {**electra["tasks"][0], "documents": 60, "held_out": 0.4}
+    pair_of = [{"name": "toy/nli", **small}, {"name": "toy/similarity", **small}]
     trees = {
         "table": {**table, "train": {**train, "select": "best", "dynamics": "eval"}},
         "seen": {**table, "train": {**train, "dynamics": True}},
-        "each": {**mixed, "optim": rate, "train": {**train, "select": "each"}},
+        "each": {**mixed, "tasks": pair_of, "optim": rate, "train": {**train, "select": "each"}},
         "text": {**electra, "optim": rate, "tasks": [text], "train": {**train, "max_length": 32, "keep_at": []}},
         "windows": {**mixed, "optim": rate, "tasks": [{"name": "toy/qa", **small}], "train": train},
     }
@@ -230,8 +231,10 @@ def test_R12_the_one_to_blame_is_named() -> None:
     lost = Failure({0: ProcessLost.exit_code, 1: ProcessLost.exit_code})
     assert lost.again
     for kind in (UserError, Stopped, RunFailed):  # a sentence of its own: another attempt would end the same way
-        wrong = Failure({0: ProcessLost.exit_code, 1: kind.exit_code})
-        assert (type(wrong.error()), wrong.again) == (kind, False)
+        for other in (ProcessLost.exit_code, -signal.SIGTERM):  # the launcher's own signal to those that are left
+            wrong = Failure({0: other, 1: kind.exit_code})
+            assert (type(wrong.error()), wrong.again) == (kind, False)
+    assert Failure({0: ProcessLost.exit_code, 1: -signal.SIGTERM}).first[0] == 1
 
 
 def test_processes_are_started_again_as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
