@@ -171,6 +171,13 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
     if weighting.together and mix.in_step(len(streams)) < 2:
         kind = resolved.config.weighting["kind"]
         raise UserError(f"weighting.kind: {kind} needs several tasks in a step; leave mix away or set it to together")
+    method: Any = resolved.method
+    if method.updates and mix.in_step(len(streams)) > 1:
+        kind = resolved.config.method["kind"]
+        raise UserError(
+            f"method.kind: {kind} updates within a step, which can hold one task only; take a mix with one batch a "
+            "step, such as shuffled with per_step: 1, and constant or uncertainty weighting"
+        )
     options = resolved.config.train
     return Mixed.of(streams, mix, resolved.config.seed.data, options.epochs, options.max_steps)
 

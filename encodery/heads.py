@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from encodery import files
+from encodery import config, files, heap
 from encodery.attack import labelled, require_labels
 from encodery.classifier import Classifier as Trained
 from encodery.data import draws
@@ -40,6 +40,7 @@ from encodery.models import gates, hub
 from encodery.models.encoder import Encoder
 from encodery.models.ending import first_only
 from encodery.models.gates import cut, heads_of, hooked, places_of, rows_of
+from encodery.models.joined import joined
 from encodery.models.model import Model
 from encodery.objectives._heads import ends_with_first
 from encodery.objectives.classification import Classifier
@@ -47,6 +48,7 @@ from encodery.objectives.ranking import Ranker
 from encodery.on import Asked
 from encodery.options import Options
 from encodery.rundir import RunDir
+from encodery.subject import trained_on
 from encodery.tasks.base import Example, Task
 
 Estimator = Literal["mask", "kv_weight", "kv_weight_released"]
@@ -106,8 +108,10 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
         return contexts[-1]
 
     with torch.enable_grad(), frozen(model), hooked(encoder, places_of(encoder).output, seen):
-        slopes = torch.autograd.grad(total_loss(model, batch), contexts)
-        last = first_only(batch) if reads_first(model.question(batch.task), encoder) else batch
+        first = reads_first(model.question(batch.task), encoder)  # inside: it depends on checkpointing, which is off
+        with joined(encoder, batch, first):
+            slopes = torch.autograd.grad(total_loss(model, batch), contexts)
+    last = first_only(batch) if first else batch
     found = [
         seen_in.per_sequence(cut(context.detach() * slope, heads_of(encoder), -1).sum(-1), "sum")
         for context, slope, seen_in in zip(contexts, slopes, [*[batch] * (len(contexts) - 1), last], strict=True)
@@ -216,6 +220,7 @@ class Request:
     asked: Asked
     options: HeadOptions
     plan: dict[str, Any]
+    examples: Sequence[Example]  # from which max_rows are drawn
 
     @property
     def folder(self) -> Path:
@@ -224,9 +229,13 @@ class Request:
         return files.cache_root() / "heads" / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def request(model: Trained, asked: Asked, options: HeadOptions, head: str | None = None) -> Request:
-    """What would be done; what cannot be done is refused."""
-    require_labels(asked, asked.task.examples(asked.split))
+def request(
+    model: Trained, asked: Asked, options: HeadOptions, head: str | None = None, rows: Sequence[Example] | None = None
+) -> Request:
+    """What would be done, on these rows or on the whole split; what cannot be done is refused."""
+    whole = asked.task.examples(asked.split)
+    examples = whole if rows is None else rows
+    require_labels(asked, examples)
     fitting = with_head_for(model, asked.task, head)
     encoder = fitting.model.encoder
     gates.modules_of(encoder, places_of(encoder).output)
@@ -234,10 +243,28 @@ def request(model: Trained, asked: Asked, options: HeadOptions, head: str | None
         "version": VERSION, "model": hub.resolve(model.source).digest(), "base": base_of(model.source),
         "tokenizer": fitting.pieces.digest, "max_length": fitting.head.max_length, "head": fitting.head.name,
         "task": asked.task.name, "split": asked.split, "rows": asked.task.origin(asked.split).digest,
+        "part": part_of(whole, examples),
         "reading": asked.task.reading(), "layers": rows_of(encoder), "heads": heads_of(encoder), "shard": SHARD,
         **options.plain(),
     }  # fmt: skip
-    return Request(fitting, asked, options, plan)
+    return Request(fitting, asked, options, plan, examples)
+
+
+def part_of(whole: Sequence[Example], examples: Sequence[Example]) -> str | None:
+    """What stands for some rows of a split; None: all of them."""
+    ids = [example.id for example in examples]
+    if ids == [example.id for example in whole]:
+        return None
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:32]
+
+
+def rows_of_run(run: RunDir, asked: Asked) -> list[Example] | None:
+    """The training rows of a run's own task that it was trained on; None where another split or task is asked."""
+    if asked.split != "train":
+        return None
+    resolved = config.load(run.path)
+    entry = next((entry for task, entry in resolved.tasks if task.name == asked.task.name), None)
+    return trained_on(asked.task, entry, resolved.config) if entry else None
 
 
 def base_of(source: str) -> str:
@@ -267,7 +294,7 @@ def measure(given: Request, folder: Path | None = None, tick: Callable[[int], No
 
 def chosen(given: Request) -> list[Example]:
     """The examples that are looked at, in the order of the file."""
-    examples, most = given.asked.task.examples(given.asked.split), given.options.max_rows
+    examples, most = given.examples, given.options.max_rows
     if most is None or most >= len(examples):
         return list(examples)
     return [examples[i] for i in np.sort(draws.choose(given.options.seed, "heads", len(examples), most))]
@@ -284,6 +311,8 @@ def table_of(model: Trained, task: Task, examples: Sequence[Example]) -> TokenTa
 
 def _make(given: Request, folder: Path, tick: Callable[[int], None] | None) -> None:
     model, examples = given.model, chosen(given)
+    if model.cutter.device.type == "cpu":
+        heap.keep()
     cutter = replace(model.cutter, budget=BUDGET, most=MOST)
     shards = folder / "shards"
     shards.mkdir(exist_ok=True)

@@ -98,20 +98,33 @@ def training_data(
     """The training table, what the checkpoint is chosen on, and the table rows to train on."""
     if not task.labelled:
         return corpus_data(task, entry, config, pieces, length, tick)
-    examples, choice = task.examples("train"), None
+    (examples, aside), choice = training_examples(task, entry, config), None
+    if config.train.holdout:
+        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
+    elif config.train.evaluate != "never" and (dev := first_dev(task)):
+        choice = named_split(task, dev, pieces, length)
+    train = Split("train", examples, token_table(task, "train", pieces, length, examples))
+    return train, choice, train.table.rows_of(chosen.rows(task, entry, examples, config.seed.data))
+
+
+def training_examples(task: Task, entry: Entry, config: Config) -> tuple[Sequence[Example], Sequence[Example]]:
+    """The examples that a run draws its rows from, and those that it holds out."""
+    examples, aside = task.examples("train"), list[Example]()
     if not examples:
         raise UserError(f"{task.name}: the training set is empty")
     if config.train.holdout:
         examples, aside = set_aside(examples, config.train.holdout, config.seed.data)
-        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
-    elif config.train.evaluate != "never" and (dev := first_dev(task)):
-        choice = named_split(task, dev, pieces, length)
     if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
         if not isinstance(task, Classification):
             raise UserError(f"tasks.double_unordered: {task.name} asks for no label of a pair")
         examples = double_unordered(examples)
-    train = Split("train", examples, token_table(task, "train", pieces, length, examples))
-    return train, choice, train.table.rows_of(chosen.rows(task, entry, examples, config.seed.data))
+    return examples, aside
+
+
+def trained_on(task: Task, entry: Entry, config: Config) -> list[Example]:
+    """The rows that a run is trained on: without its hold-out, cut down by subset, fraction and count."""
+    examples, _ = training_examples(task, entry, config)
+    return [examples[i] for i in chosen.rows(task, entry, examples, config.seed.data)]
 
 
 def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:

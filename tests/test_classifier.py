@@ -1,10 +1,11 @@
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import encodery as en
 from encodery import build, predict
 from encodery.classifier import head_of, logits, open_classifier
+from encodery.cli import main
 from encodery.data.batches import Cutter
 from encodery.data.tokens import memory_table
 from encodery.errors import UserError
@@ -38,6 +39,19 @@ def test_saved_folder_gives_equal_logits_in_transformers(kind, tmp_path):
     theirs = stock_logits(run.path / "model", texts)
     assert theirs.std() > 0.05  # they say something
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+def test_deberta_of_the_first_kind_has_its_own_head_too(tmp_path):
+    """New encoders of this kind are not made, published ones are read."""
+    fields = {**tiny.SMALL, **WIDE, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "vocab_size": 99}
+    AutoModel.from_config(AutoConfig.for_model("deberta", **fields)).save_pretrained(tmp_path / "net")
+    model = {"name": str(tmp_path / "net"), "tokenizer": str(tiny.vocabulary(tmp_path))}
+    run = en.train(tiny.config(tmp_path, tiny.single(tmp_path)) | {"model": model}, tmp_path / "run")
+    texts = tiny.sentences(9, 500)
+    theirs = stock_logits(run.path / "model", texts)
+    assert theirs.std() > 0.05
+    torch.testing.assert_close(logits(en.load(run), texts), theirs, atol=1e-5, rtol=0)
+    assert main(["heads", str(run.path), "--on", "table/moods", "--quiet", "-o", str(tmp_path / "heads")]) == 0
 
 
 def test_saved_folder_gives_equal_logits_for_pairs(tmp_path):

@@ -38,8 +38,7 @@ def encoder_of(kind: str, layout: str = "auto", fresh: bool = False, **more: Any
 
 
 def model_of(kind: str, layout: str = "auto", **more: Any) -> Model:
-    head = "linear" if kind == "deberta" else "stock"
-    return small_model(encoder_of(kind, layout, **more), head=head).eval()
+    return small_model(encoder_of(kind, layout, **more)).eval()
 
 
 def batch_of(model: Model, lengths: list[int] = LENGTHS, rows: list[int] | None = None) -> Batch:

@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 
 from encodery import build, loop
 from encodery.classifier import open_classifier
+from encodery.cli import main
 from encodery.data.mixed import Mixed
 from encodery.errors import UserError
 from encodery.evaluate import evaluate
 from encodery.export import export
+from encodery.importance import Importance
 from encodery.loop import TrainState, Update
 from encodery.methods.base import Updating, losses_of
 from encodery.mix.shuffled import Shuffled
@@ -240,6 +242,19 @@ def test_every_method_works_with_several_tasks(made: Callable[[str], tuple[Any, 
     assert seen == {"toy/nli", "toy/similarity"}
 
 
+@pytest.mark.parametrize("weighting", ["constant", "uncertainty", "pcgrad", "gradnorm"])
+def test_freeat_updates_within_a_step_and_wants_one_task_there(
+    made: Callable[[str], tuple[Any, Any]], tmp_path: Path, weighting: str
+) -> None:
+    streams, several = made("plain")[0].batches.streams, {"kind": "shuffled", "per_step": 2}
+    both = {"method": "freeat", "weighting": weighting}
+    for mix in (several, "together"):
+        with pytest.raises(UserError, match="freeat updates within a step, which can hold one task only"):
+            build.mixed(streams, resolve(tree(tmp_path, [NLI, SIMILARITY], mix=mix, **both)))
+    if weighting in ("constant", "uncertainty"):
+        build.mixed(streams, resolve(tree(tmp_path, [NLI, SIMILARITY], mix="shuffled", **both)))
+
+
 # Going on
 
 HARD: dict[str, dict[str, Any]] = {
@@ -286,6 +301,15 @@ def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
     tied = model.question("toy/corpus").state_dict()
     assert all(torch.equal(tied[name], value) for name, value in stored.items())
     assert open_classifier(done.path, "cpu").head.name == "toy/nli", "only one head answers texts"
+
+
+def test_heads_of_each_task_are_measured_with_its_own_head(trained: RunDir, tmp_path: Path) -> None:
+    tasks = ["toy/nli", "toy/similarity", "toy/ner"]
+    assert main(["heads", str(trained.path), "--on", *tasks, "--quiet", "-o", str(tmp_path)]) == 0
+    found = [Importance.open(tmp_path / f"{name.replace('/', '-')}-train") for name in tasks]
+    assert [(one.meta["head"], one.meta["count"]) for one in found] == [(name, 24) for name in tasks]
+    assert not np.allclose(found[0].raw, found[1].raw)
+    assert main(["heads", str(trained.path), "--on", "toy/nli", "--head", "toy/ner"]) == 2
 
 
 def test_tables_know_the_runs_of_several_tasks(trained: RunDir) -> None:

@@ -31,6 +31,10 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--dropout", action="store_true", help="with dropout on, as the release does it")
     parser.add_argument("--max-rows", type=int, metavar="N", help="examples, drawn at random; default: all")
+    parser.add_argument(
+        "--all-rows", action="store_true",
+        help="the whole train split; default: of the run's own tasks the rows it was trained on (count, fraction, …)",
+    )  # fmt: skip
     parser.add_argument("--head", metavar="NAME", help="the task whose head is meant, if names do not decide it")
     parser.add_argument("--by", choices=["kendall", "pearson", "spearman"], help="compare: default all three")
     parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
@@ -52,7 +56,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if len(args.what) != 1 or not args.on:
         raise UserError("heads: give one run and --on TASK, or: heads compare DIR DIR…")
     from encodery.classifier import open_classifier
-    from encodery.heads import HeadOptions, measure, request
+    from encodery.heads import HeadOptions, chosen, measure, request, rows_of_run
+    from encodery.models.hub import kept_on_the_way
     from encodery.on import asked
     from encodery.paths import as_name
     from encodery.progress import Counting
@@ -60,17 +65,16 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks import split_name
 
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
-    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else []
+    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] else f"{text}:train" for text in args.on]
     questions = [one for text in words for one in asked(text, args.data, runs)]
-    model = open_classifier(args.what[0], args.device, head=args.head)
+    model = open_classifier(args.what[0], args.device, undecided=True)
     printed = []
     for one in questions:
-        given = request(model, one, options, args.head)
-        rows = len(one.task.examples(one.split))
-        rows = min(rows, args.max_rows or rows)
+        rows = rows_of_run(runs[0], one) if runs and not args.all_rows else None
+        given = request(model, one, options, args.head, rows)
         folder = Path(args.out) / (as_name(one.key) if len(questions) > 1 else "") if args.out else None
-        with Counting(f"heads {one.key}", rows, args.quiet) as tick:
+        with Counting(f"heads {one.key}", len(chosen(given)), args.quiet) as tick:
             found = measure(given, folder, tick)
         printed.append(_about(found, args.norm))
         if not args.json:

@@ -43,6 +43,11 @@ class Packed:
         mask = place < self.lengths[:, None]
         return torch.where(mask, self.starts[:, None] + place, 0), mask
 
+    @cached_property
+    def _back(self) -> Tensor:
+        """For each token its cell."""
+        return self._cells[1].flatten().nonzero()[:, 0]
+
     def first(self, hidden: Tensor) -> Tensor:
         """The vector of each sequence's first token: [n, …]."""
         return hidden[0].index_select(0, self.starts)
@@ -58,7 +63,8 @@ class Packed:
     def rows(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """One sequence a row, and the mask of real tokens: [n, L, …], [n, L]."""
         index, mask = self._cells
-        return values[0][index], mask
+        cells = _Gather.apply(values[0], index.flatten(), self._back)  # type: ignore[no-untyped-call]
+        return cells.view(*index.shape, *values.shape[2:]), mask
 
     def per_sequence(self, values: Tensor, how: Reduce) -> Tensor:
         """Sum, mean or maximum over the tokens of each sequence."""

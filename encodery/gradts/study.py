@@ -26,6 +26,7 @@ from encodery.importance import Importance
 from encodery.paths import as_name
 from encodery.progress import Progress
 from encodery.report.task_choice import Candidate, Choices, Row, Tried, write
+from encodery.rundir import RunDir
 
 Set = tuple[tuple[str, str | None], ...]  # auxiliary tasks, each with the rows that are left of it, or None: all
 
@@ -112,16 +113,20 @@ class Study:
         return found, cost
 
     def heads_of(self, run: Path, name: str, seed: int, every_row: bool = False) -> Importance:
-        """Head importance of a fine-tuned task, from the study's folder or made now; of a sample of rows, or all."""
+        """Head importance of a fine-tuned task, from the folder or made now; of the rows of the run, or of all."""
         from encodery.classifier import open_classifier
-        from encodery.heads import measure, request
+        from encodery.heads import measure, part_of, request, rows_of_run
         from encodery.models import hub
         from encodery.on import Asked
 
         how = self.one.importance.model_copy(update={"max_rows": None}) if every_row else self.one.importance
         folder = self.plan.folder / "heads" / f"{as_name(name)}-seed-{seed}{'-all' if every_row else ''}"
         task = self.plan.tasks[name]
-        wanted = {**how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest}
+        rows = None if every_row else rows_of_run(RunDir(run), Asked(task, "train"))
+        wanted = {
+            **how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest,
+            "part": part_of(task.examples("train"), rows) if rows else None,
+        }  # fmt: skip
         known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
         same = known is not None and all(known.get(key) == value for key, value in wanted.items())
         if same and (folder / "meta.json").is_file():
@@ -130,7 +135,7 @@ class Study:
             shutil.rmtree(folder)
         self.progress.say(f"heads of {name}, seed {seed}")
         model = open_classifier(run, self.plan.base.config.device)
-        return measure(request(model, Asked(task, "train"), how), folder)
+        return measure(request(model, Asked(task, "train"), how, rows=rows), folder)
 
     def head_maps(self, related: Correlations | None) -> dict[str, Any]:
         """Every task's matrix, first seed."""
@@ -190,7 +195,7 @@ class Study:
         if place:
             gain = rules.gain(trials[place - 1].scores, alone.scores)
             if not gain.clear:
-                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seeds"
+                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
                 kept = "single-task stays" if self.one.sure else "it is chosen all the same (sure: true would not)"
                 self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
                 place = 0 if self.one.sure else place
@@ -230,9 +235,10 @@ class Study:
         return scores[metric]
 
     def train(self, stage: str, wanted: Mapping[str, Sequence[Set]]) -> dict[tuple[str, Set], dict[int, Path]]:
-        """Each primary with each of its sets, by seed."""
+        """Each primary with each of its sets, by seed; in the file's order, so that equal sets are one training."""
+        place = list(self.plan.tasks).index
         trainings = {
-            (primary, chosen, seed): Training(((primary, None), *chosen), seed)
+            (primary, chosen, seed): Training(((primary, None), *sorted(chosen, key=lambda one: place(one[0]))), seed)
             for seed in self.one.seed_list
             for primary, sets in wanted.items()
             for chosen in sets
@@ -247,7 +253,7 @@ class Study:
         """Of trial's tasks only the examples that are alike enough; a task with none left is left out."""
         seed, first = next(iter(related.heads.items()))
         matrix, found, about = first[primary].matrix(self.one.norm), list[tuple[str, str | None]](), dict[str, str]()
-        sampled = self.one.importance.max_rows is not None
+        sampled = self.one.importance.max_rows is not None or self.plan.base.config.train.holdout > 0
         for name, _ in chosen:
             heads = self.heads_of(self.singles[seed, name], name, seed, every_row=True) if sampled else first[name]
             alike = heads.correlation_of_instances(matrix, self.one.norm, self.one.correlation)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -51,6 +51,9 @@ class Running(Protocol):
 
 class Method(Options):
     """Options of a method. One without state is at work by itself; one with state builds what holds it in `start`."""
+
+    updates: ClassVar[bool] = False
+    """Whether it moves the weights inside a step (FreeAT): then a step holds one task."""
 
     def start(self, model: Model) -> Running:
         """What takes the steps of a run."""

@@ -8,6 +8,7 @@ A step is a batch: it counts once for schedule, epochs and checkpoints, and upda
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from encodery.models.model import Model, Terms
 
 class FreeAT(Attack):
     """K updates per step, at perturbations that climb."""
+
+    updates: ClassVar[bool] = True
 
     consistent_dropout: bool = False
     """The same dropout masks in all passes of a step."""

@@ -42,9 +42,11 @@ def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
     """
     short, layer = first_only(batch), last_layer(encoder)
     again = layer.gradient_checkpointing
+    cells = (len(batch), 1) if isinstance(batch.layout, Rows) else (1, len(batch))
 
     def before(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(short.layout.from_tokens(batch.first(values)) for values in given)
+        """Attention may have been cut down already (joined.py)."""
+        return tuple(v if v.shape[:2] == cells else short.layout.from_tokens(batch.first(v)) for v in given)
 
     handle = last_output(encoder).register_forward_pre_hook(before)
     layer.gradient_checkpointing = False

@@ -52,6 +52,7 @@ STOCK: dict[str, Callable[[StockModel, Tensor], Tensor]] = {
     "mpnet": _whole,
     "amos": _whole,
     "distilbert": _distilbert,
+    "deberta": _deberta,
     "deberta-v2": _deberta,
     "modernbert": _modernbert,
 }

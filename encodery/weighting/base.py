@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from encodery import world
 from encodery.data.batches import Batch, Batches
-from encodery.errors import UserError
-from encodery.methods.base import Presampling, Running, Totals, Updating, losses_of, step_of
+from encodery.methods.base import Presampling, Running, Totals, losses_of, step_of
 from encodery.models.model import Model, Terms
 from encodery.options import Options
 
@@ -127,9 +126,3 @@ def put(gradients: Iterable[Gradient]) -> None:
     for gradient in gradients:
         for parameter, value in gradient.items():
             parameter.grad = value if parameter.grad is None else parameter.grad.add_(value)
-
-
-def require_one_update(method: Running) -> None:
-    """FreeAT moves the weights inside a step: then the gradients of a step's tasks are not of the same weights."""
-    if isinstance(method, Updating):
-        raise UserError("method.kind: freeat updates within a step; it needs one task a step (mix.per_step: 1)")

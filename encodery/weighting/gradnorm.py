@@ -23,7 +23,6 @@ from encodery.weighting.base import (
     Weighing,
     Weighting,
     put_whole,
-    require_one_update,
     taken_whole,
 )
 
@@ -56,7 +55,6 @@ class _GradNorm:
 
     def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
         """Each task by its weight; then the weights move, for the next step."""
-        require_one_update(method)
         if [part.task for part in parts] != self.tasks:
             raise UserError("weighting.kind: gradnorm needs every task in every step; leave mix away or set together")
         whole: Terms = {}

@@ -21,7 +21,6 @@ from encodery.weighting.base import (
     Weighing,
     Weighting,
     put_whole,
-    require_one_update,
     taken_whole,
 )
 
@@ -44,7 +43,6 @@ class _PCGrad:
 
     def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
         """All parts by themselves, then without their conflicts."""
-        require_one_update(method)
         whole: Terms = {}
         gradients = []
         for part in parts:

@@ -1,5 +1,7 @@
 """A whole study on tiny tasks: what is trained, what is not trained again, what comes out."""
 
+import functools
+import importlib.util
 import json
 import os
 import signal
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from encodery import config, files
+from encodery import build, config, files
 from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.gradts import runs
@@ -21,6 +23,7 @@ from encodery.importance import Importance, compare
 from encodery.progress import Progress
 from encodery.report.task_choice import Choices
 from encodery.run import train_run
+from encodery.sweep import on_slurm, state
 from encodery.sweep.spec import Outcome
 from tests.helpers import save_tokenizer, write_rows
 
@@ -167,7 +170,7 @@ def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str])
     assert len((subset / "selection.jsonl").read_text().splitlines()) == 12
     trained = config.load(tmp_path / "a" / executed[-1])
     assert trained.tasks[0][1].subset is None  # the primary's rows are never cut down
-    assert trained.tasks[1][1].subset == str(subset.resolve())
+    assert {task.name: entry.subset for task, entry in trained.tasks}[row.tasks[0]] == str(subset.resolve())
 
 
 @pytest.mark.slow
@@ -231,6 +234,27 @@ def test_G16_a_matrix_without_order_counts_as_0_with_a_warning(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="submitit is not installed")
+def test_G24_trials_run_as_jobs_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executed: list[str]
+) -> None:
+    path = write(tmp_path, tasks=2, compare=["none"], resources={"devices": "cpu:2"})
+    here = do(path, tmp_path / "here")
+    assert len(executed) == 3
+    monkeypatch.undo()  # from here on runs are processes
+    local = functools.partial(on_slurm.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
+    monkeypatch.setattr(on_slurm, "execute_slurm", local)
+    monkeypatch.chdir(tmp_path)
+    assert main(["gradts", str(path), "-o", "there", "--executor", "slurm", "--quiet"]) == 0
+    found = {stage: [one.state for one in state.status(Path("there", stage))] for stage in ("singles", "trials")}
+    assert found == {"singles": ["done", "done"], "trials": ["done"]}
+    there = json.loads(Path("there", "gradts.json").read_text())
+    assert there["chosen"] == json.loads((tmp_path / "here" / "gradts.json").read_text())["chosen"]
+    rows = {row["strategy"]: row["scores"] for row in there["rows"]}
+    assert rows == {row.strategy: {str(seed): score for seed, score in row.scores.items()} for row in here.rows}
+
+
+@pytest.mark.slow
 def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = next((shared / "out" / "singles").glob("*one*/DONE")).parent
     assert main(["heads", str(run), "--on", "table/one", "-o", str(tmp_path / "h"), "--quiet", "--json"]) == 0
@@ -256,6 +280,25 @@ def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.Ca
     assert without["without_heads"] == off.split(",")
     assert (run / "scores.json").read_bytes() == scores  # a run's own answers are not touched
     assert main([*words, "--without-heads", "2.0"]) == 2
+
+
+def test_heads_are_measured_on_the_rows_that_the_run_was_trained_on(shared: Path, tmp_path: Path) -> None:
+    tree = yaml.safe_load(write(shared).read_text())
+    tree["tasks"] = [{**tree["tasks"][0], "count": 10}]
+    tree = {key: tree[key] for key in ("model", "tasks", "device")} | {
+        "train": {**tree["train"], "holdout": 0.25, "max_steps": 1}
+    }
+    run = train_run(config.load(tree), tmp_path / "run").path
+    subject = build.build(found := config.load(run), build.find_inputs(found)).subjects[0]
+    wanted = [subject.train.table.example_ids[i] for i in subject.rows]
+    assert len(wanted) == 10
+    words = ["heads", str(run), "--on", "table/one", "--quiet", "-o"]
+    assert main([*words, str(tmp_path / "few")]) == 0
+    assert Importance.open(tmp_path / "few").ids == wanted
+    assert main([*words, str(tmp_path / "all"), "--all-rows"]) == 0
+    assert len(Importance.open(tmp_path / "all").ids) == 24
+    assert main([*words, str(tmp_path / "few"), "--all-rows"]) == 2  # other rows are other numbers
+    assert main(["heads", str(run), "--on", "table/one:dev", "--quiet", "-o", str(tmp_path / "dev")]) == 0
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

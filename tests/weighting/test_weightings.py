@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from encodery.errors import UserError
 from encodery.find import find, names
-from encodery.methods.freeat import FreeAT
 from encodery.methods.plain import Plain
 from encodery.mix.shuffled import Shuffled
 from encodery.optim import Optimizer, Param
@@ -159,6 +158,3 @@ def test_what_needs_all_tasks_says_so() -> None:
     model, stream = three(Shuffled())
     with pytest.raises(UserError, match="every task in every step"):
         weighed(GradNorm().start(model, list(TASKS), 1), model, stream)
-    model, stream = three()
-    with pytest.raises(UserError, match="freeat updates within a step"):
-        PCGrad().start(model, list(TASKS), 1)(FreeAT().start(model), model, parts(model, stream))
