@@ -21,8 +21,10 @@ from encodery.sweep.spec import RunSpec
 
 TOKEN = "ENCODERY_RUN"
 # The shell leaves the exit code in a file: a scheduler that adopts the command later is not its parent. A trap that
-# does something (`:`) is not inherited, so the command itself still dies of the signal.
-_SHELL = 'trap : TERM INT; /bin/sh -c "$1"; code=$?; echo $code > "$2"; exit $code'
+# does something (`:`) is not inherited, so the command itself still dies of the signal. The inner shell writes the code
+# too: Ray kills the children of a lost worker, and not their children, whose work must not be done a second time.
+_INNER = """trap 'echo $? > "$2"' EXIT; eval "$1" """
+_SHELL = 'trap : TERM INT; /bin/sh -c "$3" encodery-run "$1" "$2"; code=$?; echo $code > "$2"; exit $code'
 
 
 class Child(Protocol):
@@ -137,7 +139,7 @@ def start(words: list[str], log: Path, slot: Slot, token: str, more: Mapping[str
 def start_command(folder: Path, spec: RunSpec, slot: Slot, attempt: int, token: str) -> Started:
     """Somebody's own command, through the shell; its folder is in $ENCODERY_RUN_DIR."""
     run = state.run_path(folder, spec.name).resolve()
-    words = ["/bin/sh", "-c", _SHELL, "encodery-run", str(spec.command), str(state.exit_path(run, attempt))]
+    words = ["/bin/sh", "-c", _SHELL, "encodery-run", str(spec.command), str(state.exit_path(run, attempt)), _INNER]
     return start(words, run / "log.txt", slot, token, {"ENCODERY_RUN_DIR": str(run)})
 
 

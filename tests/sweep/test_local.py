@@ -15,6 +15,7 @@ from encodery.errors import RunFailed
 from encodery.sweep import state
 from encodery.sweep.execute import execute, retry, stop
 from encodery.sweep.file import Limits, Resources
+from encodery.sweep.launch import Launcher
 from encodery.sweep.slots import Slot
 from encodery.sweep.spec import RunSpec
 from tests.sweep.runs import Plan, command, ended_states, kill, start_sweep, states, sweep, until
@@ -109,6 +110,15 @@ def test_R13_a_killed_leader_counts_as_a_crash(tmp_path: Path) -> None:
     ended = sweep(tmp_path, [spec], retries=0)
     assert "SIGKILL" in str(ended[spec.id].error)
     assert not alive(f"encodery-run {spec.command}")
+
+
+def test_R13_a_command_that_outlived_its_shell_is_not_begun_again(tmp_path: Path) -> None:
+    """Ray kills the children of a worker whose node is lost, and not their children."""
+    spec = command('kill -9 "$PPID"; sleep 0.2; echo once >> "$ENCODERY_RUN_DIR/work"', "outlives")
+    Launcher(tmp_path).start(spec, None, Slot(0, "cpu", (), 1))  # by a scheduler that is no more
+    until(lambda: state.exit_path(tmp_path / spec.name, 1).exists())
+    assert sweep(tmp_path, [spec])[spec.id].state == "done"
+    assert (tmp_path / spec.name / "work").read_text() == "once\n"
 
 
 def test_W14_a_timeout_takes_the_grandchildren_too(tmp_path: Path) -> None:
