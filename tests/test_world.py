@@ -75,9 +75,8 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
     toy["tasks"] = [{"name": "toy/nli", **few}, {"name": "toy/similarity", **few, "batch_size": 1}]
     several = {"mixed": {}, "pcgrad": {"weighting": "pcgrad"}, "gradnorm": {"weighting": "gradnorm"}}
     several["uncertainty"] = {"weighting": "uncertainty", "method": {"kind": "sam"}}
-    short = {**plain, "train": {**plain["train"], "max_steps": 8}}  # what adds up in 20 steps is seen in the first two
-    found = {"classification": plain, "electra": electra} | {n: {**short, "method": m} for n, m in methods.items()}
-    return found | {name: {**short, **toy, **more} for name, more in several.items()}
+    found = {"classification": plain, "electra": electra} | {n: {**plain, "method": m} for n, m in methods.items()}
+    return found | {name: {**plain, **toy, **more} for name, more in several.items()}
 
 
 def taught(folder: Path, mixed: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def test_R14_two_processes_take_the_steps_of_one(tmp_path: Path, wide: bool) -> 
 def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> None:
     """One step at rate 0 leaves the weights equal, so that all answers must be: each process gives a part of them."""
     mixed, electra = cases(tmp_path)["mixed"], cases(tmp_path)["electra"]
-    train = {"max_steps": 1, "batch_size": 16, "token_budget": 64, "evaluate": "1 steps"}
+    train = {"max_steps": 1, "batch_size": 16, "token_budget": 32, "evaluate": "1 steps"}
     rate = {"lr": 1e-3, "warmup": 1}
     small = {"train_rows": 16, "dev_rows": 21, "test_rows": 4}
     table = settings(tmp_path, model=STILL, optim=rate)
@@ -142,7 +141,7 @@ def test_R14_two_processes_answer_as_one_does_to_the_byte(tmp_path: Path) -> Non
     passes = [json.loads((folder / f"passes-{n}").read_text()) for folder, n in ((alone, 0), (pair, 0), (pair, 1))]
     for name in trees:
         one, two = alone / name, pair / name
-        assert passes[0][name] >= 4, passes
+        assert passes[0][name] >= 8, passes
         assert max(made[name] for made in passes[1:]) < 0.75 * passes[0][name], name
         for file in ["scores.json", *(f"predictions/{path.name}" for path in (one / "predictions").glob("*"))]:
             assert (one / file).read_bytes() == (two / file).read_bytes(), (name, file)

@@ -118,9 +118,9 @@ def test_places_begin_as_wide_as_asked_in_encoder_and_generator(init: str) -> No
     from encodery.schema import ModelOptions
     from tests.helpers import word_tokenizer
 
-    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 16, "rel_pos_bins": 64}
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 16, "rel_pos_bins": 1024}
     torch.manual_seed(0)
-    for wide, low, high in ((None, 0.0, 0.03), (3.0, 2.0, 4.0)):
+    for wide, low, high in ((None, 0.015, 0.025), (3.0, 2.8, 3.2)):
         new = {"kind": "amos", "size": "tiny", "init": init, "config": {**sizes, "relative_initializer_range": wide}}
         encoder = new_encoder(ModelOptions.model_validate({"new": new}), word_tokenizer())
         question = Electra(generator_size=1.0, generator_layers=0.5).build(encoder, word_tokenizer())
