@@ -37,6 +37,7 @@ class Session:
         self.run, self.config, self.built, self.progress, self.stop = run, resolved.config, built, progress, stop
         options_of_method: Any = resolved.method
         self.method: Running = options_of_method.start(built.model)
+        self.watches: Callable[[int], bool] = options_of_method.watches
         self.method_group = f"method-{type(options_of_method).__name__.lower()}"
         weighting: Any = resolved.weighting
         self.weighting: Weighing = weighting.start(built.model, list(built.model.names), self.config.seed.data)
@@ -48,8 +49,7 @@ class Session:
         fp16 = build.pick_precision(self.config, built.cutter.device) == "fp16"
         self.state = TrainState(total, budget=built.cutter.budget, scaler=LossScale() if fp16 else None)
         per_epoch = built.batches.steps_per_epoch
-        self.evaluations = every.parse(options.evaluate, per_epoch)
-        self.saves = every.parse(options.save, per_epoch)
+        self.evaluations, self.saves = (every.parse(one, per_epoch) for one in (options.evaluate, options.save))
         self.keep_at = every.of_shares(built.keep_at, total)
         self.said = Said(options.select, merged=self.config.model.tune == "lora")
         self.dynamics, self.leaving = None, False
@@ -161,7 +161,7 @@ class Session:
         loss = math.fsum(recent) / len(recent) if recent else report.loss
         self.progress.step(report, loss)
         last = step >= self.state.total
-        if step % options.log == 0 or last:
+        if step % options.log == 0 or last or self.watches(step):
             self.record(report, loss)
         wanted = any(subject.choice for subject in self.built.subjects) and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
@@ -172,10 +172,10 @@ class Session:
             self.keep(self.keep_at[step])
         if self.built.probes and world.leads() and (step in self.keep_at or last or self.probe_due(step)):
             self.look()
-        keep = better and options.select != "last"
         self.leaving = world.any_of(self.stop.requested)  # all processes at the same step
         if self.config.train.check_processes:
             world.require_equal(self.built.model.named_parameters(), f"step {step}: the weights")
+        keep = better and options.select != "last"
         if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
 

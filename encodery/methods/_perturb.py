@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout, step_of
+from encodery.methods.base import Method, Running, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 from encodery.models.shift import Site, Words
@@ -142,8 +142,31 @@ class Perturbation(Method):
     start_step: int = Field(default=0, ge=0)
     """Plain training before this step."""
     log_attack: int = Field(default=100, ge=0)
-    """Every so many steps also log the clean loss (one more forward pass) and the perturbation against the token
-    embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing is always logged."""
+    """At the first attack and every so many steps also log the clean loss (one more forward pass, where there is none)
+    and the perturbation against the token embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing
+    is always logged."""
+
+    def start(self, model: Model) -> Running:
+        """What takes the steps of a run; what cannot work is refused before the first of them."""
+        self.require(model)
+        return super().start(model)
+
+    def require(self, model: Model) -> None:
+        """There must be a place for perturbations in this encoder."""
+        model.encoder.require_site(self.site)
+        self.special_ids(model)
+
+    def special_ids(self, model: Model) -> Sequence[int]:
+        """Tokens that must not move."""
+        if self.perturb_special_tokens:
+            return ()
+        if not model.encoder.special_ids:
+            raise UserError("method.perturb_special_tokens: this tokenizer names no special tokens")
+        return model.encoder.special_ids
+
+    def watches(self, step: int) -> bool:
+        """Whether this is a step for the costly part of the log: the first attack, and every so many steps."""
+        return self.log_attack > 0 and (step == self.start_step + 1 or step % self.log_attack == 0)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
@@ -158,11 +181,8 @@ class Perturbation(Method):
     def space(self, model: Model, batch: Batch) -> Space:
         """Where this micro-batch's perturbations live."""
         tokens = batch.tokens(batch.inputs["input_ids"])
-        free = torch.ones_like(tokens, dtype=torch.bool)
-        if not self.perturb_special_tokens:
-            if not model.encoder.special_ids:
-                raise UserError("method.perturb_special_tokens: this tokenizer names no special tokens")
-            free = ~torch.isin(tokens, torch.tensor(model.encoder.special_ids, device=tokens.device))
+        fixed = torch.tensor(self.special_ids(model), dtype=tokens.dtype, device=tokens.device)
+        free = ~torch.isin(tokens, fixed)
         return Space(batch, free, model.encoder.site_width(self.site), self.norm, self.norm_scope)
 
     def run(
@@ -182,14 +202,10 @@ class Perturbation(Method):
         with masks, model.encoder.shifted(batch.layout.from_tokens(shift), self.site, detach, words):
             return model(batch)  # type: ignore[no-any-return]
 
-    def watched(self, batch: Batch) -> bool:
-        """Whether this is a step for the costly part of the log."""
-        return self.log_attack > 0 and (batch.step + 1) % self.log_attack == 0
-
     def look(self, model: Model, space: Space, shift: Tensor, clean: bool = True) -> Terms:
         """The costly part of the log: the clean loss, and the size of the perturbation in terms of embeddings."""
         batch, whole = space.batch, Terms()
-        if not self.watched(batch):
+        if not self.watches(batch.step + 1):
             return whole
         if clean:
             with torch.no_grad():
@@ -376,10 +392,8 @@ def embedding_scales(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     return mean, gaps.amin(1)
 
 
-def distance(model: Model, batch: Batch, a: Outputs, b: Outputs, one_sided: bool = False) -> Tensor:
-    """Sum over the examples of how far two answers are, with the weights of task and examples."""
-    question = model.question(batch.task)
-    apart: Tensor = (question.divergence if one_sided else question.distance)(a, b, batch)
-    if batch.weights is not None:
-        apart = apart * batch.weights
-    return apart.sum() * model.weights.get(batch.task, 1.0)
+def both_losses(model: Model, batch: Batch, clean: Terms, perturbed: Terms) -> Terms:
+    """For the log: the loss at the embeddings as they are, and at the perturbed ones."""
+    whole = loss_notes("loss_clean", model, batch, detached(clean))
+    add(whole, loss_notes("loss_adv", model, batch, detached(perturbed)))
+    return whole

@@ -3,6 +3,7 @@
 loss(E) + weight · distance(f(E), f(E + δ)),   δ found by a few ascents of that distance
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -10,7 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Norm, Perturbation, Space, distance, size_notes
+from encodery.methods._apart import again, distance
+from encodery.methods._perturb import Norm, Perturbation, Space, both_losses, size_notes
 from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Outputs, Terms
 
@@ -35,11 +37,14 @@ class Smooth(Perturbation):
         space = self.space(model, batch)
         clean, terms = self.run(model, batch, None)
         fixed = {name: value.detach() for name, value in clean.items()}
+        batch = again(model, batch, clean)
+        space = replace(space, batch=batch)
         shift, notes = self.worst(model, batch, totals, fixed, space)
-        outputs, _ = self.run(model, batch, shift, self.last_draw, detach=self.detach)
+        outputs, others = self.run(model, batch, shift, self.last_draw, detach=self.detach)
         apart = distance(model, batch, fixed if self.one_sided else clean, outputs, self.one_sided)
         add(notes, size_notes(space, totals, self.last_draw, shift, None))
-        add(notes, note("distance", apart, len(batch)))
+        add(notes, note("distance", apart, batch.examples))
+        add(notes, both_losses(model, batch, terms, others))
         add(notes, self.look(model, space, shift, clean=False))
         return totals.mean(terms) + self.weight * totals.per_example(apart), clean, detached(terms) | notes
 

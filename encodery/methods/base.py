@@ -59,6 +59,10 @@ class Method(Options):
         """What takes the steps of a run."""
         return self
 
+    def watches(self, step: int) -> bool:
+        """Whether the notes of this step are to be written down, whatever train.log says."""
+        return False
+
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
         raise NotImplementedError
@@ -115,7 +119,8 @@ def note(name: str, total: Tensor, count: float) -> Terms:
 
 def notes_of(terms: Terms) -> dict[str, float]:
     """The numbers that `note` put among the terms."""
-    return {name: float(both[0] / both[1]) for (task, name), both in terms.items() if task == NOTE}
+    notes = {name: both.tolist() for (task, name), both in terms.items() if task == NOTE}
+    return {name: total / count for name, (total, count) in notes.items() if count}  # 0: no row has a label
 
 
 def losses_of(terms: Terms) -> Terms:

@@ -43,15 +43,20 @@ class FGM(OneStep):
             raise ValueError("target matrix goes with site word, norm l2, norm_scope example and all tokens only")
         return self
 
+    def require(self, model: Model) -> None:
+        """A matrix that is moved must be one that is trained."""
+        if self.target == "example":
+            super().require(model)
+        elif not table_of(model).requires_grad:
+            raise UserError("method.target: matrix needs a trained embedding matrix; with model.tune use example")
+
     def shift(self, space: Space, grad: Tensor) -> Tensor:
         """One ascent from the clean embeddings."""
         return space.climb(space.zero(), grad, self.epsilon, None)
 
     def matrix(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """The whole step, one perturbation of the word embedding matrix."""
-        table: nn.Parameter = model.encoder.net.get_input_embeddings().weight
-        if not table.requires_grad:
-            raise UserError("method.target: matrix needs a trained embedding matrix; with model.tune use example")
+        table = table_of(model)
         whole, part, slope = Terms(), totals.times(self.share or 1.0), torch.zeros_like(table)
         for batch in micro:
             grad = self.first(model, batch, part, table, whole)
@@ -62,3 +67,9 @@ class FGM(OneStep):
                 self.second(model, batch, totals, None, whole)
         add(whole, note("grad_1", slope.new_tensor(size / part.scale), 1))
         return whole
+
+
+def table_of(model: Model) -> nn.Parameter:
+    """The word embedding matrix."""
+    table: nn.Parameter = model.encoder.net.get_input_embeddings().weight
+    return table

@@ -19,6 +19,8 @@ class FGSM(OneStep):
     """How far each number of the embeddings moves."""
     norm: Literal["linf"] = "linf"
     """The perturbation is bounded number by number."""
+    norm_scope: Literal["example"] = "example"
+    """Nothing to choose: each number has its own bound."""
 
     def shift(self, space: Space, grad: Tensor) -> Tensor:
         """The sign of every number; zero where the gradient is zero."""

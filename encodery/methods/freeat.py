@@ -29,6 +29,7 @@ class FreeAT(Attack):
 
     def start(self, model: Model) -> "_FreeAT":
         """What takes the steps, once the loop has handed it the update."""
+        self.require(model)
         return _FreeAT(self)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:

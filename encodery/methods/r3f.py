@@ -10,8 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Perturbation, distance
-from encodery.methods.base import Totals, detached, note
+from encodery.methods._apart import again, distance
+from encodery.methods._perturb import Perturbation, both_losses, size_notes
+from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Terms
 
 
@@ -26,6 +27,8 @@ class R3F(Perturbation):
     """Its distribution."""
     norm: Literal["linf"] = "linf"
     """The noise is bounded number by number."""
+    norm_scope: Literal["example"] = "example"
+    """Nothing to choose: each number has its own bound."""
     consistent_dropout: bool = False
     """The same dropout masks in both passes. At an eps of 1e-5 the distance comes from dropout almost alone; with true
     it is next to nothing."""
@@ -35,8 +38,12 @@ class R3F(Perturbation):
         space = self.space(model, batch)
         clean, terms = self.run(model, batch, None)
         shift = space.draw(self.eps) if self.noise == "uniform" else space.normal(self.eps)
-        noisy, _ = self.run(model, batch, shift, draw=1, detach=True)
+        noisy, others = self.run(model, again(model, batch, clean), shift, draw=1, detach=True)
         apart = distance(model, batch, noisy, clean)
         loss = totals.mean(terms) + self.weight * totals.per_example(apart)
         loss.backward()  # type: ignore[no-untyped-call]
-        return detached(terms) | note("distance", apart, len(batch)) | self.look(model, space, shift, clean=False)
+        whole = detached(terms) | note("distance", apart, batch.examples)
+        add(whole, both_losses(model, batch, terms, others))
+        add(whole, size_notes(space, totals, 1, shift, None))
+        add(whole, self.look(model, space, shift, clean=False))
+        return whole

@@ -1,6 +1,7 @@
 """R4F: R3F with a head that cannot be steep (Aghajanyan et al. 2021, arXiv 2008.03156).
 
 R3F's loss, subject to σ(W) ≤ head_norm         σ: largest singular value, W: the matrix of the head's last layer
+                                                (each of them, where a head ends in several)
 
 W is scaled back to that limit at the beginning of each step, so evaluation and the saved model see what was trained.
 """
@@ -13,7 +14,7 @@ from torch import nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Totals, step_of
+from encodery.methods.base import Running, Totals, step_of
 from encodery.methods.r3f import R3F
 from encodery.models.model import Model, Terms
 
@@ -28,16 +29,19 @@ class R4F(R3F):
         """All micro-batches of the step."""
         if self.head_norm is not None and step_of(micro, totals) >= self.start_step:
             for task in sorted({task for task, _ in totals.counts}):  # in every process, also without a batch
-                limit(last_layer(model, task), self.head_norm)
+                for layer in model.question(task).last_layers():
+                    limit(layer, self.head_norm)
         return super().__call__(model, micro, totals)
 
-
-def last_layer(model: Model, task: str) -> nn.Linear:
-    """The layer that gives a task's answer."""
-    layers = [part for part in model.question(task).modules() if isinstance(part, nn.Linear)]
-    if not layers:
-        raise UserError(f"method.kind: r4f needs a head that ends in a linear layer; that of {task} has none")
-    return layers[-1]
+    def start(self, model: Model) -> Running:
+        """What takes the steps of a run, where there is something to bound."""
+        for task in model.names:
+            if self.head_norm is not None and not model.question(task).last_layers():
+                raise UserError(
+                    f"method.kind: r4f needs a head that ends in a linear layer of its own; that of {task} has none "
+                    "(masked words are guessed by the word embeddings, which it would shrink); use r3f"
+                )
+        return super().start(model)
 
 
 @torch.no_grad()

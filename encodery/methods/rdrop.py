@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import distance
+from encodery.methods._apart import again, distance
 from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
@@ -35,11 +35,11 @@ class RDrop(Method):
         seed_dropout(batch, 0)
         first, terms = model(batch)
         seed_dropout(batch, 1)
-        second, others = model(batch)
+        second, others = model(again(model, batch, first))
         whole: Terms = {}
         add(whole, terms, 0.5)
         add(whole, others, 0.5)
         apart = distance(model, batch, first, second)
         loss = totals.mean(whole) + self.weight / 2 * totals.per_example(apart)
         loss.backward()  # type: ignore[no-untyped-call]
-        return detached(whole) | note("distance", apart, len(batch))
+        return detached(whole) | note("distance", apart, batch.examples)

@@ -6,15 +6,15 @@ loss(E) + weight · distance(f(E), f(E + δ)) + proximal_weight · distance(f(E)
 f̃ has the weights θ̃ ← ema · θ̃ + (1 − ema) · θ, a moving mean (Bregman proximal point, "momentum" variant)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import functional_call
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import distance
+from encodery.methods._apart import again, distance
 from encodery.methods._smooth import Climb
 from encodery.methods.base import Totals, add, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
@@ -35,6 +35,7 @@ class Smart(Climb):
 
     def start(self, model: Model) -> "_Smart":
         """The method with its moving mean."""
+        self.require(model)
         return _Smart(self)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
@@ -79,9 +80,9 @@ class _Smart:
         options = self.options
         loss, clean, whole = options.smoothed(model, batch, totals)
         if options.proximal_weight:
-            drift = distance(model, batch, clean, self.past(model, batch))
+            drift = distance(model, batch, clean, self.past(model, again(model, batch, clean)))
             loss = loss + options.proximal_weight * totals.per_example(drift)
-            add(whole, note("drift", drift, len(batch)))
+            add(whole, note("drift", drift, batch.examples))
         loss.backward()  # type: ignore[no-untyped-call]
         return whole
 
@@ -89,8 +90,22 @@ class _Smart:
     def past(self, model: Model, batch: Batch) -> Outputs:
         """The answer of the moving mean, with the dropout masks of the clean pass."""
         seed_dropout(batch, 0)
-        outputs: Outputs = functional_call(model, self.mean, (batch,))[0]
+        with self.in_place(model):
+            outputs: Outputs = model(batch)[0]
         return outputs
+
+    @contextmanager
+    def in_place(self, model: Model) -> Iterator[None]:
+        """Inside, the weights are the moving mean's. The parameters stay the same objects: torch's functional_call
+        would leave copies behind where two networks share a module."""
+        now = {name: (parameter, parameter.data) for name, parameter in model.named_parameters() if name in self.mean}
+        try:
+            for name, (parameter, _) in now.items():
+                parameter.data = self.mean[name]
+            yield
+        finally:
+            for parameter, own in now.values():
+                parameter.data = own
 
     def tensors(self) -> dict[str, Tensor]:
         """The moving mean and how far it has come."""

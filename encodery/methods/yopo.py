@@ -15,7 +15,7 @@ from encodery.data.batches import Batch
 from encodery.methods._perturb import Attack, Space
 from encodery.methods.base import Totals
 from encodery.models.model import Model, Terms
-from encodery.models.watch import Watch
+from encodery.models.watch import Watch, first_block
 
 
 class YOPO(Attack):
@@ -24,9 +24,14 @@ class YOPO(Attack):
     layer_steps: int = Field(default=2, ge=1)
     """Ascents through the first layer after each full pass but the last, n."""
 
+    def require(self, model: Model) -> None:
+        """The first layer must be known."""
+        super().require(model)
+        first_block(model.encoder.net)
+
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch."""
-        with Watch(model.encoder.net) as watch:
+        with Watch(model.encoder) as watch:
 
             def ascend(space: Space, shift: Tensor, k: int) -> Tensor:
                 slope = watch.slope()

@@ -17,7 +17,7 @@ from encodery.errors import UserError
 from encodery.models import dropout, packed
 from encodery.models.amos import AmosModel
 from encodery.models.init import Init, start
-from encodery.models.shift import Shift, Site, Words, embedding_norm
+from encodery.models.shift import Shift, Site, Words, embedding_norm, site_module
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
 
@@ -82,13 +82,18 @@ class Encoder(nn.Module):
         the embeddings, with `words` it waits there until they are settled. Other users of a shared embedding module
         are not hit.
         """
-        if getattr(self.net, "_compiled_call_impl", None) is not None:
-            raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
+        self.require_site(site)
         before, self.shift = self.shift, Shift(values, site, detach, words)
         try:
             yield
         finally:
             self.shift = before
+
+    def require_site(self, site: Site) -> None:
+        """Refuse an encoder that cannot be perturbed there."""
+        if getattr(self.net, "_compiled_call_impl", None) is not None:
+            raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
+        embedding_norm(self.net) if site == "normalised" else site_module(self.net, site)
 
     def site_width(self, site: Site) -> int:
         """How many numbers a token has where perturbations are added."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from encodery.errors import UserError
+from encodery.models.encoder import Encoder
 
 BLOCKS = re.compile(r"(^|\.)(layers?|albert_layer_groups)$")
 
@@ -18,16 +19,20 @@ class _Enough(Exception):
 
 
 class Watch:
-    """Inside `with`, `output` is what the first block gave out in the latest pass, with the gradient that came back."""
+    """Inside `with`, `output` is what the first block gave out in the latest pass, with the gradient that came back.
 
-    def __init__(self, net: nn.Module):
-        self.net, self.stop = net, False
+    Passes are those through the encoder's door: a generator that uses the same network is not watched.
+    """
+
+    def __init__(self, encoder: Encoder):
+        self.encoder, self.stop, self.inside = encoder, False, False
         self.seen: Tensor | None = None
 
     def __enter__(self) -> Self:
-        block = first_block(self.net)
+        block = first_block(self.encoder.net)
         self.handles = [
-            self.net.register_forward_pre_hook(self._begin),
+            self.encoder.register_forward_pre_hook(self._begin),
+            self.encoder.register_forward_hook(self._leave, always_call=True),
             block.register_forward_hook(self._end),
         ]
         return self
@@ -37,11 +42,17 @@ class Watch:
         for handle in self.handles:
             handle.remove()
 
-    def _begin(self, *_: Any) -> None:
-        self.seen = None
+    def _begin(self, door: nn.Module, _inputs: Any) -> None:
+        if door is self.encoder:  # not its copy, which has the same hooks
+            self.seen, self.inside = None, True
+
+    def _leave(self, *_: Any) -> None:
+        self.inside = False
 
     def _end(self, _module: Any, _inputs: Any, output: Any) -> None:
-        if self.seen is not None:  # ALBERT calls one block many times, checkpointing again in the backward pass
+        if (
+            not self.inside or self.seen is not None
+        ):  # ALBERT calls one block many times, checkpointing again in the backward pass
             return
         self.seen = output[0] if isinstance(output, tuple) else output
         if self.stop:

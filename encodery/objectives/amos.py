@@ -28,7 +28,7 @@ from encodery.objectives._projection import wide
 from encodery.objectives._replaced import load_detector, save_detector
 from encodery.objectives._stages import Stages
 from encodery.objectives.base import Objective, Question
-from encodery.objectives.electra import Detector, of_masks, written
+from encodery.objectives.electra import DRAWN, Detector, of_masks, written
 
 TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
@@ -94,7 +94,8 @@ class Mixture(Detector):
         features = self.generator(batch, masked)
         shares = self.shares(features, batch, masked)
         found = self.read(features, shares, batch, masked)
-        fake = written(batch, masked, found.sample)
+        sample = batch.targets.get(DRAWN, found.sample)
+        fake = written(batch, masked, sample)
         words = encoder.net.get_input_embeddings()(fake)
         if len(found.slope):
             words = steer(words, shares, found.slope, masked.cells, self.options.reversal)
@@ -107,10 +108,10 @@ class Mixture(Detector):
             "readout_right": masked.truth[:, None] == found.best.T,
             "nll": found.mixture_nll,
             "right": found.mixture_best == masked.truth,
-            "lucky": found.sample == masked.truth,
+            "lucky": sample == masked.truth,
             "sequence": masked.sequence,
             "hidden": masked.hidden,
-            "sample": found.sample,
+            "sample": sample,
             "shares": shares.detach(),
         }
 

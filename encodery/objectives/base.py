@@ -50,6 +50,15 @@ class Question(nn.Module):
         """
         return self.distance(a, b, batch) / 2
 
+    def again(self, outputs: Outputs, batch: Batch) -> Batch:
+        """The batch for another pass that is to be compared with these outputs: where a pass draws its own text, the
+        same text."""
+        return batch
+
+    def last_layers(self) -> list[nn.Linear]:
+        """The layers that give the answer, for methods that bound them; none where they are the word embeddings."""
+        return [part for part in self.modules() if isinstance(part, nn.Linear)][-1:]
+
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """What the task's `decode` reads, one row per sequence; of a task without labels sums, to be added up."""
         raise NotImplementedError

@@ -5,13 +5,14 @@ hard. A sample that happens to be the truth counts as original. 1 = replaced.
 """
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
@@ -27,6 +28,7 @@ from encodery.objectives.base import Objective, Question
 # projection from words to a narrower network: their generator is as wide and has fewer layers, as Microsoft's are.
 TRUNKS = ("electra", "bert", "amos")
 BINS, REACH = 2000, 10.0  # of the histogram of logits that the AUC is read from
+DRAWN = "drawn"  # among a batch's targets: what an earlier pass drew, where a pass is to be compared with it
 
 
 class Electra(Objective):
@@ -83,7 +85,8 @@ class Detector(Question):
         """Logits of all tokens, and what the generator said at the asked positions."""
         masked = mask(batch, self.options.masking, self.known)
         guess = self.guess(batch, masked)
-        fake = written(batch, masked, guess.sample)
+        sample = batch.targets.get(DRAWN, guess.sample)
+        fake = written(batch, masked, sample)
         hidden = self.enter(encoder, batch, fake)
         replaced = batch.tokens(fake) != batch.tokens(batch.inputs["input_ids"])
         return {
@@ -92,10 +95,10 @@ class Detector(Question):
             "generator": guess.loss,
             "nll": guess.nll,
             "right": guess.best == masked.truth,
-            "lucky": guess.sample == masked.truth,
+            "lucky": sample == masked.truth,
             "sequence": masked.sequence,
             "hidden": masked.hidden,
-            "sample": guess.sample,
+            "sample": sample,
         }
 
     def guess(self, batch: Batch, masked: Masked) -> Reading:
@@ -145,6 +148,15 @@ class Detector(Question):
         x, y = (outputs["logits"].to(wide(outputs["logits"].dtype)) for outputs in (a, b))
         each = (x.sigmoid() - y.sigmoid()) * (x - y)
         return per_sequence(each, batch) / batch.layout.lengths
+
+    def again(self, outputs: Outputs, batch: Batch) -> Batch:
+        """The same text: with other dropout or weights the generator would draw another, and no answer to that one can
+        be compared with these."""
+        return replace(batch, targets=batch.targets | {DRAWN: outputs["sample"]})
+
+    def last_layers(self) -> list[nn.Linear]:
+        """The layer that tells replaced tokens; the generator's is the word embeddings."""
+        return [part for part in self.detect.modules() if isinstance(part, nn.Linear)][-1:]
 
     def detected(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """What the encoder found, as sums over each sequence."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
@@ -63,6 +63,10 @@ class Guesser(Question):
         total = each.new_zeros(len(batch)).index_add(0, a["sequence"], each)
         asked = each.new_zeros(len(batch)).index_add(0, a["sequence"], torch.ones_like(each))
         return total / asked.clamp(min=1)
+
+    def last_layers(self) -> list[nn.Linear]:
+        """None: the last layer is the word embeddings."""
+        return []
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Sums over each sequence: positions, loss, right guesses; and those of positions that show the mask."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering
 
 from encodery.data.batches import Batch
@@ -132,6 +132,10 @@ class Joint(Spans):
         drop_pooler(encoder, keep=False)
         self.options = options
         self.joint = JointHead(encoder.width, options.inner)
+
+    def last_layers(self) -> list[nn.Linear]:
+        """Those of the start, the end, and no answer."""
+        return [self.joint.start, self.joint.end, self.joint.impossible]
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Start logits, end logits after the right start (while it is known), the logit of no answer."""

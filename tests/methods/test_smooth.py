@@ -11,10 +11,11 @@ from encodery.errors import UserError
 from encodery.methods.alum import Alum
 from encodery.methods.base import notes_of
 from encodery.methods.r3f import R3F
-from encodery.methods.r4f import R4F, last_layer, limit
+from encodery.methods.r4f import R4F, limit
 from encodery.methods.sift import Sift
 from encodery.methods.smart import Smart
 from encodery.methods.vat import VAT
+from encodery.objectives.base import Question
 from encodery.objectives.classification import HIDDEN
 from tests.helpers import furthest, gradients
 from tests.methods.attacks import KINDS, PLACES, Bench, bench
@@ -217,7 +218,7 @@ def steepness(layer: nn.Linear) -> float:
 @places
 def test_r4f_scales_a_steep_head_back_and_is_r3f_there(kind: str, layout: str) -> None:
     made = bench(kind, layout, dropout=0.1)
-    layer = last_layer(made.model, "t")
+    (layer,) = made.model.question("t").last_layers()
     assert layer.out_features == 3
     with torch.no_grad():
         layer.weight.mul_(5 / steepness(layer))
@@ -238,7 +239,7 @@ def test_r4f_scales_a_steep_head_back_and_is_r3f_there(kind: str, layout: str) -
 
 def test_r4f_moves_the_weights_themselves_and_only_when_they_are_too_steep() -> None:
     made = bench()
-    model, layer = made.model.train(), last_layer(made.model, "t")
+    model, (layer,) = made.model.train(), made.model.question("t").last_layers()
     with torch.no_grad():
         layer.weight.mul_(5 / steepness(layer))
     others = {n: p.detach().clone() for n, p in model.named_parameters() if p is not layer.weight}
@@ -258,9 +259,9 @@ def test_r4f_moves_the_weights_themselves_and_only_when_they_are_too_steep() -> 
 
 def test_r4f_needs_a_linear_layer() -> None:
     made = bench()
-    made.model.questions["t"] = nn.Identity()
+    made.model.questions["t"] = Question()
     with pytest.raises(UserError, match="linear layer"):
-        last_layer(made.model, "t")
+        R4F().start(made.model)
 
 
 # What they share

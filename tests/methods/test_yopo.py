@@ -64,7 +64,7 @@ def test_cheap_passes_end_after_the_first_layer() -> None:
         return layers[i].register_forward_hook(hook)
 
     handles = [counted(i) for i in (0, 1)]
-    made.step(YOPO(steps=3, layer_steps=4))
+    made.step(YOPO(steps=3, layer_steps=4, log_attack=0))
     for handle in handles:
         handle.remove()
     assert calls == [3 + 2 * 4, 3]
@@ -95,14 +95,15 @@ def test_frozen_encoders_are_perturbed_all_the_same() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_block_is_found_and_the_watch_leaves_no_hook(kind: str) -> None:
-    net = bench(kind).model.encoder.net
-    block = first_block(net)
-    with Watch(net) as watch:
+    encoder = bench(kind).model.encoder
+    block = first_block(encoder.net)
+    with Watch(encoder) as watch:
         assert block._forward_hooks
         with pytest.raises(RuntimeError, match="no pass"):
             _ = watch.output
     assert not block._forward_hooks
-    assert not net._forward_pre_hooks
+    assert not encoder._forward_pre_hooks
+    assert not encoder._forward_hooks
 
 
 def test_an_encoder_without_known_blocks_is_an_error() -> None:
@@ -112,7 +113,7 @@ def test_an_encoder_without_known_blocks_is_an_error() -> None:
 
 def test_without_a_gradient_there_is_no_slope() -> None:
     made = bench()
-    with Watch(made.model.encoder.net) as watch, torch.no_grad():
+    with Watch(made.model.encoder) as watch, torch.no_grad():
         made.model(made.micro[0])
         with pytest.raises(RuntimeError, match="no gradient"):
             watch.slope()
