@@ -81,7 +81,7 @@ class Attack:
         return worst
 
     def space(self, model: Model, batch: Batch) -> Space:
-        """One ball per sequence, special tokens included."""
+        """One ball per sequence (of a long text: per window), special tokens included."""
         return Perturbation(norm=self.norm).space(model, batch)
 
 
@@ -131,6 +131,12 @@ def under_attack(
     fitting = with_head_for(model, task, head)
     if not isinstance(fitting.head, Head):
         raise UserError(f"{asked.key}: only models that give a label or a number can be attacked")
+    if strange := sorted(set(task.labels) - set(fitting.head.labels)):
+        have = ", ".join(fitting.head.labels)
+        raise UserError(
+            f"{asked.key}: its label {strange[0]} is none of this head's ({have}), so there is no loss to attack; "
+            "evaluate it without --attack"
+        )
     fitting.require_texts(examples)
     fitting.model.eval()
     sums = {radius: Sums() for radius in radii}
@@ -186,8 +192,9 @@ class Sums:
 
     def add(self, model: Model, batch: Batch, point: Point, table: TokenTable) -> None:
         """One micro-batch more."""
-        self.loss += float(point.losses.double().sum())
-        self.count += model.question(batch.task).counts(batch)["loss"]
+        question: Any = model.question(batch.task)
+        self.loss += float(question.of_example(point.losses, batch).double().sum())  # the windows of a text share one
+        self.count += question.counts(batch)["loss"]
         norms, gaps = embedding_scales(model, batch)
         sizes = Perturbation().space(model, batch).sizes(point.shift) / batch.layout.lengths.sqrt()
         self.norm_share += float((sizes / norms).sum())

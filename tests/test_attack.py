@@ -13,7 +13,7 @@ from encodery.classifier import Classifier, open_classifier
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.evaluate import evaluate
-from encodery.on import Asked
+from encodery.on import Asked, named
 from tests import tiny
 from tests.methods.attacks import bench
 
@@ -135,3 +135,20 @@ def test_hidden_labels_are_refused(learnt):
     hidden = Hidden(**asked.task.model_dump())
     with pytest.raises(UserError, match=r"labels are hidden .* no loss to attack"):
         under_attack(open_classifier(learnt), Asked(hidden, "dev"), [0.1], Attack())
+
+
+def test_labels_that_the_head_does_not_give_are_refused(trained):
+    hans = Asked(named("toy/hans").model_copy(update={"rows": 12}), "dev")
+    with pytest.raises(UserError, match=r"its label non-entailment is none of this head's \(entailment, neutral, con"):
+        under_attack(open_classifier(trained("pair")), hans, [0.1], Attack())
+
+
+def test_windows_of_a_text_share_one_loss(tmp_path):
+    task = tiny.single(tmp_path) | {"window_stride": 3}
+    run = en.train(tiny.config(tmp_path, task, train={"max_length": 8}), tmp_path / "run").path
+    model, asked = open_classifier(run), task_of(run)
+    clean, hard = under_attack(model, asked, [0.0, 1.0], Attack(steps=2))
+    nll = evaluate([model], asked).scores["nll"]  # of texts, whatever their windows
+    assert clean.loss == pytest.approx(nll, rel=1e-5)
+    assert hard.loss > clean.loss
+    assert hard.loss == pytest.approx(hard.scores["nll"], rel=1e-5)

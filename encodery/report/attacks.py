@@ -38,8 +38,9 @@ def _cell(name: str, value: float) -> str:
 
 
 def keep(folder: Path, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
-    """Write `glue-rte-dev-pgd-l2` as .json, .csv and .svg; returns the picture's path."""
-    stem = "-".join([about["data"].replace("/", "-").replace(":", "-"), about["attack"], about["norm"]])
+    """Write `glue-rte-dev-pgd-5-l2` (5 steps) as .json, .csv and .svg; returns the picture's path."""
+    data = about["data"].replace("/", "-").replace(":", "-")
+    stem = f"{data}-{about['attack']}-{about['steps']}-{about['norm']}"
     with files.io_trouble(f"{folder} cannot be written", folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / f"{stem}.json", {**about, "models": {model: list(x) for model, x in found.items()}})

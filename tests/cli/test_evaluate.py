@@ -261,7 +261,7 @@ def test_an_attack_is_kept_beside_the_other_evaluations(own, encodery):
     lines = [line.split() for line in said.out.splitlines() if line.startswith("| ")]
     assert lines[0][1:5] == ["radius", "|", "accuracy", "|"]
     assert [line[1] for line in lines[2:]] == ["0", "0.1", "1"]
-    stem = own / "attacks" / "glue-mnli-dev-pgd-l2"
+    stem = own / "attacks" / "glue-mnli-dev-pgd-2-l2"
     kept = json.loads(stem.with_suffix(".json").read_text())
     assert {key: kept[key] for key in ("data", "attack", "norm", "steps", "rows", "main", "part")} == {
         "data": "glue/mnli:dev", "attack": "pgd", "norm": "l2", "steps": 2, "rows": 9, "main": "accuracy",
@@ -294,12 +294,12 @@ def test_several_models_have_a_line_and_a_curve_each(own, mnli, tmp_path, encode
     assert tables[1][1:] == tables[2][1:]  # the order of the outputs does not matter
     assert tables[4][1:] == tables[5][1:]
     assert sorted(path.name for path in (out / "attacks").iterdir()) == [
-        f"glue-mnli-dev-pgd-l2.{kind}" for kind in ("csv", "json", "svg")
+        f"glue-mnli-dev-pgd-2-l2.{kind}" for kind in ("csv", "json", "svg")
     ]
     assert not (own / "attacks").exists()
     assert encodery("evaluate", own, other, *ATTACK).code == 0
     for run in (own, other):
-        assert list(json.loads((run / "attacks" / "glue-mnli-dev-pgd-l2.json").read_text())["models"]) == [str(run)]
+        assert list(json.loads((run / "attacks" / "glue-mnli-dev-pgd-2-l2.json").read_text())["models"]) == [str(run)]
 
 
 def test_attacks_that_make_no_sense_are_refused(own, encodery):

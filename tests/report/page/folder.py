@@ -161,7 +161,7 @@ def _attack(folder: Path) -> None:
     levels = [{"radius": r, "loss": 0.5 + r, "accuracy": 0.9 - r / 2} for r in (0.0, 0.1, 0.3, 1.0)]
     about = {"data": "toy/nli:dev", "main": "accuracy", "attack": "pgd", "steps": 5, "norm": "l2"}
     (folder / "attacks").mkdir(parents=True)
-    (folder / "attacks" / "toy-nli-dev-pgd-l2.json").write_text(
+    (folder / "attacks" / "toy-nli-dev-pgd-5-l2.json").write_text(
         json.dumps({**about, "models": {"a": levels, "b": levels}})
     )
     (folder / "attacks" / "torn.json").write_text("{")
