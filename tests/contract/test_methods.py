@@ -61,7 +61,7 @@ LOUD: dict[str, dict[str, Any]] = {
     "fgm": {},
     "smart": CLIMB,
     "r3f": {"weight": 100.0, "eps": 0.1},
-    "rdrop": {"weight": 30.0},
+    "rdrop": {"weight": 1000.0},
     "sam": {},
     "fgsm": {"epsilon": 0.05},
     "freeat": {},
