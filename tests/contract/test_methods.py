@@ -14,6 +14,7 @@ from encodery.errors import RunFailed
 from encodery.find import find, names
 from encodery.loop import TrainState, Update
 from encodery.methods.base import Method, Updating, losses_of, notes_of
+from encodery.models.watch import first_block
 from encodery.optim import Optimizer, Param, clip
 from encodery.schema import OptimOptions
 from tests.helpers import (
@@ -25,7 +26,7 @@ from tests.helpers import (
     settings,
     weights_of,
 )
-from tests.methods.attacks import Bench, Gradients, bench
+from tests.methods.attacks import Bench, Gradients, bench, masks_by_draw
 
 METHODS = names("methods")
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
@@ -50,6 +51,28 @@ ZERO: dict[str, list[dict[str, Any]]] = {
     "awp": [{"gamma": 0.0}],
     "importance": [{}],  # off until it pays
 }
+# Strengths at which what a method adds is a visible part of the gradient, so that its divisors are compared too. With
+# most defaults it is below every tolerance here.
+CLIMB: dict[str, Any] = {"weight": 100.0, "adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
+LOUD: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "freelb": {},
+    "pgd": {},
+    "fgm": {},
+    "smart": CLIMB,
+    "r3f": {"weight": 100.0, "eps": 0.1},
+    "rdrop": {"weight": 1000.0},
+    "sam": {},
+    "fgsm": {"epsilon": 0.05},
+    "freeat": {},
+    "yopo": {},
+    "sift": {"weight": 100.0, "init_mag": 0.3, "adv_lr": 0.2},
+    "vat": {"weight": 10.0, "xi": 0.5},
+    "alum": CLIMB,
+    "r4f": {"weight": 100.0, "eps": 0.1},
+    "awp": {"gamma": 0.05},
+    "importance": {"threshold": 0.0},
+}
 UPDATES = {"freeat": 3}  # in one step; of all others 1
 # The tiny encoders here have tiny embeddings and weights: published strengths would drown them.
 FAINT: dict[str, Any] = {"adv_lr": 1e-3, "init_mag": 1e-3}
@@ -68,12 +91,16 @@ def built(folder: Path, kind: str, method: dict[str, Any] | None = None, **optio
     tree = settings(folder, method={"kind": kind, **(method or {})}, model=STILL, train=options)
     resolved = resolve(tree)
     parts = build.build(resolved, build.find_inputs(resolved))
-    own: Any = resolved.method
-    running = own.start(parts.model)
-    if isinstance(running, Updating):  # as the loop does
-        optimizer, state = an_optimizer(parts), TrainState(9, budget=parts.cutter.budget)
-        running.update = Update(parts.model, parts.batches, optimizer, lambda _: 1.0, state, 0.0).early
-    return parts, running
+    return parts, started(parts, resolved.method)
+
+
+def started(parts: Any, method: Any, state: TrainState | None = None) -> Any:
+    """A method at work on a built run, as the loop has it."""
+    running = method.start(parts.model)
+    if isinstance(running, Updating):
+        state = state or TrainState(9, budget=parts.cutter.budget)
+        running.update = Update(parts.model, parts.batches, an_optimizer(parts), lambda _: 1.0, state, 0.0).early
+    return running
 
 
 def an_optimizer(parts: Any) -> Optimizer:
@@ -105,21 +132,40 @@ def train(folder: Path, kind: str, seen: list[float]) -> Any:
     return parts
 
 
+def share(got: Gradients, still: Gradients) -> float:
+    """How much of a gradient is what a method adds to training at strength zero."""
+    assert got.keys() == still.keys()
+    added, whole = (torch.cat([one.flatten() for one in of]) for of in ([got[n] - still[n] for n in got], got.values()))
+    return float(added.norm() / whole.norm())
+
+
+def loud(kind: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Strengths that can be seen. That of R-Drop is dropout, for which it gets masks that no cut changes."""
+    if kind == "rdrop":
+        masks_by_draw(monkeypatch)
+    return LOUD[kind]
+
+
 def fast_for(*kinds: str) -> list[Any]:
     """All methods; those that are not named are slow tests."""
     return [pytest.param(name, marks=[] if name in kinds else [pytest.mark.slow]) for name in METHODS]
 
 
 class Fuse:
-    """A hook that fails when it has been called so many times."""
+    """A hook on an encoder's first layer that fails when it has been called so many times."""
 
-    def __init__(self, calls: int):
-        self.left = calls
+    def __init__(self, net: Any, calls: int):
+        self.net, self.left, self.stood = net, calls, set[str]()  # where a perturbation stood when it failed
 
     def __call__(self, *_: object) -> None:
         self.left -= 1
         if self.left < 0:
+            self.stood = {name for name, part in self.net.embeddings.named_modules() if hooks(part)}
             raise ArithmeticError
+
+
+def hooks(part: Any) -> bool:
+    return bool(part._forward_hooks or part._forward_pre_hooks)
 
 
 @pytest.fixture(params=METHODS)
@@ -156,10 +202,14 @@ def test_a_step_leaves_gradients_on_everything_that_is_trained(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat", "sam"))
-def test_the_gradient_does_not_depend_on_micro_batches(tmp_path: Path, kind: str) -> None:
-    whole = step(tmp_path, kind)
+def test_the_gradient_does_not_depend_on_micro_batches(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = loud(kind, monkeypatch)
+    whole = step(tmp_path, kind, options)
+    assert kind == "plain" or share(whole, step(tmp_path, kind, ZERO[kind][0])) > 0.01
     for cut in ({"micro_batch": 3}, {"token_budget": 32}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
-        assert furthest(whole, step(tmp_path, kind, **cut)) < 1e-6, cut
+        assert furthest(whole, step(tmp_path, kind, options, **cut)) < 1e-6, cut
 
 
 def test_with_its_strength_at_zero_it_is_plain_training(tmp_path: Path, kind: str) -> None:
@@ -175,21 +225,29 @@ def test_A13_A14_a_step_is_one_update_of_a_clipped_gradient(tmp_path: Path, kind
     assert all(norm <= 0.01 * (1 + 1e-5) for norm in norms)
 
 
+SITES = {"word": {"word_embeddings"}, "embedding_output": {""}, "normalised": {"LayerNorm"}}
+
+
 def test_A15_an_exception_leaves_no_hook_and_no_moved_weight(tmp_path: Path, kind: str) -> None:
-    parts, running = built(tmp_path, kind)
-    before = {n: t.clone() for n, t in parts.model.state_dict().items()}
-    state = TrainState(9, budget=parts.cutter.budget)
-    head = parts.model.question(parts.task.name)
-    for passes in range(3):  # the first pass fails, then the second, then the third
-        handle = head.register_forward_pre_hook(Fuse(passes))
-        with contextlib.suppress(ArithmeticError):
-            loop.gradient(parts.model, running, parts.batches, state, "mean")
-        handle.remove()
-        assert parts.model.encoder.shift is None
-        assert not [n for n, part in parts.model.named_modules() if part._forward_hooks or part._forward_pre_hooks]
-        if getattr(running, "updated", False):  # an update that was finished before the exception stays
-            break
-        assert all(torch.equal(t, before[n]) for n, t in parts.model.state_dict().items())
+    parts, _ = built(tmp_path, kind)
+    net, before = parts.model.encoder.net, {n: t.clone() for n, t in parts.model.state_dict().items()}
+    method, state = find("methods", kind), TrainState(9, budget=parts.cutter.budget)
+    for site in SITES if "site" in method.model_fields else [None]:
+        running, stood = started(parts, method(**({"site": site} if site else {}))), set()
+        for passes in range(4):  # the first pass fails, then the second and so on, each while its perturbation stands
+            fuse = Fuse(net, passes)
+            handle = first_block(net).register_forward_pre_hook(fuse)
+            with contextlib.suppress(ArithmeticError):
+                loop.gradient(parts.model, running, parts.batches, state, "mean")
+            handle.remove()
+            stood |= fuse.stood
+            assert parts.model.encoder.shift is None
+            assert not [n for n, part in parts.model.named_modules() if hooks(part)]
+            if getattr(running, "updated", False):  # an update that was finished before the exception stays
+                parts.model.load_state_dict(before)
+                break
+            assert all(torch.equal(t, before[n]) for n, t in parts.model.state_dict().items())
+        assert stood == (SITES[site] if site else set())
 
 
 def test_R6_a_nan_stops_before_the_weights_are_touched(tmp_path: Path, kind: str) -> None:
@@ -264,13 +322,17 @@ def taken(made: Bench, kind: str, **options: Any) -> Gradients:
 
 
 @forms
-def test_A25_every_head_in_every_layout_is_trained_and_may_be_cut(kind: str, form: str, layout: str) -> None:
-    whole = taken(bench(layout=layout, form=form), kind)
+def test_A25_every_head_in_every_layout_is_trained_and_may_be_cut(
+    kind: str, form: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, made = loud(kind, monkeypatch), bench(layout=layout, form=form)
+    whole = taken(made, kind, **options)
     assert all(torch.isfinite(one).all() for one in whole.values())
     assert max(float(one.abs().max()) for one in whole.values()) > 0
+    assert kind == "plain" or share(whole, taken(made, kind, **ZERO[kind][0])) > 0.01
     cut = bench(layout=layout, form=form, most=3)
     assert len(cut.micro) == 3
-    assert furthest(whole, taken(cut, kind)) < 1e-5
+    assert furthest(whole, taken(cut, kind, **options)) < 1e-5
 
 
 @forms
@@ -285,5 +347,18 @@ def test_bf16_is_the_same_step_less_precisely(kind: str, form: str, layout: str)
     assert all(torch.isfinite(one).all() and one.dtype == torch.float32 for one in got.values())
 
 
-def test_layouts_agree(kind: str) -> None:
-    assert furthest(taken(bench(layout="packed"), kind), taken(bench(layout="rows"), kind)) < 1e-5
+def test_layouts_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, rows = loud(kind, monkeypatch), bench(layout="rows")
+    whole = taken(rows, kind, **options)
+    assert kind == "plain" or share(whole, taken(rows, kind, **ZERO[kind][0])) > 0.01
+    assert furthest(taken(bench(layout="packed"), kind, **options), whole) < 1e-5
+
+
+def test_A10_the_scale_of_the_loss_leaves_no_trace(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the fp16 scaler has it: the same gradient once the scale is out, and the same numbers in the log."""
+    method, made = find("methods", kind)(**loud(kind, monkeypatch)), bench()
+    one, terms = made.step(method.start(made.model))
+    two, others = made.step(method.start(made.model), scale=1024.0)
+    assert furthest(one, {name: value / 1024 for name, value in two.items()}) < 1e-6
+    assert furthest(losses_of(terms), losses_of(others)) < 1e-6
+    assert notes_of(others) == pytest.approx(notes_of(terms), rel=1e-3)

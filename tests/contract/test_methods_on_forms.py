@@ -8,9 +8,8 @@ import torch
 
 from encodery import build, loop
 from encodery.errors import UserError
-from encodery.loop import TrainState, Update
-from encodery.methods.base import Updating
-from tests.contract.test_methods import STILL, an_optimizer, fast_for
+from encodery.loop import TrainState
+from tests.contract.test_methods import STILL, ZERO, fast_for, loud, share, started
 from tests.helpers import furthest, gradients, metrics_of, resolve, run, settings, weights_of
 from tests.test_forms import FORMS
 
@@ -26,24 +25,22 @@ TASKS: dict[str, dict[str, Any]] = {
 DOUBLE = {"vat": 1e-12}
 
 
-def tree(folder: Path, form: str, kind: str, **options: Any) -> dict[str, Any]:
+def tree(folder: Path, form: str, method: dict[str, Any], **options: Any) -> dict[str, Any]:
     task = TASKS.get(form) or FORMS[form](folder)
-    whole = settings(folder, method={"kind": kind}, model=STILL, train={"batch_size": 6, "max_length": 24, **options})
+    whole = settings(folder, method=method, model=STILL, train={"batch_size": 6, "max_length": 24, **options})
     whole["model"]["tokenizer"] = "toy"
     return {**whole, "tasks": [task]}
 
 
-def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.Tensor]:
+def step(folder: Path, form: str, kind: str, method: dict[str, Any], **options: Any) -> dict[str, torch.Tensor]:
     """The gradient of the first step."""
-    resolved = resolve(tree(folder, form, kind, **options))
+    resolved = resolve(tree(folder, form, {"kind": kind, **method}, **options))
     parts = build.build(resolved, build.find_inputs(resolved))
     parts.model.train()
     if kind in DOUBLE:
         parts.model.double()
-    own: Any = resolved.method
-    state, running = TrainState(9, budget=parts.cutter.budget), own.start(parts.model)
-    if isinstance(running, Updating):  # as the loop does
-        running.update = Update(parts.model, parts.batches, an_optimizer(parts), lambda _: 1.0, state, 0.0).early
+    state = TrainState(9, budget=parts.cutter.budget)
+    running = started(parts, resolved.method, state)
     loop.gradient(parts.model, running, parts.batches, state, "mean")
     trained = [p for p in parts.model.parameters() if p.requires_grad]
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in trained)
@@ -52,21 +49,25 @@ def step(folder: Path, form: str, kind: str, **options: Any) -> dict[str, torch.
 
 @pytest.mark.parametrize("kind", fast_for("freelb"))
 @pytest.mark.parametrize("form", [*TASKS, "ranking", "long"])
-def test_the_gradient_does_not_depend_on_how_a_step_is_cut(tmp_path: Path, form: str, kind: str) -> None:
+def test_the_gradient_does_not_depend_on_how_a_step_is_cut(
+    tmp_path: Path, form: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = loud(kind, monkeypatch)
     if kind == "importance":  # it weighs rows by the gradient at their one answer
         with pytest.raises(UserError, match="one answer for each text"):
-            step(tmp_path, form, kind)
+            step(tmp_path, form, kind, options)
         return
-    whole = step(tmp_path, form, kind)
+    whole = step(tmp_path, form, kind, options)
+    assert kind == "plain" or share(whole, step(tmp_path, form, kind, ZERO[kind][0])) > 0.01
     for cut in ({"token_budget": 40}, {"layout": "rows", "micro_batch": 5}, {"layout": "padded"}):
-        assert furthest(whole, step(tmp_path, form, kind, **cut)) < DOUBLE.get(kind, 1e-6), cut
+        assert furthest(whole, step(tmp_path, form, kind, options, **cut)) < DOUBLE.get(kind, 1e-6), cut
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [*TASKS, "ranking", "long"])
 def test_R1_R4_it_goes_on_to_the_same_bits(tmp_path: Path, form: str) -> None:
     options = {"save": "2 steps", "max_steps": 5, "token_budget": 60, "evaluate": "end"}
-    whole = tree(tmp_path, form, "freelb", **options)
+    whole = tree(tmp_path, form, {"kind": "freelb"}, **options)
     straight = run(whole, tmp_path / "straight")
 
     def kill(report: Any) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from encodery.data.batches import Batch
+from encodery.data.batches import Batch, Batches
 from encodery.loop import count
-from encodery.methods.base import Running, Totals, Updating
+from encodery.methods import rdrop
+from encodery.methods.base import Presampling, Running, Totals, Updating
 from encodery.methods.plain import Plain
 from encodery.models import packed
+from encodery.models.encoder import Encoder
 from encodery.models.model import Model, Terms
 from tests.helpers import cutter_for, gradients, random_table, small_encoder, small_model, stream
 
@@ -35,14 +37,19 @@ class Bench:
 
     model: Model
     micro: list[Batch]
+    source: Batches | None = None  # where the micro-batches come from, for a method that draws rows itself
+    scale: float = 1.0  # of the loss in the latest step
 
     def step(self, method: Running, scale: float = 1.0) -> tuple[Gradients, Terms]:
         """Gradients and terms of one step."""
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         totals = Totals(count(self.model, self.micro), scale, float(sum(map(len, self.micro))))
+        self.scale = scale
         if isinstance(method, Updating):
             method.update = self.slide
+        if isinstance(method, Presampling):
+            method.source = self.source
         before = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         terms = method(self.model, self.micro, totals)
         with torch.no_grad():  # only a method that updates inside a step has moved anything
@@ -51,11 +58,11 @@ class Bench:
         return gradients(self.model), terms
 
     def slide(self, terms: Terms, micro: Sequence[Batch]) -> bool:
-        """The update for a method that wants one inside a step: 0.1 times the gradient, downhill."""
+        """The update for a method that wants one inside a step: 0.1 times the true gradient, downhill."""
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
-                    parameter.sub_(parameter.grad, alpha=0.1)
+                    parameter.sub_(parameter.grad, alpha=0.1 / self.scale)
         self.model.zero_grad(set_to_none=True)
         return True
 
@@ -107,7 +114,8 @@ def bench(
     model = small_model(encoder, form=form, **options)
     table = random_table(lengths, form=form)
     cutter = cutter_for(encoder, "padded" if layout == "rows" else layout, most=most)
-    return Bench(model, stream(table, cutter, len(lengths)).at(step))
+    source = stream(table, cutter, len(lengths))
+    return Bench(model, source.at(step), source)
 
 
 def lengthened(made: Bench, pads: int) -> Bench:
@@ -119,3 +127,45 @@ def _lengthened(batch: Batch, pads: int, pad_id: int) -> Batch:
     fill = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": 0}
     inputs = {k: torch.nn.functional.pad(v, (0, pads), value=fill[k]) for k, v in batch.inputs.items()}
     return replace(batch, inputs=inputs, layout=type(batch.layout)(inputs["attention_mask"].bool()))
+
+
+# Formulas written anew
+
+
+def logits(made: Bench, shift: Tensor | None, site: Any = "word", detach: bool = False) -> Tensor:
+    """The answer at a perturbation."""
+    if shift is None:
+        return made.model.outputs(made.micro[0])["logits"]
+    with made.model.encoder.shifted(shift, site, detach):
+        return made.model.outputs(made.micro[0])["logits"]
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """Mean KL(p ‖ q) of two sets of logits."""
+    return nn.functional.kl_div(q.log_softmax(1), p.log_softmax(1), log_target=True, reduction="batchmean")
+
+
+def slope(made: Bench) -> Tensor:
+    """Gradient of the loss with respect to the clean embeddings."""
+    batch, model = made.micro[0], made.model.train()
+    here = torch.zeros(*batch.inputs["input_ids"].shape, model.encoder.site_width("word"), requires_grad=True)
+    loss = nn.functional.cross_entropy(logits(made, here), batch.targets["label"])
+    return torch.autograd.grad(loss, here)[0]
+
+
+def masks_by_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-Drop's passes differ by a mask that only the draw decides, the same for every token.
+
+    True masks follow from the micro-batch, so they change with the cut, and nothing could be compared.
+    """
+    now, real = [0], Encoder.forward
+
+    def forward(self: Encoder, *given: Any, **options: Any) -> Tensor:
+        hidden = real(self, *given, **options)
+        return hidden * (1 + now[0] * torch.cos(torch.arange(hidden.shape[-1], dtype=hidden.dtype)))
+
+    def seed(_batch: Batch, draw: int = 0) -> None:
+        now[0] = draw
+
+    monkeypatch.setattr(Encoder, "forward", forward)
+    monkeypatch.setattr(rdrop, "seed_dropout", seed)

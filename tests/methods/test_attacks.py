@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from encodery import config
 from encodery.data.batches import Batch
 from encodery.data.layouts import Rows
 from encodery.errors import UserError
+from encodery.methods._perturb import Space
 from encodery.methods.base import losses_of, notes_of
 from encodery.methods.freelb import FreeLB
 from encodery.methods.pgd import PGD
@@ -54,13 +57,32 @@ def test_A11_passes_that_share_their_draws_are_those_that_draw_anew(
     assert same(shared, made.step(FreeLB())[0])
 
 
+STARTS = [(48, [16] * 40), (48, [64] * 10), (48, [3, 30] * 20), (8, [40] * 60), (200, [3, 30] * 20)]
+
+
 @layouts
-@pytest.mark.parametrize("lengths", [[16] * 40, [64] * 10, [3, 30] * 20])
-def test_A3_the_random_start_has_norm_init_mag_by_root_3(layout: str, lengths: list[int]) -> None:
-    made = bench("albert", layout, lengths=lengths, more={"embedding_size": 48, "max_position_embeddings": 80})
+@pytest.mark.parametrize(("width", "lengths"), STARTS)
+def test_A3_the_random_start_has_norm_init_mag_by_root_3(layout: str, width: int, lengths: list[int]) -> None:
+    made = bench("albert", layout, lengths=lengths, more={"embedding_size": width, "max_position_embeddings": 80})
     norms = torch.cat([made.norms(made.trace(FreeLB(steps=1, init_mag=0.2))[0])])
     assert float(norms.mean()) == pytest.approx(0.2 / math.sqrt(3), rel=0.01)
     assert float(norms.max()) <= 0.2
+
+
+@given(
+    st.integers(1, 100), st.lists(st.integers(1, 30), min_size=1, max_size=20), st.floats(1e-3, 10), st.integers(0, 99)
+)
+def test_A3_every_number_is_uniform_within_its_share_of_init_mag(
+    width: int, lengths: list[int], size: float, noise: int
+) -> None:
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    batch = Batch("t", {}, {}, torch.arange(len(lengths)), Rows(mask), noise=noise)
+    drawn = Space(batch, torch.ones(sum(lengths), dtype=torch.bool), width, "l2", "example").draw(size)
+    tokens = torch.tensor(lengths).repeat_interleave(torch.tensor(lengths))
+    units = drawn.double() * (tokens * width).sqrt()[:, None] / size
+    assert units.shape == (sum(lengths), width)
+    assert float(units.abs().max()) <= 1 + 1e-6
+    assert abs(float(units.square().mean()) - 1 / 3) < 6 * math.sqrt(4 / 45 / units.numel())
 
 
 def test_A3_without_special_tokens_the_size_is_the_same() -> None:

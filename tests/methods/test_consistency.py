@@ -13,7 +13,7 @@ from encodery.methods.r3f import R3F
 from encodery.methods.rdrop import RDrop
 from encodery.methods.smart import Smart
 from tests.helpers import furthest, gradients, run, settings, weights_of
-from tests.methods.attacks import PLACES, Bench, bench
+from tests.methods.attacks import PLACES, Bench, Gradients, bench, kl, logits, masks_by_draw
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 LOUD: dict[str, Any] = {"adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
@@ -61,8 +61,9 @@ def test_rdrop_is_its_formula() -> None:
 
 
 @pytest.mark.parametrize("method", ALL, ids=lambda m: type(m).__name__)
-def test_A24_the_weight_does_not_depend_on_batch_size(method: Method) -> None:
+def test_A24_the_weight_does_not_depend_on_batch_size(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row four times: a mean stays, a sum would grow."""
+    masks_by_draw(monkeypatch)  # without dropout R-Drop's passes would be equal
     one = bench(lengths=[6, 6])
     batch = one.micro[0]
     inputs = {name: values.repeat(4, 1) for name, values in batch.inputs.items()}
@@ -72,19 +73,8 @@ def test_A24_the_weight_does_not_depend_on_batch_size(method: Method) -> None:
     small, large = one.step(method.start(one.model)), four.step(method.start(one.model))
     assert furthest(small[0], large[0]) < 1e-6
     assert notes_of(small[1])["distance"] == pytest.approx(notes_of(large[1])["distance"], rel=1e-4)
-
-
-@places
-def test_A16_the_noisy_branch_of_r3f_gives_the_embeddings_nothing(kind: str, layout: str) -> None:
-    made = bench(kind, layout)
-    batch, model = made.micro[0], made.model
-    words = model.encoder.net.get_input_embeddings()
-    shift = torch.full((*batch.inputs["input_ids"].shape, words.weight.shape[1]), 0.1)
-    with model.encoder.shifted(shift, detach=True):
-        outputs = model.outputs(batch)
-    outputs["logits"].sum().backward()  # type: ignore[no-untyped-call]
-    assert words.weight.grad is None
-    assert max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None) > 0
+    still = method.model_copy(update={"weight": 0.0})
+    assert furthest(small[0], one.step(still.start(one.model))[0]) > 1e-4  # thrice as much would be seen
 
 
 def test_r3f_draws_the_noise_it_says() -> None:
@@ -124,24 +114,49 @@ def test_smart_stays_in_its_ball() -> None:
     assert float(seen[1].abs().max()) == pytest.approx(1e-5)
 
 
-def test_smart_follows_the_weights_and_pulls_back() -> None:
-    made = bench()
-    model, smart = made.model, Smart(weight=0.0, proximal_weight=2.0, ema=0.9)
-    running = smart.start(model)
-    old = {name: p.detach().clone() for name, p in model.named_parameters()}
+def drifted(made: Bench, smart: Smart) -> tuple[Any, Gradients, Gradients]:
+    """SMART at work, one step done and all weights moved since; the weights before that and after it."""
+    running = smart.start(made.model)
     assert notes_of(made.step(running)[1])["drift"] == 0
+    old = {name: p.detach().clone() for name, p in made.model.named_parameters()}
+    torch.manual_seed(5)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    made.micro = [replace(made.micro[0], step=1)]
-    got, terms = made.step(running)
-    for name, parameter in model.named_parameters():
-        assert torch.allclose(running.tensors()[name], 0.9 * old[name] + 0.1 * parameter.detach(), atol=1e-6)
-    drift = notes_of(terms)["drift"]
-    assert drift > 1e-4
-    assert furthest(got, made.plain()) > 1e-4
+        for parameter in made.model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    made.micro = [replace(batch, step=1) for batch in made.micro]
+    return running, old, {name: p.detach().clone() for name, p in made.model.named_parameters()}
+
+
+def test_smart_follows_the_weights() -> None:
+    made = bench()
+    running, old, new = drifted(made, Smart(weight=0.0, proximal_weight=2.0, ema=0.9))
+    drift = notes_of(made.step(running)[1])["drift"]
+    for name, value in new.items():
+        assert torch.allclose(running.tensors()[name], 0.9 * old[name] + 0.1 * value, atol=1e-6)
     again = made.step(running)  # the same step, as after a lack of memory: the mean has not moved twice
     assert notes_of(again[1])["drift"] == drift
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_smart_pulls_back_by_its_formula(most: int | None) -> None:
+    """∇ (loss + μ · distance(f, f̃)), f̃ with the moving mean for weights and without a gradient, however it is cut."""
+    made, whole = bench(most=most), bench()
+    assert len(made.micro) == (3 if most else 1)
+    running, old, new = drifted(made, Smart(weight=0.0, proximal_weight=2.0, ema=0.9))
+    got, terms = made.step(running)
+    whole.model.load_state_dict({name: 0.9 * old[name] + 0.1 * value for name, value in new.items()}, strict=False)
+    past = logits(whole, None).detach()
+    whole.model.load_state_dict(new, strict=False)
+    plain = whole.plain()
+    whole.model.zero_grad()
+    clean = logits(whole, None)
+    apart = kl(clean, past) + kl(past, clean)
+    loss = torch.nn.functional.cross_entropy(clean, whole.micro[0].targets["label"])
+    (loss + 2.0 * apart).backward()  # type: ignore[no-untyped-call]
+    wanted = gradients(whole.model)
+    assert furthest(got, wanted) < 1e-6
+    assert notes_of(terms)["drift"] == pytest.approx(apart.item(), rel=1e-4)
+    assert furthest(wanted, plain) > 1e-2
 
 
 def test_smart_changes_its_pace_when_told() -> None:

@@ -12,18 +12,21 @@ from encodery.methods.fgm import FGM
 from encodery.methods.plain import Plain
 from encodery.methods.sam import SAM
 from tests.helpers import furthest
-from tests.methods.attacks import PLACES, bench
+from tests.methods.attacks import PLACES, bench, slope
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 
 
 @places
-def test_A26_fgm_steps_uphill_by_epsilon(kind: str, layout: str) -> None:
+def test_A26_fgm_steps_along_the_gradient_by_epsilon(kind: str, layout: str) -> None:
     made = bench(kind, layout)
     with made.spied() as seen:
         _, terms = made.step(FGM(epsilon=0.01))
     assert not seen[0].any()
     assert torch.allclose(made.norms(seen[1]), torch.tensor(0.01, dtype=torch.float64), rtol=1e-5)
+    grad, batch = slope(made), made.micro[0]
+    sizes = made.norms(grad)[batch.layout.sequence_of_token][:, None]
+    assert torch.allclose(batch.tokens(seen[1]).double(), 0.01 * batch.tokens(grad) / sizes, rtol=1e-3, atol=1e-7)
     notes = notes_of(terms)
     assert notes["loss_adv"] > notes["loss_clean"]
 

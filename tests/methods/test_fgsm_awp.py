@@ -7,20 +7,9 @@ from encodery.methods.awp import AWP
 from encodery.methods.base import notes_of
 from encodery.methods.fgsm import FGSM
 from tests.helpers import furthest
-from tests.methods.attacks import PLACES, Bench, Gradients, bench
+from tests.methods.attacks import PLACES, Bench, Gradients, bench, slope
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
-
-
-def slope(made: Bench) -> torch.Tensor:
-    """Gradient of the loss with respect to the clean embeddings."""
-    batch, model = made.micro[0], made.model
-    here = torch.zeros(*batch.inputs["input_ids"].shape, model.encoder.site_width("word"), requires_grad=True)
-    model.train()
-    with model.encoder.shifted(here):
-        logits = model.outputs(batch)["logits"]
-    loss = torch.nn.functional.cross_entropy(logits, batch.targets["label"])
-    return torch.autograd.grad(loss, here)[0]
 
 
 @places

@@ -18,23 +18,10 @@ from encodery.methods.vat import VAT
 from encodery.objectives.base import Question
 from encodery.objectives.classification import HIDDEN
 from tests.helpers import furthest, gradients
-from tests.methods.attacks import KINDS, PLACES, Bench, bench
+from tests.methods.attacks import KINDS, PLACES, bench, kl, logits
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 LOUD: dict[str, Any] = {"adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
-
-
-def logits(made: Bench, shift: Tensor | None, site: Any = "word", detach: bool = False) -> Tensor:
-    """The answer at a perturbation."""
-    if shift is None:
-        return made.model.outputs(made.micro[0])["logits"]
-    with made.model.encoder.shifted(shift, site, detach):
-        return made.model.outputs(made.micro[0])["logits"]
-
-
-def kl(p: Tensor, q: Tensor) -> Tensor:
-    """Mean KL(p ‖ q) of two sets of logits."""
-    return nn.functional.kl_div(q.log_softmax(1), p.log_softmax(1), log_target=True, reduction="batchmean")
 
 
 # VAT
