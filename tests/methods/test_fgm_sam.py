@@ -69,7 +69,7 @@ def test_the_matrix_must_be_trained_and_has_no_sequences() -> None:
     made = bench()
     made.model.encoder.net.get_input_embeddings().weight.requires_grad_(False)
     with pytest.raises(UserError, match="matrix"):
-        made.step(FGM(target="matrix"))
+        FGM(target="matrix").start(made.model)
     for wrong in ({"norm": "linf"}, {"site": "embedding_output"}, {"norm_scope": "token"}):
         with pytest.raises(ValidationError, match="matrix"):
             FGM.model_validate({"target": "matrix", **wrong})

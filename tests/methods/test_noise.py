@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from encodery.methods.base import notes_of
 from encodery.methods.r3f import R3F
-from encodery.methods.r4f import R4F, last_layer
+from encodery.methods.r4f import R4F
 from tests.helpers import furthest, gradients
 from tests.methods.attacks import PLACES, Bench, Gradients, bench, kl, logits
 
@@ -17,7 +17,7 @@ WEIGHT, EPS, STEEP = 3.0, 0.3, 4.0
 def steep(kind: str, layout: str) -> Bench:
     """A head of spectral norm 4: noise changes its answers visibly."""
     made = bench(kind, layout)
-    weight = last_layer(made.model, "t").weight
+    weight = made.model.question("t").last_layers()[0].weight
     with torch.no_grad():
         weight.mul_((STEEP / torch.linalg.svdvals(weight.double())[0]).float())
     return made
@@ -64,7 +64,7 @@ def test_A16_r4f_is_r3f_at_a_head_scaled_back(kind: str, layout: str) -> None:
     (shift,) = seen
     unscaled, _ = written_out(made, shift)  # the bench has put the head back
     with torch.no_grad():
-        last_layer(made.model, "t").weight.mul_(2.0 / STEEP)
+        made.model.question("t").last_layers()[0].weight.mul_(2.0 / STEEP)
     wanted, _ = written_out(made, shift)
     assert furthest(got, wanted) < 1e-6
     assert furthest(unscaled, wanted) > 1e-2
