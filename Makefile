@@ -15,6 +15,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: $(VENV)/installed
 	$(BIN)/encodery demo
+	@echo '`. $(BIN)/activate` puts `encodery` on your path.'
 
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
@@ -32,13 +33,17 @@ docs: $(VENV)/installed
 	$(BIN)/encodery config --reference > docs/configuration.md
 	$(BIN)/python docs/fill_facts.py
 
-# What docs/results.md shows. The GLUE tables need ENCODERY_DATA; finished runs are not repeated.
+# The commands of docs/results.md. All but the first two need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
-	$(BIN)/python stories/sweep_kill.py --out runs/stories/sweep
-	$(BIN)/python stories/glue_minilm.py
+	$(BIN)/python stories/sweep_kill.py --steps 40
+	$(BIN)/python stories/glue_minilm.py --threads 1
+	$(BIN)/python stories/spans_minilm.py --only ner,pos,squad
+	$(BIN)/python stories/spans_minilm.py --offsets
+	$(BIN)/python stories/pretrain_compare.py --objectives mlm,electra,amos \
+		--once amos-no-reversal,amos-fixed-mixture --steps 10000
 	$(BIN)/python stories/methods_minilm.py
-	$(BIN)/python stories/selection_mnli.py --out runs/stories/selection
+	$(BIN)/python stories/selection_mnli.py --steps 150
 	$(BIN)/python stories/gradts_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.

@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")
     parser.add_argument("--max-length", type=int, metavar="N", help="tokens; default: the run's, else 128")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once")
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once; default: 64")
     parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")

@@ -42,13 +42,15 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
-    parser.add_argument("--seed", type=int, default=0, help="of masks on plain text; 0: as while training")
+    parser.add_argument("--seed", type=int, default=0, help="of masks on plain text; default: 0, as while training")
     parser.add_argument(
         "--calibrate", metavar="TASK[:SPLIT]",
         help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
     )  # fmt: skip
     parser.add_argument("--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4")
-    parser.add_argument("--collapse", choices=["argmax", "sum"], help="hans: how three labels become two")
+    parser.add_argument(
+        "--collapse", choices=["argmax", "sum"], help="hans: how three labels become two; default: argmax"
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")

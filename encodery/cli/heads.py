@@ -23,7 +23,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--on", nargs="+", action="extend", metavar="TASK[:SPLIT]", help="such as glue/rte; default split: train"
     )
-    parser.add_argument("-o", "--out", metavar="DIR", help="where to; of several tasks a folder each below it")
+    parser.add_argument(
+        "-o", "--out", metavar="DIR", help="where to, a folder each for several tasks; default: the cache"
+    )
     parser.add_argument(
         "--estimator", choices=["mask", "kv_weight", "kv_weight_released"], default="mask",
         help="mask: gradient of a gate on each head (default); kv_weight: of the key and value matrices; "

@@ -1,7 +1,7 @@
 """Any runs as one page: a summary in words, scores, curves, answers, hard examples, data. Opens by a double click.
 
 The page stands alone (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the folders of
-`curve`, `embed`, `evaluate --attack` and `evaluate --on hans`. docs/report.md tells more.
+`curve`, `embed`, `heads`, `gradts`, `evaluate --attack` and `evaluate --on hans`. docs/report.md tells more.
 """
 
 import argparse

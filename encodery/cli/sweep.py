@@ -35,8 +35,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--devices", metavar="D", help="all, 0,1 or cpu:2 (two runs at once on the CPU)")
     parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
     parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
-    parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h")
-    parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure")
+    parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
+    parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure; default: 1")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
@@ -47,7 +47,7 @@ def arguments(parser: Parser) -> None:
     parser.examples(
         "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
         "encodery sweep run sweep.yaml --devices cpu:2           # again = go on",
-        "encodery sweep run rte.yaml --method.adv_lr 0.05,0.1 --train.batch_size 16,32 --seeds 5 -o runs/freelb",
+        "encodery sweep run rte.yaml --method freelb --method.adv_lr 0.05,0.1 --seeds 5 -o runs/freelb",
         "encodery sweep status runs/freelb --watch",
         "encodery sweep retry runs/freelb                        # what failed is queued again",
         "encodery sweep best runs/freelb --export best.yaml",

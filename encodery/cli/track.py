@@ -24,7 +24,9 @@ def arguments(parser: Parser) -> None:
         help="tensorboard: folder (default tensorboard/); wandb: entity; mlflow: tracking URI; trackio: Space",
     )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="go on until no run works any more")
-    parser.add_argument("--every", type=float, default=10.0, metavar="S", help="with --follow: seconds between looks")
+    parser.add_argument(
+        "--every", type=float, default=10.0, metavar="S", help="--follow: seconds between looks; default: 10"
+    )
     parser.examples(
         "encodery track runs/ --to tensorboard && tensorboard --logdir tensorboard",
         "encodery track runs/freelb --to wandb --project rte --follow     # the sweep is a group",

@@ -1,8 +1,11 @@
 """Train: pretrain or fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on.
 
 Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to, and
-`encodery config --reference` all there are. A task that is a corpus means pretraining; --tasks.subset and
---tasks.fraction train on a part of the rows; --train.dynamics records what `encodery select` needs for el2n and kin.
+`encodery config --reference` all there are. Common settings: --model NAME, --tasks NAME, --data DIR, --device cpu,
+--seed N, --method NAME, --optim.lr X, --train.epochs N, --train.batch_size N, --train.max_length N.
+
+A task that is a corpus means pretraining; --tasks.subset and --tasks.fraction train on a part of the rows;
+--train.dynamics records what `encodery select` needs for el2n and kin.
 """
 
 import argparse
@@ -32,7 +35,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
     parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="with slurm: machines, N processes on each")
+    parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")
     parser.add_argument(
         "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
     )

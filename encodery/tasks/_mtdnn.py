@@ -58,7 +58,9 @@ def read_definition(path: Path, task: str) -> dict[str, Any]:
     if entry["data_format"] not in FITTING[TYPES[entry["task_type"]]]:
         raise UserError(f"{path}: {task}: data_format {entry['data_format']} does not go with {entry['task_type']}")
     if entry.get("enable_san"):
-        raise UserError(f"{path}: {task}.enable_san: there is no SAN head here; set it to false")
+        raise UserError(
+            f"{path}: {task}.enable_san is not taken over: set it to false, and write objective: {{head: san}}"
+        )
     unknown = [name for name in entry.get("metric_meta") or [] if name not in METRICS]
     if unknown:
         raise UserError(f"{path}: {task}.metric_meta: {', '.join(unknown)} is not known here; {', '.join(METRICS)} are")

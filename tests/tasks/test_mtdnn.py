@@ -207,7 +207,7 @@ def test_bad_tokenised_tags_are_named(change: dict[str, Any], words: str, folder
         ("nothing", "there is no task nothing; it has rte, cola"),
         ("mlm", "mlm.data_format"),
         ("odd", "data_format MRC does not go with Classification"),
-        ("san", "no SAN head"),
+        ("san", "enable_san is not taken over: set it to false"),
     ],
 )
 def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder: Path) -> None:
