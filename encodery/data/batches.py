@@ -104,7 +104,7 @@ class Cutter:
     device: torch.device = CPU
 
     def cut(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
-        """Micro-batches of the given table rows. The gradient does not depend on how they are cut."""
+        """Micro-batches of the given table rows. Without dropout the gradient does not depend on how they are cut."""
         if table.group is not None:
             return self._cut_groups(table, rows, task, seed)
         lengths = np.asarray(table.lengths[rows])
