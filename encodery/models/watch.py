@@ -50,9 +50,8 @@ class Watch:
         self.inside = False
 
     def _end(self, _module: Any, _inputs: Any, output: Any) -> None:
-        if (
-            not self.inside or self.seen is not None
-        ):  # ALBERT calls one block many times, checkpointing again in the backward pass
+        # ALBERT calls one block many times, checkpointing again in the backward pass
+        if not self.inside or self.seen is not None:
             return
         self.seen = output[0] if isinstance(output, tuple) else output
         if self.stop:
