@@ -185,9 +185,10 @@ def test_A8_A12_examples_are_independent_of_order_and_micro_batches(method: Any)
     assert furthest(whole, cut.step(method(**options))[0]) < 1e-5
 
 
-def test_A12_two_micro_batches_are_one_batch() -> None:
+@places
+def test_A12_two_micro_batches_are_one_batch(kind: str, layout: str) -> None:
     lengths = [5, 9] * 8
-    whole, cut = bench(lengths=lengths), bench(lengths=lengths, most=8)
+    whole, cut = bench(kind, layout, lengths=lengths), bench(kind, layout, lengths=lengths, most=8)
     assert [len(batch) for batch in cut.micro] == [8, 8]
     assert furthest(whole.step(FreeLB(adv_lr=0.0))[0], cut.step(FreeLB(adv_lr=0.0))[0]) < 1e-6
 
