@@ -15,7 +15,7 @@ import torch
 
 from encodery import checkpoint
 from encodery.errors import RunFailed
-from tests.faults import at_call, dies_at, disk_full, fail_with, start_child
+from tests.fault_tools import at_call, dies_at, disk_full, fail_with, start_child
 
 
 def save(folder: Path, step: int, size: int = 100) -> Path:

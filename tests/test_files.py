@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from encodery import files
 from encodery.errors import RunFailed, UserError
-from tests.faults import at_call, dies_at, disk_full, fail_with
+from tests.fault_tools import at_call, dies_at, disk_full, fail_with
 
 
 def hidden(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from encodery import lock, process
 from encodery.errors import RunFailed, UserError
 from encodery.lock import Holder, RunLock
-from tests.faults import at_call, disk_full, in_child, start_child
+from tests.fault_tools import at_call, disk_full, in_child, start_child
 
 HOLD = """
 import sys, time; from pathlib import Path; from encodery.lock import RunLock

@@ -29,7 +29,7 @@ from encodery.optim import Optimizer, Param
 from encodery.rundir import RunDir
 from encodery.schema import OptimOptions
 from tests.contract.test_methods import fast_for
-from tests.faults import in_child
+from tests.fault_tools import in_child
 from tests.helpers import metrics_of, resolve, run, settings
 from tests.weighting.two import TASKS, three
 

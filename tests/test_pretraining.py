@@ -19,7 +19,7 @@ from encodery.run import train_run
 from encodery.rundir import RunDir
 from encodery.schema import OptimOptions
 from encodery.tasks.pretraining import ELECTRA, MLM, add_up, area, scores
-from tests.faults import kill_9, running, start_child
+from tests.fault_tools import kill_9, running, start_child
 from tests.helpers import metrics_of, resolve, run
 
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}

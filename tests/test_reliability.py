@@ -19,7 +19,7 @@ from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.run import train_run
 from encodery.rundir import RunDir
-from tests.faults import kill_9, running, start_child
+from tests.fault_tools import kill_9, running, start_child
 
 WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
 FORK = multiprocessing.get_context("fork")

@@ -13,7 +13,7 @@ import torch
 from encodery import checkpoint
 from encodery.rundir import RunDir
 from encodery.signals import StopRequest
-from tests.faults import dies_at, in_child, start_child
+from tests.fault_tools import dies_at, in_child, start_child
 
 STEPS, EVERY = 30, 4
 

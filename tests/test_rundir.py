@@ -17,7 +17,7 @@ from encodery import rundir
 from encodery.environment import environment
 from encodery.errors import RunFailed, UserError
 from encodery.rundir import RunDir, below, check_name, default_path, find_runs
-from tests.faults import at_call, dies_at, disk_full
+from tests.fault_tools import at_call, dies_at, disk_full
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.tasks.corpus import Corpus
 from encodery.tasks.grammar.corpus import documents
-from tests.faults import in_child, kill_9, running, start_child
+from tests.fault_tools import in_child, kill_9, running, start_child
 
 
 @pytest.fixture(scope="module")

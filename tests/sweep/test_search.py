@@ -18,7 +18,7 @@ from encodery.sweep.file import EarlyStop
 from encodery.sweep.plan import read_plan
 from encodery.sweep.search import Closable, FixedPlan
 from encodery.sweep.spec import Outcome, RunSpec
-from tests.faults import in_child
+from tests.fault_tools import in_child
 from tests.sweep.rooms import sweep_file
 
 TPE = "search: {tpe: {n: 6, startup: 2, space: {optim.lr: 'loguniform(1e-5, 1e-3)', train.batch_size: [8, 16]}}}\n"

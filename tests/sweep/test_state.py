@@ -19,7 +19,7 @@ from encodery.rundir import RunDir
 from encodery.sweep import claims, state
 from encodery.sweep.execute import retry
 from encodery.sweep.state import RunStatus
-from tests.faults import dies_at, in_child
+from tests.fault_tools import dies_at, in_child
 from tests.sweep.runs import command, states, sweep
 
 NAME = "0123abcd-lr-1"

@@ -16,7 +16,7 @@ from encodery.sweep.file import Limits
 from encodery.sweep.local import Scheduler
 from encodery.sweep.slots import Slot
 from encodery.sweep.spec import RunSpec
-from tests.faults import in_child
+from tests.fault_tools import in_child
 from tests.helpers import metrics_of, resolve, settings
 from tests.helpers import run as run_here
 from tests.sweep.runs import Plan, ended_states, kill, start_sweep, training, until
