@@ -58,9 +58,11 @@ def mlm(net: Net, lengths: np.ndarray, asked: float, dense: bool = False) -> flo
     return TRAINING * (net.forward(lengths, dense) + net.guess(asked))
 
 
-def electra(net: Net, generator: Net | None, lengths: np.ndarray, asked: float, dense: bool = False) -> float:
-    """A training step of ELECTRA."""
-    main = net.forward(lengths, dense) + net.detect(float(lengths.sum()))
+def electra(
+    net: Net, generator: Net | None, lengths: np.ndarray, asked: float, dense: bool = False, linear: bool = False
+) -> float:
+    """A training step of ELECTRA; `linear`: the head for replaced tokens is one linear layer."""
+    main = net.forward(lengths, dense) + net.detect(float(lengths.sum()), linear)
     beside = generator.forward(lengths, dense) + generator.guess(asked) if generator else 0.0
     return TRAINING * (main + beside)
 
@@ -84,15 +86,8 @@ def step(question: Any, config: Any, lengths: np.ndarray) -> float:
     if not hasattr(question, "generator"):
         return mlm(net_of(config), lengths, asked)
     generator = net_of(question.generator.encoder.net.config) if question.generator else None
+    linear = config.model_type == "amos"  # the encoder with relative positions brings its own head
     if generator and hasattr(question, "readouts"):
         learned = question.mixture is not None and question.options.reversal != 0
-        return amos(
-            net_of(config),
-            generator,
-            len(question.readouts),
-            lengths,
-            asked,
-            learned,
-            linear=config.model_type == "amos",
-        )
-    return electra(net_of(config), generator, lengths, asked)
+        return amos(net_of(config), generator, len(question.readouts), lengths, asked, learned, linear=linear)
+    return electra(net_of(config), generator, lengths, asked, linear=linear)

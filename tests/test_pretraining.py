@@ -289,6 +289,36 @@ def test_local_attention_costs_less() -> None:
     assert wide - narrow == 4 * 8 * (100 * 90 + 20 * 10)
 
 
+COUNTED = [
+    ("electra", {"kind": "electra", "generator_size": 0.5}),
+    ("bert", {"kind": "electra", "generator_size": 0.5}),
+    ("amos", {"kind": "electra", "generator_size": 1, "generator_layers": 0.5}),
+    ("amos", {"kind": "amos", "reversal": 0}),
+    ("electra", {"kind": "amos", "reversal": 0}),
+    ("amos", {"kind": "mlm"}),
+    ("electra", {"kind": "mlm"}),
+    ("modernbert", {"kind": "mlm"}),
+    ("albert", {"kind": "mlm"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "objective"), COUNTED, ids=lambda one: one if isinstance(one, str) else one["kind"])
+def test_P37_the_formula_counts_what_a_forward_pass_multiplies(kind: str, objective: dict[str, Any]) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from encodery.build import build, find_inputs
+
+    resolved = resolve(settings(objective, kind, train={"layout": "rows"}))
+    made = build(resolved, find_inputs(resolved))
+    question, batch = made.model.question("toy/corpus"), made.batches.stream("toy/corpus").alone(0)  # no padding
+    for net in [made.model.encoder.net, *(part.encoder.net for part in [getattr(question, "generator", None)] if part)]:
+        net.set_attn_implementation("eager")  # products that the counter sees
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        question.eval()(made.model.encoder.eval(), batch)
+    cost = flops.step(question, made.model.encoder.net.config, batch.layout.lengths.numpy())
+    assert cost == flops.TRAINING * counter.get_total_flops()
+
+
 # The optimiser
 
 
