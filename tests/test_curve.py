@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -10,7 +11,8 @@ from encodery import config, curve
 from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.progress import Progress
-from encodery.report.curves import Curves, Point, against_random, area, markdown, needed
+from encodery.report import stats
+from encodery.report.curves import Curves, Point, area, flat, gaps_to_random, markdown, needed, needed_text, plain
 from encodery.run import train_run
 from encodery.sweep.spec import Outcome
 from tests.helpers import settings
@@ -121,11 +123,45 @@ def test_every_method_stands_beside_random():
         for fraction in (0.5, 1.0)
     ]
     curves = Curves(points, "t:dev", {"t:dev": "accuracy"})
-    assert against_random(curves, "mine", "epochs", 0.5, "t:dev", "accuracy").startswith("+6.0 (p ")
-    assert against_random(curves, "random", "epochs", 0.5, "t:dev", "accuracy") == ""
+    gaps = gaps_to_random(curves, "epochs", "t:dev", "accuracy")
+    assert list(gaps) == [("mine", 0.5)]
+    assert str(gaps["mine", 0.5]).startswith("+6.0 (p ")
     text = markdown(curves)
     assert text.index("| random |") < text.index("| mine |")
     assert "55.0 ± 7.1 (2)" in text
+
+
+def test_W37_several_comparisons_with_random_are_adjusted_together():
+    draw = np.random.default_rng(1)
+    points = [
+        Point(method, "epochs", fraction, seed, 4, 10, {"t:dev": {"accuracy": 0.8 + 0.05 * draw.random()}})
+        for method in ("random", "a", "b", "c")
+        for seed in range(4)
+        for fraction in (0.25, 0.5, 1.0)
+    ]
+    curves = Curves(points, "t:dev", {"t:dev": "accuracy"})
+    gaps = gaps_to_random(curves, "epochs", "t:dev", "accuracy")
+    raw, adjusted = [gap.p for gap in gaps.values()], [gap.p_holm for gap in gaps.values()]
+    assert len(raw) == 6
+    assert adjusted == pytest.approx(stats.holm(raw))
+    assert min(adjusted) == pytest.approx(min(1.0, 6 * min(raw)))
+    assert f"(p {min(adjusted):.2f})" in markdown(curves)
+    assert [one["p_holm"] for one in plain(curves)["against_random"]] == pytest.approx(adjusted)
+
+
+def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_data():
+    def curve_of(*means):
+        return [(x, [y - 0.01, y, y + 0.012]) for x, y in zip((0.1, 0.5, 1.0), means, strict=True)]
+
+    level, steep = curve_of(0.80, 0.79, 0.80), curve_of(0.50, 0.70, 0.80)
+    assert needed(level) == 0.1  # by means alone a tenth would do
+    assert flat(level)
+    assert needed_text(level) == "flat"
+    assert not flat(steep)
+    assert needed_text(steep) == f"{100 * needed(steep):.1f}"
+    few = [(x, ys[:2]) for x, ys in steep]
+    assert flat(few) is None
+    assert needed_text(few).endswith(" ?")
 
 
 @pytest.mark.parametrize(

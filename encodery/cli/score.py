@@ -68,20 +68,34 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 def _plain(scores: list[dict[str, float]]) -> dict[str, Any]:
     from encodery.tasks._heuristics_report import together
 
-    return dict(scores[0]) if len(scores) == 1 else together(scores)
+    if len(scores) == 1:
+        return dict(scores[0])
+    from encodery.report.stats import t_interval
+
+    intervals = {name: t_interval([one[name] for one in scores]) for name in scores[0]}
+    return {name: {**cell, "interval": intervals[name]} for name, cell in together(scores).items()}
+
+
+def _over_seeds(cell: dict[str, Any]) -> str:
+    """Mean ± sd, the range, and the interval of the mean where there are enough files."""
+    interval = cell["interval"]
+    sure = "; 95 % of the mean {:.4f} to {:.4f}".format(*interval) if interval else ""
+    return f"{cell['mean']:.4f} ± {cell['sd']:.4f} (from {cell['low']:.4f} to {cell['high']:.4f}{sure})"
 
 
 def _print(key: str, task: Any, scores: list[dict[str, float]], said: Any, examples: Any, more: dict[str, Any]) -> None:
     order = [task.main_metric, *(name for name in scores[0] if name != task.main_metric)]
     if len(scores) > 1:
         for name, cell in ((name, _plain(scores)[name]) for name in order):
-            print(f"{key}  {name} {cell['mean']:.4f} ± {cell['sd']:.4f} ({cell['low']:.4f} to {cell['high']:.4f})")
+            print(f"{key}  {name} {_over_seeds(cell)}")
     elif page := task.pages(said[0], examples).get("report.txt"):
         print(page, end="")
         print("\n" + "  ".join([key, *(f"{name} {scores[0][name]:.4f}" for name in order[:2])]))
     else:
         print("  ".join([key, *(f"{name} {scores[0][name]:.4f}" for name in order)]))
-    for row in more.get("against", []):
-        print("{what}: only this one right {won}, only the other {lost}, McNemar p {p:.4g}".format(**row))
+    pairs = more.get("against", [])
+    for row in pairs:
+        adjusted = f", after Holm {row['p_holm']:.4g}" if len(pairs) > 1 else ""
+        print("{what}: only this one right {won}, only the other {lost}, McNemar p {p:.4g}".format(**row) + adjusted)
     for sentence in more.get("alarms", []):
         print(f"ALARM {sentence}", file=sys.stderr)

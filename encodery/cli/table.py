@@ -38,6 +38,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Print it."""
     from encodery.errors import UserError
     from encodery.report import tables
+    from encodery.report.cells import COMPARED
 
     if args.columns and args.format == "json":
         raise UserError("--columns: JSON holds every row as it is; choose md, csv or latex")
@@ -48,7 +49,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(tables.json_text(found))
     elif args.format == "csv":
         print(tables.csv_text(found, args.columns), end="")
-        print("\n".join(found.remarks), file=sys.stderr, end="\n" if found.remarks else "")
+        notes = [*([COMPARED] if args.columns and args.baseline else []), *found.remarks]
+        print("\n".join(notes), file=sys.stderr, end="\n" if notes else "")
     else:
         print((tables.markdown if args.format == "md" else tables.latex)(found, args.columns))
     return 0

@@ -25,7 +25,7 @@ from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_
 from encodery.importance import Importance
 from encodery.paths import as_name
 from encodery.progress import Progress
-from encodery.report.task_choice import Candidate, Choices, Row, Tried, write
+from encodery.report.task_choice import Candidate, Choices, Row, Tried, adjusted, write
 from encodery.rundir import RunDir
 
 Set = tuple[tuple[str, str | None], ...]  # auxiliary tasks, each with the rows that are left of it, or None: all
@@ -193,7 +193,7 @@ class Study:
             return rules.winner(trials[:count], "released") + 1
         place = rules.winner([alone, *trials[:count]], "sound")
         if place:
-            gain = rules.gain(trials[place - 1].scores, alone.scores)
+            gain = rules.gain(trials[place - 1].scores, alone.scores, picked_from=count)
             if not gain.clear:
                 how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
                 kept = "single-task stays" if self.one.sure else "it is chosen all the same (sure: true would not)"
@@ -317,7 +317,7 @@ class Study:
                 names = tuple(name for name, _ in chosen)
                 kept = {n: text for n, text in self.kept.get((strategy, primary), {}).items() if n in names}
                 found.append(
-                    Row(primary, strategy, names, metric, scores, gain.mean, gain.interval, gain.p, whole.trainings,
-                        whole.seconds, kept)
+                    Row(primary, strategy, names, metric, scores, gain.mean, gain.interval, gain.p, None,
+                        whole.trainings, whole.seconds, kept)
                 )  # fmt: skip
-        return found
+        return adjusted(found)

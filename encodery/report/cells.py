@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from encodery.report.tables import Table
 
 FAILED = "✗"
+MEAN = "95 % of the mean"
+TESTS = {  # columns of a comparison, and where a row keeps them
+    "p (t)": "p_t", "p (Holm)": "p_holm", "p (flips)": "p_flips", "p (flips, Holm)": "p_flips_holm",
+    "p (McNemar)": "p_mcnemar", "p (McNemar, Holm)": "p_mcnemar_holm",
+}  # fmt: skip
+
+
+COMPARED = (
+    "In each cell: mean ± sd (n); the difference to the baseline, its 95 % interval over seeds, and p (t) after Holm. "
+    "The tests by sign flips and over examples (McNemar) are in the table without --columns"
+)
 
 
 class Cell(NamedTuple):
@@ -65,9 +76,13 @@ def p_value(p: float | None) -> str:
 def sheet(table: "Table") -> Sheet:
     """One line per row of the table."""
     keys = table.settings
-    header = [*keys, "data", "metric", "mean ± sd (n)", "median", "best"]
-    header += ["difference", "95 %", "p (t)", "p (flips)", "p (Holm)", "p (McNemar)"] if table.baseline else []
+    header = [*keys, "data", "metric", "mean ± sd (n)", MEAN, "median", "best"]
+    header += ["difference", "95 %", *TESTS] if table.baseline else []
     body = [_line(row, keys, table.baseline) for row in table.rows]
+    if not any(row.interval for row in table.rows):  # one or two seeds each: the column would be empty
+        place = header.index(MEAN)
+        del header[place]
+        body = [line[:place] + line[place + 1 :] for line in body]
     for name, texts in (
         ("time", [duration(r.seconds) for r in table.rows]),
         ("notes", [_notes(r) for r in table.rows]),
@@ -93,6 +108,7 @@ def _notes(row: Row) -> str:
 def _line(row: Row, keys: Sequence[str], baseline: bool) -> list[Cell]:
     cells = [Cell(row.settings.get(key, "")) for key in keys]
     cells += [Cell(row.data), Cell(row.metric), Cell(spell(row), bool(row.more.get("better")))]
+    cells.append(Cell(interval_text(row, row.interval)))
     cells += [Cell(scaled(row, row.summary.median)), Cell(scaled(row, row.summary.best))]
     return cells + (_comparison(row) if baseline else [])
 
@@ -100,11 +116,20 @@ def _line(row: Row, keys: Sequence[str], baseline: bool) -> list[Cell]:
 def _comparison(row: Row) -> list[Cell]:
     more = row.more
     if more.get("difference") is None:
-        return [Cell("")] * 6
-    sign = "+" if more["difference"] > 0 else ""
-    interval = f"{scaled(row, more['low'])} to {scaled(row, more['high'])}" if more["low"] is not None else ""
-    tests = [p_value(more[name]) for name in ("p_t", "p_flips", "p_holm", "p_mcnemar")]
-    return [Cell(sign + scaled(row, more["difference"])), Cell(interval), *map(Cell, tests)]
+        return [Cell("")] * (2 + len(TESTS))
+    interval = interval_text(row, (more["low"], more["high"]) if more["low"] is not None else None)
+    return [Cell(difference_text(row)), Cell(interval), *(Cell(p_value(more[name])) for name in TESTS.values())]
+
+
+def difference_text(row: Row) -> str:
+    """`+1.20`: how far a row is from its baseline."""
+    found = row.more["difference"]
+    return ("+" if found > 0 else "") + scaled(row, found)
+
+
+def interval_text(row: Row, interval: tuple[float, float] | None) -> str:
+    """`80.11 to 82.35`; nothing where there is none."""
+    return f"{scaled(row, interval[0])} to {scaled(row, interval[1])}" if interval else ""
 
 
 def pivot(table: "Table", columns: str) -> Sheet:
@@ -127,7 +152,8 @@ def pivot(table: "Table", columns: str) -> Sheet:
         [*map(Cell, at), *(_cell(found[head]) if head in found else Cell("") for head in ordered)]
         for at, found in lines.items()
     ]
-    return Sheet([*keys, *named, *ordered], body, [*_said(table.rows), *table.remarks])
+    notes = [COMPARED] if table.baseline else []
+    return Sheet([*keys, *named, *ordered], body, [*notes, *_said(table.rows), *table.remarks])
 
 
 def _said(rows: Sequence[Row]) -> list[str]:
@@ -151,7 +177,19 @@ def _head(row: Row, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _cell(row: Row) -> Cell:
-    return Cell(spell(row), bool(row.more.get("better")))
+    """Mean, sd and n; with a baseline also the difference, its interval and Holm's p."""
+    return Cell("; ".join([spell(row), *_short_comparison(row)]), bool(row.more.get("better")))
+
+
+def _short_comparison(row: Row) -> list[str]:
+    more = row.more
+    if more.get("is_baseline"):
+        return ["baseline"]
+    if more.get("difference") is None:
+        return []
+    interval = f" [{scaled(row, more['low'])}, {scaled(row, more['high'])}]" if more["low"] is not None else ""
+    p = f", p {p_value(more['p_holm'])}" if more["p_holm"] is not None else ""
+    return [difference_text(row) + interval + p]
 
 
 def _about(row: Row) -> str:

@@ -7,8 +7,8 @@ from encodery.report import stats
 from encodery.report.examples import Marks
 from encodery.report.groups import Row, spelled
 
-FEW = 3  # below so many seeds nothing should be concluded
-COLUMNS = ("difference", "low", "high", "pairs", "p_t", "p_flips", "p_holm", "p_mcnemar", "mcnemar_seeds")
+TESTS = {"p_t": "p_holm", "p_flips": "p_flips_holm", "p_mcnemar": "p_mcnemar_holm"}  # each p, and its adjusted one
+COLUMNS = ("difference", "low", "high", "pairs", *TESTS, *TESTS.values(), "mcnemar_seeds")
 
 
 def against(rows: Sequence[Row], baseline: str) -> list[str]:
@@ -80,10 +80,10 @@ def _compare(row: Row, base: Row, marks: Marks) -> None:
     if one.mean is None or other.mean is None:
         return
     if seeds:
-        interval = stats.bootstrap(differences)
+        interval = stats.t_interval(differences)
         row.more["difference"] = stats.mean(differences)
     else:  # other seeds, or an average without seeds in common
-        interval = stats.bootstrap(list(row.values.values()), list(base.values.values()))
+        interval = stats.t_interval(list(row.values.values()), list(base.values.values()))
         row.more["difference"] = one.mean - other.mean
     row.more["low"], row.more["high"] = interval or (None, None)
     row.more |= {"pairs": len(seeds), "p_t": stats.paired_t(differences), "p_flips": stats.sign_flips(differences)}
@@ -93,21 +93,24 @@ def _compare(row: Row, base: Row, marks: Marks) -> None:
 
 
 def _adjust(rows: Sequence[Row]) -> list[str]:
-    """Holm's correction over all comparisons of the table."""
-    tested = [row for row in rows if row.more["p_t"] is not None]
-    for row, p in zip(tested, stats.holm([row.more["p_t"] for row in tested]), strict=True):
-        row.more["p_holm"] = p
-    if len(tested) < 2:
+    """Holm's correction of each test over all comparisons of the table."""
+    most = 0
+    for name, adjusted in TESTS.items():
+        tested = [row for row in rows if row.more[name] is not None]
+        for row, p in zip(tested, stats.holm([row.more[name] for row in tested]), strict=True):
+            row.more[adjusted] = p
+        most = max(most, len(tested))
+    if most < 2:
         return []
-    return [f"{len(tested)} comparisons with the baseline: quote the p values of Holm's column, not the smallest p"]
+    return [f"{most} comparisons with the baseline: quote the p values of Holm's columns, not the smallest p"]
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
     pairs = [row.more["pairs"] for row in rows if row.more["pairs"] is not None]
     remarks = []
-    if pairs and min(pairs) < FEW:
-        remarks.append(f"some differences rest on fewer than {FEW} common seeds: nothing follows from them")
-    if pairs and FEW <= max(pairs) <= 5:
+    if pairs and min(pairs) < stats.FEW:
+        remarks.append(f"some differences rest on fewer than {stats.FEW} common seeds: nothing follows from them")
+    if pairs and stats.FEW <= max(pairs) <= 5:
         least = 2 / 2 ** max(pairs)
         remarks.append(f"with {max(pairs)} pairs of seeds the sign-flip test cannot give less than {least:.4g}")
     return remarks

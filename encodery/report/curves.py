@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,13 @@ from encodery.report import figures, stats
 
 RANDOM = "random"
 GOAL = 0.99  # of the score with all data
+NOTE = (
+    "± is the standard deviation over seeds (their number in brackets), the band of a picture Student's 95 % interval "
+    "of the mean (none below three seeds); then the mean difference to random on the same seeds, with the p of a "
+    "paired t-test, adjusted by Holm for all comparisons of its table. Area: mean height of the curve. `flat`: the "
+    "intervals of all points have a level in common, so no share of the data can be named; `?`: fewer than three "
+    "seeds at some point, so nobody knows whether the curve is flat."
+)
 
 
 @dataclass(frozen=True)
@@ -100,15 +107,51 @@ def needed(line: Sequence[tuple[float, Sequence[float]]], goal: float = GOAL) ->
     return None
 
 
-def against_random(curves: Curves, method: str, match: str, fraction: float, data: str, metric: str) -> str:
-    """`+0.4 (p 0.31)`: mean difference over the seeds that both have."""
-    mine = curves.values(method, match, fraction, data, metric)
-    theirs = curves.values(RANDOM, match, fraction, data, metric)
-    gaps = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
-    if not gaps or method == RANDOM or fraction == 1.0:
-        return ""
-    p = stats.paired_t(gaps)
-    return f"{100 * stats.mean(gaps):+.1f}" + (f" (p {p:.2f})" if p is not None else "")
+def flat(line: Sequence[tuple[float, Sequence[float]]]) -> bool | None:
+    """Whether one level line runs through the intervals of all points; None where a point has fewer than three seeds,
+    so that nobody can tell."""
+    found = [stats.t_interval(ys) for _, ys in line]
+    known = [interval for interval in found if interval is not None]
+    if not known or len(known) < len(found):
+        return None
+    return max(low for low, _ in known) <= min(high for _, high in known)
+
+
+def needed_text(line: Sequence[tuple[float, Sequence[float]]]) -> str:
+    """`43.1`; `flat` where the intervals allow a level curve, which has no such point; `43.1 ?` with too few seeds."""
+    least, level = needed(line), flat(line)
+    if least is None or level:
+        return "" if least is None else "flat"
+    return _percent(least) + (" ?" if level is None else "")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A method beside random at one fraction, on the seeds that both have."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    p: float | None
+    p_holm: float | None = None  # over all comparisons of its table
+
+    def __str__(self) -> str:
+        """`+0.4 (p 0.31)`."""
+        return f"{100 * self.mean:+.1f}" + (f" (p {self.p_holm:.2f})" if self.p_holm is not None else "")
+
+
+def gaps_to_random(curves: Curves, match: str, data: str, metric: str) -> dict[tuple[str, float], Gap]:
+    """Every method at every fraction but the whole, by (method, fraction); p after Holm over this table."""
+    found: dict[tuple[str, float], Gap] = {}
+    for method in curves.methods:
+        for fraction in curves.fractions:
+            mine = curves.values(method, match, fraction, data, metric)
+            theirs = curves.values(RANDOM, match, fraction, data, metric)
+            gaps = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
+            if gaps and method != RANDOM and fraction != 1.0:
+                found[method, fraction] = Gap(stats.mean(gaps), stats.t_interval(gaps), stats.paired_t(gaps))
+    tested = {at: gap.p for at, gap in found.items() if gap.p is not None}
+    adjusted = zip(tested, stats.holm(list(tested.values())), strict=True)
+    return found | {at: replace(found[at], p_holm=p) for at, p in adjusted}
 
 
 def cell(values: Sequence[float]) -> str:
@@ -122,17 +165,17 @@ def table(curves: Curves, match: str, data: str, metric: str) -> str:
     shown = [f"{100 * fraction:g} %" for fraction in curves.fractions]
     header = [f"{metric}, {match}-matched", *shown, "area", "99 % of full at"]
     rows = []
+    gaps = gaps_to_random(curves, match, data, metric)
     for method in curves.methods:
         line = dict(curves.line(method, match, data, metric))
         if not line:
             continue
         cells = []
         for fraction in curves.fractions:
-            gap = against_random(curves, method, match, fraction, data, metric)
+            gap = gaps.get((method, fraction))
             cells.append(cell(line[fraction]) + (f" {gap}" if gap else "") if fraction in line else "")
         whole = sorted(line.items())
-        size, least = area(whole), needed(whole)
-        rows.append([method, *cells, _percent(size), _percent(least)])
+        rows.append([method, *cells, _percent(area(whole)), needed_text(whole)])
     steps = {p.fraction: p.steps for p in curves.points if p.match == match}
     rows.append(["steps", *(f"{steps[f]:,}" for f in curves.fractions), "", ""])
     lines = [header, ["---"] * len(header), *rows]
@@ -152,13 +195,7 @@ def markdown(curves: Curves) -> str:
         for sentence in dict.fromkeys(point.alarms):
             alarms[sentence] = alarms.get(sentence, 0) + 1
     blocks += [f"ALARM ({count} of {len(curves.points)} points): {s}" for s, count in list(alarms.items())[:10]]
-    note = (
-        "± is the standard deviation over seeds (their number in brackets); then the mean difference to random on the "
-    )
-    return (
-        "\n\n".join([*blocks, note + "same seeds, with the p of a paired t-test. Area: mean height of the curve."])
-        + "\n"
-    )
+    return "\n\n".join([*blocks, NOTE]) + "\n"
 
 
 def plain(curves: Curves) -> dict[str, Any]:
@@ -169,8 +206,23 @@ def plain(curves: Curves) -> dict[str, Any]:
             for method in curves.methods:
                 line = curves.line(method, match, data, metric)
                 about = {"data": data, "metric": metric, "match": match, "method": method}
-                found.append({**about, "area": area(line), "needed": needed(line)})
-    return {"about": list(curves.about), "curves": found, "points": [asdict(point) for point in curves.points]}
+                level = flat(line)
+                least = None if level else needed(line)
+                found.append({**about, "area": area(line), "needed": least, "flat": level, **_ends(line)})
+    gaps = [
+        {"data": data, "metric": metric, "match": match, "method": method, "fraction": fraction, **asdict(gap)}
+        for data, metric in curves.panels
+        for match in curves.matches
+        for (method, fraction), gap in gaps_to_random(curves, match, data, metric).items()
+    ]
+    points = [asdict(point) for point in curves.points]
+    return {"about": list(curves.about), "curves": found, "against_random": gaps, "points": points}
+
+
+def _ends(line: Sequence[tuple[float, Sequence[float]]]) -> dict[str, Any]:
+    """The mean of each fraction and its interval."""
+    each = [(fraction, stats.mean(values), stats.t_interval(values)) for fraction, values in line]
+    return {"means": [{"fraction": x, "mean": y, "interval": interval} for x, y, interval in each]}
 
 
 def write(folder: Path, curves: Curves) -> None:

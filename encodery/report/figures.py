@@ -4,6 +4,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from encodery.report import stats
+
 
 def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
     """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
@@ -22,8 +24,8 @@ def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, ti
 def learning_curves(
     lines: Mapping[tuple[str, str], Mapping[str, Sequence[tuple[float, Sequence[float]]]]], title: str
 ) -> bytes:
-    """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of ± one
-    standard deviation, one line per method, as SVG."""
+    """A panel for each (metric, match): the mean over seeds against the part of the data, with a band of its 95 %
+    interval (from three seeds on), one line per method, as SVG."""
     plt = _pyplot()
     across = len({match for _, match in lines})
     down = -(-len(lines) // across)
@@ -32,18 +34,13 @@ def learning_curves(
         for number, (method, points) in enumerate(methods.items()):
             x = [100 * fraction for fraction, _ in points]
             middle = [sum(values) / len(values) for _, values in points]
-            spread = [_deviation(values) for _, values in points]
             axis.plot(x, middle, color=f"C{number % 10}", label=method, marker="o", markersize=3)
-            low, high = ([m + sign * s for m, s in zip(middle, spread, strict=True)] for sign in (-1, 1))
-            axis.fill_between(x, low, high, color=f"C{number % 10}", alpha=0.15, linewidth=0)
+            low, high = stats.band([values for _, values in points])
+            if low:
+                axis.fill_between(x, low, high, color=f"C{number % 10}", alpha=0.15, linewidth=0)
         _dress([(axis, f"{metric}, {match}-matched")], "% of the training set")
     figure.suptitle(title, fontsize="medium")
     return _svg(plt, figure)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return float((sum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1)) ** 0.5)
 
 
 def cluster_sizes(sizes: Sequence[int], purity: Sequence[float]) -> bytes:

@@ -41,6 +41,11 @@ class Row:
         return self.fixed or stats.summary(list(self.values.values()), lower=self.lower)
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Student's 95 % interval of the mean over seeds; None below three."""
+        return stats.t_interval(list(self.values.values()))
+
+    @property
     def failed(self) -> list[Record]:
         """Runs that ended badly or were given up; those that wait or work are only missing."""
         return [record for record in self.missing if record.state not in ("queued", "running", "unfinished")]
@@ -48,6 +53,8 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """Everything, as data."""
         about = {"data": self.data, "metric": self.metric, **self.summary._asdict(), "failed": len(self.failed)}
+        low, high = self.interval or (None, None)
+        about |= {"mean_low": low, "mean_high": high}
         about |= {"missing": len(self.missing) - len(self.failed), "seconds": self.seconds, **self.more}
         values = {str(seed): value for seed, value in self.values.items()}
         return {**self.settings, **about, "notes": "; ".join(self.notes), "values": values}

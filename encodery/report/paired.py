@@ -11,12 +11,15 @@ from encodery.tasks.base import Answer, Example
 def paired(
     examples: Sequence[Example], mine: Mapping[str, Answer], theirs: Mapping[str, Answer]
 ) -> list[dict[str, Any]]:
-    """McNemar's test over all examples, and over those of each heuristic and label where the task has such."""
+    """McNemar's test over all examples, and over those of each heuristic and label where the task has such;
+    several p are adjusted by Holm."""
     kinds: dict[str, list[Example]] = {"all": list(examples)}
     for example in examples:
         if "heuristic" in example.extra:
             kinds.setdefault(f"{example.extra['heuristic']} {example.label}", []).append(example)
-    return [{"what": what, **_marks(rows, mine, theirs)} for what, rows in kinds.items()]
+    found = [{"what": what, **_marks(rows, mine, theirs)} for what, rows in kinds.items()]
+    adjusted = stats.holm([one["p"] for one in found])
+    return [{**one, "p_holm": p} for one, p in zip(found, adjusted, strict=True)]
 
 
 def _marks(rows: Sequence[Example], mine: Mapping[str, Answer], theirs: Mapping[str, Answer]) -> dict[str, Any]:

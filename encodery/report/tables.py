@@ -71,8 +71,8 @@ def of_records(
     said = [*remarks, *more, *missing, *best_of_many(rows)]
     if baseline:
         said += compare.against(rows, baseline)
-    elif any(0 < row.summary.n < compare.FEW for row in rows):
-        said.append(f"fewer than {compare.FEW} seeds in some rows: differences there may well be chance")
+    elif any(0 < row.summary.n < stats.FEW for row in rows):
+        said.append(f"fewer than {stats.FEW} seeds in some rows: differences there may well be chance")
     second = over_models(rows, models) if models else []
     return Table(ordered(rows, sort), said, bool(baseline), second)
 

@@ -1,7 +1,7 @@
 """Which tasks help a task, as a table, JSON and pictures: rankings, trials, choices, what they brought and cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Row:
     gain: float | None  # over single-task, on the same seeds
     interval: tuple[float, float] | None
     p: float | None
+    p_holm: float | None  # over all strategies of the table
     trainings: int
     seconds: float
     kept: Mapping[str, str]  # task → `812 of 2,490 examples`
@@ -72,6 +73,13 @@ def cell(values: Sequence[float]) -> str:
     """`81.2 ± 0.4 (3)`."""
     spread = stats.sd(values)
     return f"{100 * stats.mean(values):.1f}" + (f" ± {100 * spread:.1f} ({len(values)})" if spread is not None else "")
+
+
+def adjusted(rows: Sequence[Row]) -> list[Row]:
+    """The rows with Holm's p; single-task beside itself, and a strategy that chose nothing, are no comparisons."""
+    tested = [place for place, row in enumerate(rows) if row.p is not None and row.tasks]
+    by_place = dict(zip(tested, stats.holm([rows[place].p or 0.0 for place in tested]), strict=True))
+    return [replace(row, p_holm=by_place.get(place)) for place, row in enumerate(rows)]
 
 
 def lines_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -109,7 +117,7 @@ def row_cells(row: Row) -> list[str]:
         difference = f"{100 * row.gain:+.1f}"
         if row.interval:
             difference += f" [{100 * row.interval[0]:+.1f}, {100 * row.interval[1]:+.1f}]"
-        difference += f" p {row.p:.2f}" if row.p is not None else ""
+        difference += f" p {row.p_holm:.2f}" if row.p_holm is not None else ""
     scores = cell(list(row.scores.values()))
     return [row.primary, row.strategy, tasks or "(alone)", row.metric, scores, difference, str(row.trainings),
             f"{row.seconds:,.0f}"]  # fmt: skip
@@ -123,7 +131,8 @@ def strategy_table(found: Choices) -> str:
 
 NOTE = (
     "Score: mean ± standard deviation over seeds (their number). Against single-task: mean difference on the same "
-    "seeds, 95 % bootstrap interval, p of a paired t-test. Trainings and seconds: all that the strategy needs, "
+    "seeds, Student's 95 % interval (none below three seeds), p of a paired t-test after Holm's correction for all "
+    "comparisons of the table. Trainings and seconds: all that the strategy needs, "
     "fine-tunings for the importance included; seconds of training steps and gradient passes, evaluation left out."
 )
 

@@ -58,6 +58,18 @@ def test_G20_seeds_are_averaged() -> None:
     assert rules.gain({1: 0.6, 2: 0.95, 3: 0.7}, {1: 0.5, 2: 0.8, 3: 0.6}).clear
 
 
+@pytest.mark.parametrize(("seeds", "trials"), [(2, 2), (3, 1), (3, 4), (5, 7)])
+def test_G31_a_choice_between_nothings_is_hardly_ever_clear(seeds: int, trials: int) -> None:
+    """Sets of tasks that bring nothing: the best of them must not look as if it helped."""
+    draw = np.random.default_rng(seeds * 10 + trials)
+    clear = 0
+    for _ in range(2000):
+        alone, *each = ({seed: draw.normal(0.7, 0.02) for seed in range(seeds)} for _ in range(trials + 1))
+        best = max(each, key=lambda scores: sum(scores.values()))
+        clear += rules.gain(best, alone, picked_from=trials).clear
+    assert clear / 2000 <= (0.0 if seeds < 3 else 0.035)  # 2.5 %, and three standard errors
+
+
 @given(st.dictionaries(st.sampled_from("abcdefg"), st.sampled_from([math.nan, -0.5, 0.0, 0.3, 0.3, 0.9])))
 def test_G19_the_most_alike_first_ties_as_given_nan_last(values: dict[str, float]) -> None:
     order = rules.ranked(values)

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import statistics
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -32,35 +33,63 @@ def test_summary_of_known_numbers() -> None:
     assert stats.summary([0.1, 0.2, 0.6], lower=True).best == 0.1
 
 
-# Bootstrap
+# Intervals
 
 
-@given(samples)
-def test_the_interval_is_repeatable_and_lies_within_the_values(values: list[float]) -> None:
-    low, high = stats.bootstrap(values) or (math.nan, math.nan)
-    assert (low, high) == stats.bootstrap(values)
-    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+def covered(n: int, interval: Callable[[list[float]], tuple[float, float] | None], samples: int = 4000) -> float:
+    """How often an interval of n normal values holds their true mean."""
+    draws = np.random.default_rng(n).normal(0.8, 0.01, (samples, n)).tolist()
+    found = [interval(values) or (math.nan, math.nan) for values in draws]
+    return statistics.fmean(low <= 0.8 <= high for low, high in found)
+
+
+def percentile_bootstrap(values: list[float]) -> tuple[float, float]:
+    """What means over seeds must not be judged by."""
+    draw = np.random.default_rng(0)
+    means = np.asarray(values)[draw.integers(0, len(values), (1000, len(values)))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 10])
+def test_W35_the_interval_of_a_mean_over_seeds_holds_the_truth_in_95_of_100_cases(n: int) -> None:
+    assert covered(n, stats.t_interval) == pytest.approx(0.95, abs=0.011)  # three standard errors
+
+
+@pytest.mark.parametrize(("n", "share"), [(3, 0.74), (5, 0.84), (10, 0.90)])
+def test_W35_a_bootstrap_of_so_few_values_does_not(n: int, share: float) -> None:
+    assert covered(n, percentile_bootstrap, 1000) == pytest.approx(share, abs=0.04)
+
+
+@pytest.mark.parametrize(("n", "other"), [(3, 3), (3, 8), (5, 4)])
+def test_W35_nor_do_two_samples_of_other_spreads_mislead_it(n: int, other: int) -> None:
+    draw = np.random.default_rng(n)
+    pairs = [(draw.normal(0.8, 0.01, n), draw.normal(0.7, 0.03, other)) for _ in range(3000)]
+    found = [stats.t_interval(a.tolist(), b.tolist()) or (math.nan, math.nan) for a, b in pairs]
+    assert statistics.fmean(low <= 0.1 <= high for low, high in found) >= 0.94  # a little too wide is right
 
 
 @given(samples, st.floats(-1, 1).map(lambda x: round(x, 3)))
 def test_the_interval_moves_with_the_values(values: list[float], shift: float) -> None:
-    before, after = stats.bootstrap(values), stats.bootstrap([value + shift for value in values])
+    before, after = stats.t_interval(values), stats.t_interval([value + shift for value in values])
+    if len(values) < 3:
+        assert before is None
+        assert after is None
+        return
     assert before is not None
+    assert before[0] - 1e-12 <= statistics.fmean(values) <= before[1] + 1e-12
     assert after == pytest.approx((before[0] + shift, before[1] + shift), abs=1e-9)
 
 
-def test_the_interval_agrees_with_all_resamples_of_a_small_sample() -> None:
-    values = [0.1, 0.4, 0.5, 0.9]
-    means = sorted(statistics.fmean(draw) for draw in itertools.product(values, repeat=4))
-    low, high = stats.bootstrap(values) or (math.nan, math.nan)
-    assert low == pytest.approx(means[math.ceil(0.025 * len(means))], abs=0.03)
-    assert high == pytest.approx(means[math.floor(0.975 * len(means))], abs=0.03)
-
-
-def test_one_value_has_no_interval_and_two_samples_have_one_of_their_difference() -> None:
-    assert stats.bootstrap([0.5]) is None
-    assert stats.bootstrap([0.5, 0.6], [0.1]) is None
-    assert stats.bootstrap([0.5, 0.5], [0.25, 0.25]) == (0.25, 0.25)
+def test_W35_fewer_than_three_values_have_no_interval() -> None:
+    assert stats.t_interval([0.5]) is None
+    assert stats.t_interval([0.5, 0.6]) is None
+    assert stats.t_interval([0.5, 0.6, 0.7], [0.1, 0.2]) is None
+    assert stats.t_interval([0.5] * 3, [0.25] * 3) == (0.25, 0.25)
+    low, high = stats.band([[0.5], [0.1, 0.2, 0.3]])
+    assert math.isnan(low[0])
+    assert low[1] < 0.2 < high[1]
+    assert stats.band([[0.5], [0.1, 0.2]]) == ([], [])
 
 
 # Tests over seeds
@@ -220,8 +249,13 @@ def test_intervals_and_tests_agree_with_scipy() -> None:
     from scipy import stats as theirs
 
     gaps = [0.012, -0.004, 0.021, 0.009, 0.015, -0.001, 0.018]
-    interval = theirs.bootstrap((gaps,), np.mean, n_resamples=20_000, method="percentile", random_state=1)
-    assert stats.bootstrap(gaps) == pytest.approx(tuple(interval.confidence_interval), abs=3e-4)
+    interval = theirs.ttest_1samp(gaps, 0.0).confidence_interval(0.95)
+    assert stats.t_interval(gaps) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    wider = theirs.ttest_1samp(gaps, 0.0).confidence_interval(1 - 0.05 / 4)
+    assert stats.t_interval(gaps, comparisons=4) == pytest.approx((wider.low, wider.high), rel=1e-9)
+    other = [value + 0.01 for value in gaps]  # equal spreads: Welch's degrees of freedom are whole
+    welch = theirs.ttest_ind(gaps, other, equal_var=False).confidence_interval(0.95)
+    assert stats.t_interval(gaps, other) == pytest.approx((welch.low, welch.high), rel=1e-9)
     assert stats.paired_t(gaps) == pytest.approx(theirs.ttest_1samp(gaps, 0.0).pvalue, rel=1e-12)
     flips = theirs.permutation_test((gaps,), np.sum, permutation_type="samples", n_resamples=np.inf)
     assert stats.sign_flips(gaps) == pytest.approx(flips.pvalue, rel=1e-12)

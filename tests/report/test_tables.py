@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from encodery.errors import UserError
-from encodery.report import tables
+from encodery.report import stats, tables
 from encodery.rundir import RunDir
 from encodery.tasks.toy import Toy
 from tests.report.runs import run, seeds, tree
@@ -29,7 +29,9 @@ def test_seeds_of_a_configuration_are_one_row(tmp_path: Path) -> None:
     found = tables.table([tmp_path])
     assert found.rows[0].summary[:2] == (3, pytest.approx(0.8))
     assert found.settings == []
-    assert "| toy/nli:dev | accuracy | 80.00 ± 10.00 (3) | 80.00 | 90.00 | 10 s |" in tables.markdown(found)
+    assert "| toy/nli:dev | accuracy | 80.00 ± 10.00 (3) | 55.16 to 104.84 | 80.00 | 90.00 | 10 s |" in tables.markdown(
+        found
+    )
 
 
 def test_a_selection_for_each_seed_is_one_selection(tmp_path: Path) -> None:
@@ -251,7 +253,8 @@ def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
     more = only(found, optim__lr="3e-05").more
     assert more["difference"] == pytest.approx(0.02)
     assert more["pairs"] == 3
-    assert 0.01 - 1e-9 <= more["low"] <= 0.02 <= more["high"] <= 0.03 + 1e-9
+    half = 4.302653 * 0.01 / 3**0.5  # Student's factor for two degrees of freedom
+    assert (more["low"], more["high"]) == pytest.approx((0.02 - half, 0.02 + half), abs=1e-6)
     assert more["p_t"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 with 2 degrees of freedom
     assert more["p_flips"] == 2 / 8
     assert only(found, optim__lr="2e-05").more["difference"] is None
@@ -305,6 +308,42 @@ def test_holm_adjusts_over_the_whole_table(tmp_path: Path) -> None:
     rows = tables.table([tmp_path], "1e-5").rows[1:]
     raw, adjusted = [row.more["p_t"] for row in rows], [row.more["p_holm"] for row in rows]
     assert adjusted == pytest.approx([max(raw), 2 * min(raw)])
+
+
+def test_W36_pivoted_columns_keep_difference_interval_and_test(tmp_path: Path) -> None:
+    for batch in (16, 32):
+        seeds(tmp_path / f"a{batch}", [0.70, 0.75, 0.60], optim__lr=1e-5, train__batch_size=batch)
+        seeds(tmp_path / f"b{batch}", [0.80, 0.86, 0.69], optim__lr=3e-5, train__batch_size=batch)
+    found = tables.table([tmp_path], "optim.lr=1e-5")
+    p = found.rows[-1].more["p_holm"]
+    text = tables.markdown(found, "train.batch_size")
+    low, high = found.rows[-1].more["low"], found.rows[-1].more["high"]
+    assert f"; +10.00 [{100 * low:.2f}, {100 * high:.2f}], p {p:.3f}" in text
+    assert "68.33 ± 7.64 (3); baseline" in text
+    assert "McNemar" in text.rpartition("|")[2]  # what is not in the cells is said
+    assert f"[{100 * low:.2f}, {100 * high:.2f}], p" in tables.csv_text(found, "train.batch_size")
+    assert "baseline" not in tables.markdown(tables.table([tmp_path]), "train.batch_size")
+
+
+def test_W36_every_kind_of_test_is_adjusted(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.70, 0.75, 0.60, 0.66], optim__lr=1e-5)
+    seeds(tmp_path / "b", [0.72, 0.78, 0.61, 0.65], optim__lr=2e-5)
+    seeds(tmp_path / "c", [0.80, 0.86, 0.69, 0.71], optim__lr=3e-5)
+    rows = tables.table([tmp_path], "1e-5").rows[1:]
+    raw, adjusted = [row.more["p_flips"] for row in rows], [row.more["p_flips_holm"] for row in rows]
+    assert adjusted == pytest.approx(stats.holm(raw))
+    assert "p (flips, Holm)" in tables.markdown(tables.table([tmp_path], "1e-5"))
+
+
+def test_W35_a_table_has_the_interval_of_each_mean_from_three_seeds_on(tmp_path: Path) -> None:
+    seeds(tmp_path / "a", [0.70, 0.75, 0.80], optim__lr=1e-5)
+    seeds(tmp_path / "b", [0.72, 0.78], optim__lr=2e-5)
+    found = tables.table([tmp_path], "1e-5")
+    three, two = found.rows
+    assert three.interval == pytest.approx((0.75 - 4.302653 * 0.05 / 3**0.5, 0.75 + 4.302653 * 0.05 / 3**0.5), abs=1e-6)
+    assert (two.interval, two.more["low"]) == (None, None)
+    assert "| 62.58 to 87.42 |" in tables.markdown(found)
+    assert found.plain()[0]["mean_low"] == pytest.approx(0.625793, abs=1e-5)
 
 
 # Over examples

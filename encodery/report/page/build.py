@@ -109,7 +109,10 @@ def _main(found: Found, made: list[Section]) -> Html:
 def _foot() -> Html:
     return tag(
         "footer",
-        join(f"Made by encodery on {now()[:10]}. Scores in tables are × 100; ± is one standard deviation over seeds."),
+        join(
+            f"Made by encodery on {now()[:10]}. Scores in tables are × 100; ± is one standard deviation over seeds, "
+            "95 % is Student's interval of a mean over seeds."
+        ),
     )
 
 

@@ -61,17 +61,16 @@ def rates(reports: Sequence[Report], kind: str) -> dict[str, list[float]]:
 def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Chart:
     series = []
     for row, those in reports:
-        names, means, low, high = [], [], [], []
-        for side in SIDES:
-            for name, values in rates(those, side).items():
-                spread = stats.sd(values) or 0.0
-                names.append(f"{name.replace('_', ' ')}, {side.replace('_', '-')}")
-                means.append(stats.mean(values))
-                low.append(means[-1] - spread)
-                high.append(means[-1] + spread)
+        cells = {(side, name): values for side in SIDES for name, values in rates(those, side).items()}
+        names = [f"{name.replace('_', ' ')}, {side.replace('_', '-')}" for side, name in cells]
+        means = [stats.mean(values) for values in cells.values()]
+        low, high = stats.band(list(cells.values()))
         label = found.name(row) or data
         series.append(Series(label, names, means, kind="bars", low=low, high=high))
-    note = "Whiskers: ± one sd over seeds. Who follows a heuristic is right where it is entailed, and wrong elsewhere."
+    note = (
+        "Whiskers: 95 % interval of the mean over seeds (from three on). Who follows a heuristic is right where it is "
+        "entailed, and wrong elsewhere."
+    )
     rules = [(GUESSING, "guessing: 50 %")]
     return Chart(id, f"{data} by heuristic", "", "accuracy", series, rules=rules, note=note, y_range=(0.0, 1.02))
 

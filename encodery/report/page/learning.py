@@ -1,4 +1,4 @@
-"""Learning curves over data, from the folders of `encodery curve`: mean over seeds with a band of ± one sd."""
+"""Learning curves over data, from the folders of `encodery curve`: mean over seeds with its 95 % interval."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from encodery import files
 from encodery.errors import UserError
 from encodery.report import stats
-from encodery.report.curves import Curves, Point, area, needed
+from encodery.report.curves import Curves, Point, area, needed_text
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.found import Found
 from encodery.report.page.html import Html, figure, join, table, tag, without_paths
@@ -51,12 +51,11 @@ def _chart(curves: Curves, id: str, data: str, metric: str, match: str) -> Chart
             continue
         x = [100 * fraction for fraction, _ in line]
         middle = [stats.mean(values) for _, values in line]
-        sds = [stats.sd(values) or 0.0 for _, values in line]
-        low = [m - s for m, s in zip(middle, sds, strict=True)]
-        high = [m + s for m, s in zip(middle, sds, strict=True)]
+        low, high = stats.band([values for _, values in line])
         text = [f"{len(values)} seeds" for _, values in line]
         series.append(Series(method, x, middle, low=low, high=high, text=text))
-    return Chart(id, f"{data}, {match}-matched", "% of the training set", metric, series)
+    note = "Band: Student's 95 % interval of the mean over seeds; none below three seeds."
+    return Chart(id, f"{data}, {match}-matched", "% of the training set", metric, series, note=note)
 
 
 def _table(curves: Curves, id: str) -> Html:
@@ -66,7 +65,7 @@ def _table(curves: Curves, id: str) -> Html:
         for method in curves.methods:
             line = curves.line(method, match, data, metric)
             if line:
-                rows.append([method, data, metric, match, _percent(area(line)), _percent(needed(line))])
+                rows.append([method, data, metric, match, _percent(area(line)), needed_text(line)])
     return table(header, rows, id=id, caption="Mean height of each curve, and the data it needs", numbers=header[-2:])
 
 

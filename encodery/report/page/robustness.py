@@ -13,6 +13,7 @@ from encodery.report.page.html import figure, tag
 from encodery.report.page.walk import below
 
 Levels = Sequence[Mapping[str, float]]
+BAND = "Band: Student's 95 % interval of the mean over seeds; none below three seeds."
 
 
 def section(found: Found) -> Section | None:
@@ -22,7 +23,7 @@ def section(found: Found) -> Section | None:
         for name in dict.fromkeys((main, "loss")):
             series = [_line(label, several, name) for label, several in models.items()]
             title = f"{data} under {attack} ({norm})"
-            charts.append(Chart(f"attack-{number}-{name.replace('_', '-')}", title, "radius", name, series))
+            charts.append(Chart(f"attack-{number}-{name.replace('_', '-')}", title, "radius", name, series, note=BAND))
     if not charts:
         return None
     return Section("robustness", "Robustness", tag("div", *map(figure, charts), class_="grid"), charts)
@@ -52,7 +53,7 @@ def _attacks(found: Found) -> dict[Key, Kept]:
 
 
 def _line(label: str, several: Sequence[Levels], name: str) -> Series:
-    """Mean over seeds, with a band of ± one sd."""
+    """Mean over seeds, with Student's 95 % interval."""
     by_radius: dict[float, list[float]] = {}
     for levels in several:
         for level in levels:
@@ -60,8 +61,5 @@ def _line(label: str, several: Sequence[Levels], name: str) -> Series:
                 by_radius.setdefault(float(level["radius"]), []).append(float(level[name]))
     radii = sorted(by_radius)
     middle = [stats.mean(by_radius[radius]) for radius in radii]
-    sds = [stats.sd(by_radius[radius]) or 0.0 for radius in radii]
-    if not any(sds):
-        return Series(label, radii, middle)
-    low = [m - s for m, s in zip(middle, sds, strict=True)]
-    return Series(label, radii, middle, low=low, high=[m + s for m, s in zip(middle, sds, strict=True)])
+    low, high = stats.band([by_radius[radius] for radius in radii])
+    return Series(label, radii, middle, low=low, high=high)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from encodery.report.cells import duration, p_value, pivot, scaled, spell
+from encodery.report.cells import MEAN, difference_text, duration, interval_text, p_value, pivot, scaled, spell
 from encodery.report.groups import Row
 from encodery.report.page.chart import Section
 from encodery.report.page.found import Found
@@ -11,7 +11,7 @@ from encodery.report.page.html import Html, join, paragraphs, table, tag, withou
 from encodery.report.page.published import Published, published
 
 SURE = 0.05
-COMPARED = ("difference", "p")
+COMPARED = ("difference", "95 %", "p (Holm)")
 
 
 def section(found: Found) -> Section | None:
@@ -37,7 +37,8 @@ def _by_task(found: Found) -> Html:
         cells = [tag("strong", cell.text) if cell.bold else cell.text for cell in line[len(keys) :]]
         rows.append([found.label(settings) or "all runs", *cells])
     header = ["configuration", *sheet.header[len(keys) :]]
-    caption = "Mean ± sd (n seeds) by task" + ("; bold is better than the baseline" if found.baseline else "")
+    compared = "; bold is better than the baseline; then the difference, its 95 % interval, and p after Holm"
+    caption = "Mean ± sd (n seeds) by task" + (compared if found.baseline else "")
     return table(header, rows, id="by-task", caption=caption, numbers=header[1:])
 
 
@@ -45,12 +46,12 @@ def _every(found: Found) -> Html:
     rows = found.table.rows
     paper = [published(row) for row in rows]
     keys = found.table.settings
-    header = [*(found.label_of(key) for key in keys), "data", "metric", "n", "mean ± sd", "median", "best"]
+    header = [*(found.label_of(key) for key in keys), "data", "metric", "n", "mean ± sd", MEAN, "median", "best"]
     header += list(COMPARED) if found.baseline else []
     header += ["published"] if any(paper) else []
     header += ["time", "notes"]
     lines = [_line(row, keys, found, number if any(paper) else False) for row, number in zip(rows, paper, strict=True)]
-    numbers = ["n", "mean ± sd", "median", "best", *COMPARED, "published", "time"]
+    numbers = ["n", "mean ± sd", MEAN, "median", "best", *COMPARED, "published", "time"]
     caption = f"All {len(rows)} rows" + (f", compared with {found.baseline}" if found.baseline else "")
     whole = table(
         header,
@@ -76,6 +77,7 @@ def _line(row: Row, keys: Sequence[str], found: Found, number: Published | bool 
     cells.append((f"{summary.n} of {wanted}" if row.missing else str(summary.n), summary.n))
     whole = spell(row).rpartition(" (")[0] if summary.mean is not None else "–"
     cells.append((tag("strong", whole) if row.more.get("better") else whole, summary.mean))
+    cells.append((interval_text(row, row.interval), row.interval and row.interval[0]))
     cells += [(scaled(row, value), value) for value in (summary.median, summary.best)]
     if found.baseline:
         cells += _compared(row)
@@ -88,13 +90,13 @@ def _line(row: Row, keys: Sequence[str], found: Found, number: Published | bool 
 def _compared(row: Row) -> list[Cell]:
     more = row.more
     if more.get("is_baseline"):
-        return [(tag("span", "baseline", class_="aside"), 0), ("", None)]
+        return [(tag("span", "baseline", class_="aside"), 0), ("", None), ("", None)]
     if more.get("difference") is None:
-        return [("", None), ("", None)]
-    sign = "+" if more["difference"] > 0 else ""
-    p = more["p_holm"]
+        return [("", None)] * 3
+    p, low = more["p_holm"], more["low"]
     mark = " *" if p is not None and p < SURE else ""
-    return [(sign + scaled(row, more["difference"]), more["difference"]), (p_value(p) + mark, p)]
+    interval = interval_text(row, (low, more["high"]) if low is not None else None)
+    return [(difference_text(row), more["difference"]), (interval, low), (p_value(p) + mark, p)]
 
 
 def _paper(number: Published | None) -> Cell:

@@ -75,14 +75,14 @@ def judged(found: Found, row: Row) -> str:
     if not found.baseline or more.get("difference") is None:
         return ""
     gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
-    p, over_examples = more.get("p_holm"), more.get("p_mcnemar")
+    p, over_examples = more.get("p_holm"), more.get("p_mcnemar_holm")
     if p is None and over_examples is None:
         return f"; {gap}, too few seeds to test"
     if p is not None:
         sure = "significant" if p < SURE else "not significant"
         return f"; {gap}, {sure} over seeds (p {p_value(p)}, Holm)"
     sure = "significant" if over_examples is not None and over_examples < SURE else "not significant"
-    return f"; {gap}, {sure} over examples (p {p_value(over_examples)}, McNemar), too few seeds to test"
+    return f"; {gap}, {sure} over examples (p {p_value(over_examples)}, McNemar, Holm), too few seeds to test"
 
 
 def _tiles(found: Found) -> Html:

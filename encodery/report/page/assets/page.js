@@ -110,14 +110,15 @@ function points(one, chart, tint) {
 function bars(one, chart, tint) {
   const own = { type: "bar", textposition: "none", marker: { color: tint } };
   if (!one.low) return own;
-  const up = one.high.map((v, i) => v - one.y[i]), down = one.low.map((v, i) => one.y[i] - v);
+  const up = one.high.map((v, i) => v === null ? null : v - one.y[i]), down = one.low.map((v, i) => v === null ? null : one.y[i] - v);
   return { ...own, error_y: { type: "data", array: up, arrayminus: down, thickness: 1, width: 3, color: colour("--soft") } };
 }
 
 function band(one, tint) {
   if (one.kind !== "line" || !one.low) return [];
-  const edge = { x: one.x, type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
-  return [{ ...edge, y: one.low }, { ...edge, y: one.high, fill: "tonexty", fillcolor: withAlpha(tint, 0.16) }];
+  const known = (values) => values.filter((_, i) => one.low[i] !== null); // fewer than three seeds have no interval
+  const edge = { x: known(one.x), type: "scatter", mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false };
+  return [{ ...edge, y: known(one.low) }, { ...edge, y: known(one.high), fill: "tonexty", fillcolor: withAlpha(tint, 0.16) }];
 }
 
 function axis(title, more) {
