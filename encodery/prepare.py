@@ -8,6 +8,7 @@ from typing import Any
 from encodery.config import Resolved
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.crew import Workers
+from encodery.data.finish import loss_lines
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.prepare import prepare
 from encodery.data.tokens import token_table
@@ -75,3 +76,4 @@ def report_lines(report: dict[str, Any]) -> Iterator[str]:
                 f"{split}: {made['blocks']:,} blocks of {made['documents']:,} documents, {made['tokens']:,} tokens "
                 f"({made['full_blocks'] / made['blocks']:.1%} of the blocks full; {kept:.1%} of the text kept)"
             )
+    yield from loss_lines(report)

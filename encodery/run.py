@@ -215,7 +215,7 @@ def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
 def origin_of(task: Task, split: str) -> dict[str, Any]:
     """Where a split came from, as data."""
     origin = task.origin(split)
-    return {k: v for k, v in {**asdict(origin), "part": origin.part}.items() if v}
+    return {k: v for k, v in {**asdict(origin), "part": origin.part}.items() if v or k == "rows"}
 
 
 def data_lines(task: Task) -> list[str]:

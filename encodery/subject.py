@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from encodery import chosen, predict, pretrain, world
 from encodery.cards import longest_of
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
+from encodery.data.finish import loss_lines
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
@@ -73,6 +75,7 @@ def make_subject(
     if length < wanted and note not in notes:
         notes.append(note)
     train, choice, rows = training_data(task, entry, config, pieces, length, tick)
+    notes += [f"{task.name}: {line}" for line in corpus_notes(task, train)]
     check_evaluation(task, entry, config, train, choice)
     return Subject(task, entry, train, rows, choice, pieces, length)
 
@@ -90,6 +93,27 @@ def corpus_data(
     choice = named_split(task, dev, pieces, length) if dev else None
     rows = pretrain.training_blocks(task, entry, train.table, config.seed.data)
     return train, choice if choice and len(choice.table) else None, rows
+
+
+def corpus_notes(task: Task, train: Split) -> list[str]:
+    """What a person must know of a corpus before the first step: text that was lost, and a dev split without text."""
+    if task.labelled:
+        return []
+    report = report_of(train)
+    notes = list(loss_lines(report))
+    if "dev" in task.splits() and not report["made"]["dev"]["blocks"]:
+        documents = report["made"]["train"]["documents"]
+        notes.append(
+            f"none of its {documents:,} documents is held out, so there are no dev scores; raise held_out to have some"
+        )
+    return notes
+
+
+def report_of(split: Split) -> dict[str, Any]:
+    """What the preparation of a corpus counted."""
+    table: Any = split.table
+    report: dict[str, Any] = table.report
+    return report
 
 
 def training_data(
@@ -152,6 +176,8 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
             raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
         if task.labelled and any(example.label is None for example in task.examples(split)):
             raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
+        if not task.labelled and not report_of(train)["made"][split]["blocks"]:
+            raise UserError(f"tasks.evaluate_on: no document of {task.name} is in {split}; raise held_out")
 
 
 def first_dev(task: Task) -> str | None:

@@ -127,6 +127,35 @@ def test_a_corpus_prepared_on_the_way_shows_how_far_it_is(
     assert "toy/corpus  100%" not in capsys.readouterr().err  # it is in the cache
 
 
+def test_P39_a_run_without_a_held_out_document_says_so_at_the_start_and_ends_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = settings({"kind": "electra", "generator_size": 0.5}, task={"documents": 12, "held_out": 1e-6})
+    tree["train"] |= {"max_steps": 2, "keep_at": []}
+    done = train_run(resolve(tree), tmp_path / "run", progress=Progress())
+    told = capsys.readouterr().err
+    sentence = "none of its 12 documents is held out, so there are no dev scores"
+    assert sentence in told
+    assert told.index(sentence) < told.index("step 2")
+    assert done.read_scores()["scores"] == {}
+    tree["tasks"][0]["evaluate_on"] = ["dev"]
+    with pytest.raises(UserError, match=r"tasks\.evaluate_on: no document of toy/corpus is in dev; raise held_out"):
+        run(tree, tmp_path / "asked")
+
+
+def test_P39_a_model_cannot_be_scored_on_no_text() -> None:
+    from encodery.tasks.corpus import Corpus
+
+    with pytest.raises(UserError, match="no text to score"):
+        Corpus(part="toy").score({"all": {}}, ())
+
+
+def test_P38_a_run_tells_how_much_text_it_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = settings({"kind": "mlm"}, train={"max_steps": 1, "keep_at": [], "evaluate": "never"})
+    train_run(resolve(tree), tmp_path / "run", progress=Progress())
+    assert "overflowed their blocks and are lost; keep_overflow keeps them" in capsys.readouterr().err
+
+
 def test_steps_of_pretraining_are_cut_finer_on_a_cpu_unless_asked() -> None:
     from encodery.pretrain import token_budget
     from encodery.tasks.toy import Toy

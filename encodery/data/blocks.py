@@ -108,6 +108,12 @@ class BlockTable(Unlabelled):
         result: dict[str, Any] = files.read_json(self.folder / "meta.json")
         return result
 
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """What was read, left out and made."""
+        result: dict[str, Any] = files.read_json(self.folder / "report.json")
+        return result
+
     @property
     def meta(self) -> dict[str, Any]:
         """Counts: rows, examples, tokens, longest, full."""

@@ -108,6 +108,9 @@ def _report(counted: Sequence[dict[str, Any]], splits: dict[str, dict[str, Any]]
             "empty_documents": total["empty"],
             "duplicate_documents": total["duplicates"],
             "duplicate_lines": total["duplicate_lines"],
+            "short_lines": total["short_lines"],
+            "short_characters": total["short_characters"],
+            "bracket_characters": total["bracket_characters"],
             "contaminated_documents": dict(sorted(Counter(task for _, task, _ in dirty).items())),
             "first_contaminated": [
                 {"document": number, "task": task, "sentence": sentence} for number, task, sentence in dirty[:NAMED]
@@ -125,3 +128,19 @@ def _report(counted: Sequence[dict[str, Any]], splits: dict[str, dict[str, Any]]
             for split, about in splits.items()
         },
     }
+
+
+def loss_lines(report: dict[str, Any]) -> Iterator[str]:
+    """What of the text is in no block, for people; folders of earlier versions did not count cleaned lines."""
+    read, left = report["read"], report["left_out"]
+    short, brackets = left.get("short_characters", 0), left.get("bracket_characters", 0)
+    if short:
+        part = short / max(read["characters"], 1)
+        yield f"{left['short_lines']:,} lines shorter than min_line were left out ({part:.1%} of the characters)"
+    if brackets:
+        yield f"() was taken out {brackets // 2:,} times (drop_brackets)"
+    for split, made in report["made"].items():
+        lost = made["text_tokens_read"] - made["text_tokens_kept"]
+        if lost:
+            part = f"{lost / made['text_tokens_read']:.1%}"
+            yield f"{split}: {lost:,} tokens ({part}) overflowed their blocks and are lost; keep_overflow keeps them"

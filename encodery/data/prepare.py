@@ -208,7 +208,7 @@ class _Reading:
     def _batch(self, held: list[tuple[int, str]], size: int, share: float | None) -> Batch:
         counts: Counter[str] = Counter(characters=size, documents=len(held), duplicates=0, duplicate_lines=0)
         if self.seen_documents is not None or self.seen_lines is not None:
-            held = [(number, "\n".join(self.corpus.lines(text))) for number, text in held]
+            held = [(number, "\n".join(self.corpus.lines(text, counts))) for number, text in held]
         if self.seen_documents is not None:
             held = self._new_documents(held, counts)
         if self.seen_lines is not None:

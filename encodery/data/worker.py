@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.corpus = Corpus.model_validate_json(json.dumps(job.corpus))
-        full, order, keep = self.corpus.blocks == "full", self.corpus.order_preserving, self.corpus.keep_overflow
+        full, order, keep = self.corpus.blocks == "full", self.corpus.order_preserving, bool(self.corpus.keep_overflow)
         self.form = segments.Form(job.max_length, _template(job.single), _template(job.pair), full, keep, order)
         self.benchmark = Benchmark(job.sentences, self.corpus.decontaminate_words)
 
@@ -105,7 +105,7 @@ class Worker:
     def _kept(self, batch: Batch, counts: Counter[str], dirty: list[list[Any]]) -> Iterator[tuple[int, str, list[str]]]:
         """(number, split, lines) of the documents that stay."""
         for number, text in batch.documents:
-            lines = self.corpus.lines(text)
+            lines = self.corpus.lines(text, counts)
             if not lines:
                 counts["empty"] += 1
                 continue

@@ -5,6 +5,7 @@ What is here is text and options; data/prepare.py makes tokens of them.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -75,15 +76,16 @@ class Corpus(Task):
     documents: int | None = Field(default=None, ge=1)
     """Only the first so many documents; toy: how many to write (2000)."""
     min_line: int | None = Field(default=None, ge=0)
-    """Shorter lines, in characters, are left out; default: 80 for wikipedia, else 0."""
+    """Shorter lines, in characters, are left out; default: 80 for Wikipedia itself, 0 for all other text."""
     drop_brackets: bool | None = None
-    """Take `()` out, which Wikipedia's extraction leaves behind; default: for wikipedia only."""
+    """Take `()` out, which Wikipedia's extraction leaves behind; default: for Wikipedia itself only."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
     """Part of the documents that becomes the dev split, chosen by a hash of their text."""
     blocks: Literal["electra", "full"] = "electra"
     """electra: one or two segments of one document; full: blocks filled with as many documents as fit."""
-    keep_overflow: bool = False
-    """electra: what an example cannot hold begins the next one, instead of being thrown away."""
+    keep_overflow: bool | None = None
+    """electra: what an example cannot hold begins the next one, instead of being thrown away; default: for own text
+    (`files`, `hub`), not for corpora with a name, which are cut as the papers cut them."""
     order_preserving: bool = False
     """electra: the second segment never has lines from before the end of the first."""
     deduplicate: Literal["no", "documents", "lines", "both"] = "no"
@@ -104,6 +106,14 @@ class Corpus(Task):
     _counts: dict[str, int] = PrivateAttr(default_factory=dict)
     _commit: list[str] = PrivateAttr(default_factory=list)
     _called: str = PrivateAttr(default="")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_own_text(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("keep_overflow") is not None:
+            return given
+        own = bool(given.get("files") or given.get("hub"))
+        return given | {"keep_overflow": own and given.get("blocks", "electra") == "electra"}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -149,6 +159,8 @@ class Corpus(Task):
 
     def score(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, float]:
         """What pretraining is judged by on held-out text."""
+        if not answers["all"]:
+            raise UserError(f"{self.name}: there is no text to score on")
         return scores(answers["all"])
 
     def splits(self) -> tuple[str, ...]:
@@ -192,14 +204,19 @@ class Corpus(Task):
         return [*self._hub(), self.hub_split, self._hub_commit()]
 
     @property
+    def cleaning(self) -> Known:
+        """How lines are cleaned by default: own text under the name of a corpus is not that corpus."""
+        return KNOWN["files" if self.files or self.hub else self.part]
+
+    @property
     def shortest_line(self) -> int:
         """Characters below which a line is left out."""
-        return KNOWN[self.part].min_line if self.min_line is None else self.min_line
+        return self.cleaning.min_line if self.min_line is None else self.min_line
 
     @property
     def without_brackets(self) -> bool:
         """Whether `()` is taken out."""
-        return KNOWN[self.part].drop_brackets if self.drop_brackets is None else self.drop_brackets
+        return self.cleaning.drop_brackets if self.drop_brackets is None else self.drop_brackets
 
     def read(self) -> Found:
         """All documents as they stand in the source, and what could not be read."""
@@ -226,11 +243,18 @@ class Corpus(Task):
         """The lines that `skip_bad_rows` left out."""
         return [] if self.prepared else [item for item in self.read() if isinstance(item, BadRow)]
 
-    def lines(self, text: str) -> list[str]:
-        """The lines of a document that count: cleaned, none of them empty or too short."""
-        text = text.replace("()", "") if self.without_brackets else text
+    def lines(self, text: str, lost: Counter[str] | None = None) -> list[str]:
+        """The lines of a document that count: cleaned, none of them empty or too short; `lost` counts the others."""
+        whole = text.replace("()", "") if self.without_brackets else text
         least = max(self.shortest_line, 1)
-        return [line for raw in text.split("\n") if len(line := raw.strip()) >= least]
+        stripped = [raw.strip() for raw in whole.split("\n")]
+        kept = [line for line in stripped if len(line) >= least]
+        if lost is not None and least > 1:
+            short = [len(line) for line in stripped if 0 < len(line) < least]
+            lost.update(short_lines=len(short), short_characters=sum(short))
+        if lost is not None and len(whole) < len(text):
+            lost.update(bracket_characters=len(text) - len(whole))
+        return kept
 
     def split_of(self, text: str) -> str:
         """`dev` for the held-out part: by the text itself, so that equal documents are never on both sides."""

@@ -11,10 +11,12 @@ import pytest
 
 from encodery.data import shards
 from encodery.data.blocks import BlockTable, corpus_table
+from encodery.data.finish import loss_lines
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.prepare import cached, prepare
 from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import RunFailed, Stopped, UserError
+from encodery.prepare import report_lines
 from encodery.tasks.corpus import Corpus
 from encodery.tasks.grammar.corpus import documents
 from tests.fault_tools import in_child, kill_9, running, start_child
@@ -75,10 +77,39 @@ def test_P20_no_example_has_tokens_of_two_documents(tmp_path, text, pieces):
 
 
 def test_P22_the_report_counts_what_was_kept(tmp_path, text, pieces):
-    faithful = prepare(tmp_path / "a", corpus(text), pieces, 24, workers=1)["made"]["train"]
+    faithful = prepare(tmp_path / "a", corpus(text, keep_overflow=False), pieces, 24, workers=1)["made"]["train"]
     keeping = prepare(tmp_path / "b", corpus(text, keep_overflow=True), pieces, 24, workers=1)["made"]["train"]
     assert faithful["text_tokens_kept"] < faithful["text_tokens_read"] == keeping["text_tokens_read"]
     assert keeping["text_tokens_kept"] == keeping["text_tokens_read"]
+
+
+def test_P38_own_text_under_a_corpus_with_a_name_is_neither_cleaned_nor_cut(tmp_path, text, pieces):
+    own, plain = corpus(text, part="wikipedia"), corpus(text)
+    assert own.recipe() | {"part": "files"} == plain.recipe()
+    report = prepare(tmp_path / "out", own, pieces, 24, workers=1)
+    assert report["left_out"]["short_lines"] == 0
+    for made in report["made"].values():
+        assert made["text_tokens_kept"] == made["text_tokens_read"] > 0
+    assert not list(loss_lines(report))
+    itself = Corpus.model_validate({"part": "wikipedia"})  # as published
+    assert (itself.shortest_line, itself.without_brackets, itself.keep_overflow) == (80, True, False)
+    assert Corpus.model_validate({"part": "toy"}).keep_overflow is False
+
+
+@pytest.mark.parametrize("deduplicate", ["no", "lines"])
+def test_P38_every_loss_is_counted_and_printed(tmp_path, pieces, deduplicate):
+    path = tmp_path / "one.txt"
+    path.write_text("short ()\n" + "The old teacher () is here. " * 8 + "\nnot so long\n")
+    options = {"min_line": 80, "drop_brackets": True, "keep_overflow": False, "deduplicate": deduplicate}
+    report = prepare(tmp_path / "out", corpus(path, held_out=0, **options), pieces, 24, workers=1)
+    left = report["left_out"]
+    assert (left["short_lines"], left["short_characters"], left["bracket_characters"]) == (2, 5 + 11, 18)
+    made = report["made"]["train"]
+    assert made["text_tokens_kept"] == 22 < made["text_tokens_read"]
+    lines = "\n".join(report_lines(report))
+    assert "2 lines shorter than min_line were left out" in lines
+    assert "() was taken out 9 times" in lines
+    assert f"{made['text_tokens_read'] - 22:,} tokens" in lines
 
 
 def test_the_table_reads_across_shards(tmp_path, text, pieces):

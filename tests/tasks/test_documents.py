@@ -124,7 +124,7 @@ def test_wikipedia_drops_short_lines_and_empty_brackets(tmp_path):
     path = tmp_path / "w.txt"
     long = "A town () in the north " + "that is long enough to be a line of text that counts, as it should " * 2
     path.write_text(f"Title\n{long}\nshort\n")
-    corpus = Corpus(part="wikipedia", files=str(path))
+    corpus = Corpus(part="wikipedia", files=str(path), min_line=80, drop_brackets=True)  # a dump, cleaned as the hub's
     (example,) = corpus.examples("train")
     assert example.texts == (long.replace("()", "").strip(),)
     assert corpus.name == "corpus/wikipedia"
