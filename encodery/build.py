@@ -22,6 +22,7 @@ from encodery.errors import UserError
 from encodery.models import hub, lora, prove, sharding
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.pretrained import from_folder
 from encodery.models.ready import make_ready
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
@@ -300,7 +301,7 @@ def load_model(
     from transformers import AutoTokenizer
 
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = from_folder(AutoTokenizer, folder)
     require_vocabulary(encoder, tokenizer)
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
     if head is not None:

@@ -27,6 +27,7 @@ from encodery.lock import RunLock
 from encodery.models import hub, prove
 from encodery.models.encoder import Encoder, load_encoder
 from encodery.models.model import read_card
+from encodery.models.pretrained import from_folder
 from encodery.on import Asked
 from encodery.on import asked as find_asked
 from encodery.options import Options
@@ -104,7 +105,7 @@ def open_source(name: str, device: str = "auto", near: Path | None = None, layou
 
     folder = hub.resolve(name, near=near)
     encoder, notes = load_encoder(folder.path, ModelOptions(name=str(folder.path)), layout)
-    tokenizer = AutoTokenizer.from_pretrained(folder.path)
+    tokenizer = from_folder(AutoTokenizer, folder.path)
     build.require_vocabulary(encoder, tokenizer)
     if encoder.layout == "packed":
         prove.require_equal(encoder)

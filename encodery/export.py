@@ -15,6 +15,7 @@ from encodery.errors import RunFailed
 from encodery.head import SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
+from encodery.models.pretrained import from_folder
 from encodery.paths import require_new
 
 TOLERANCE = 1e-5
@@ -105,8 +106,8 @@ def stock_logits(folder: Path, texts: Sequence[Text]) -> torch.Tensor:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     with quiet():
-        net = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+        net = from_folder(AutoModelForSequenceClassification, folder, dtype=torch.float32).eval()
+    tokenizer = from_folder(AutoTokenizer, folder)
     rows = [
         net(**tokenizer(*([text] if isinstance(text, str) else text), return_tensors="pt")).logits for text in texts
     ]

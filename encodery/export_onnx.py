@@ -18,6 +18,7 @@ from encodery.export import WORDS
 from encodery.models import hub, onnx_file
 from encodery.models.encoder import input_form, load_encoder, quiet
 from encodery.models.model import Model, read_card
+from encodery.models.pretrained import from_folder
 from encodery.paths import require_new
 from encodery.schema import ModelOptions
 
@@ -76,7 +77,7 @@ def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance:
     module, outputs = open_module(origin)
     net: Any = module.net
     types = input_form(net.config).types
-    texts = examples(AutoTokenizer.from_pretrained(origin), types, net)
+    texts = examples(from_folder(AutoTokenizer, origin), types, net)
     found = []
     with files.atomic_folder(folder) as beside:
         shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -112,7 +113,7 @@ def open_module(origin: Path) -> tuple[nn.Module, list[str]]:
         return onnx_file.Named(encoder.net, ["last_hidden_state"]).eval(), ["last_hidden_state"]
     auto, outputs = OUTPUTS[kind]
     with quiet():
-        net = getattr(transformers, auto).from_pretrained(origin, dtype=torch.float32)
+        net = from_folder(getattr(transformers, auto), origin, dtype=torch.float32)
     return onnx_file.Named(net, outputs).eval(), outputs
 
 

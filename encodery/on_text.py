@@ -15,6 +15,7 @@ from encodery.head import speaks
 from encodery.models import hub
 from encodery.models.encoder import load_encoder
 from encodery.models.model import Model, read_card
+from encodery.models.pretrained import from_folder
 from encodery.on import Asked
 from encodery.rundir import RunDir
 from encodery.schema import ModelOptions
@@ -90,7 +91,7 @@ def _foreign(folder: Path, source: str, device: str) -> Pretrained:
     from transformers import AutoTokenizer
 
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = from_folder(AutoTokenizer, folder)
     build.require_vocabulary(encoder, tokenizer)
     question = build.make_objective({"kind": "mlm"}).build(encoder, tokenizer)
     if question.go_on(encoder, folder):

@@ -6,10 +6,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+
+from encodery.cli import main
 
 WRITES = {"write", "pwrite", "fsync", "rename", "mkdir"}
 CALLS = WRITES | {"open", "unlink", "rmdir", "close", "truncate", "ftruncate"}
@@ -85,3 +88,35 @@ def fail_with(number: int) -> Callable[[], None]:
 
 
 disk_full = fail_with(errno.ENOSPC)
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    output: str  # of both streams
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether a person was told that encodery has a bug, or saw a traceback."""
+        return "this is a bug" in self.output or "Traceback (most recent call last)" in self.output
+
+
+def command(words: Sequence[str], folder: Path, stdin: str = "", before: Callable[[], object] = lambda: None) -> Ended:
+    """`encodery WORDS` in a forked process that stands in the folder: everything is imported already."""
+    given, shown = folder / ".stdin", folder / ".output"
+    given.write_text(stdin)
+
+    def work() -> None:
+        os.chdir(folder)
+        for number, path, flags in ((0, given, os.O_RDONLY), (1, shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):
+            os.dup2(os.open(path, flags, 0o644), number)
+        os.dup2(1, 2)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, "r" if n == 0 else "w", closefd=False) for n in range(3))
+        before()
+        code = main(list(words))
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+
+    code = in_child(work)
+    return Ended(code, shown.read_text(encoding="utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""S1: nothing is pickled or unpickled."""
+"""S1: no file is unpickled but by `import`, with weights only; tests/faults/test_pickles.py tries it."""
 
 import re
 from pathlib import Path

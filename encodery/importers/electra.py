@@ -14,6 +14,7 @@ from transformers import BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, E
 from encodery import files
 from encodery.errors import RunFailed, UserError
 from encodery.models.encoder import quiet
+from encodery.models.pretrained import from_folder
 
 HEAD_SIZE = 64  # of every published ELECTRA
 KINDS = {"discriminator": ElectraForPreTraining, "generator": ElectraForMaskedLM}
@@ -88,7 +89,7 @@ def config_of(name: str, tensors: Mapping[str, Tensor], heads: int | None) -> El
 
 def _verify(model: Any, folder: Path, name: str) -> None:
     """The folder gives the same logits as the tensors did."""
-    again, info = KINDS[name].from_pretrained(folder, output_loading_info=True)
+    again, info = from_folder(KINDS[name], folder, output_loading_info=True)
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[what]:
             raise RunFailed(f"{name}: the saved folder has {what}: {sorted(map(str, info[what]))[:5]}")

@@ -17,6 +17,7 @@ from encodery.errors import UserError
 from encodery.models import dropout, packed
 from encodery.models.amos import AmosModel
 from encodery.models.init import Init, start
+from encodery.models.pretrained import from_config, from_folder
 from encodery.models.shift import Shift, Site, Words, embedding_norm, site_module
 from encodery.models.sizes import new_config
 from encodery.schema import ModelOptions
@@ -146,8 +147,8 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
         if config.is_encoder_decoder:
             raise UserError(f"{folder}: {config.model_type} is not an encoder")
         with quiet():
-            net, report = AutoModel.from_pretrained(
-                folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+            net, report = from_folder(
+                AutoModel, folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
                 ignore_mismatched_sizes=True,
             )  # fmt: skip
     except (OSError, ValueError, SafetensorError) as error:
@@ -158,7 +159,7 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
 
 def encoder_config(folder: Path) -> Any:
     """The config of the encoder in a transformers folder; one of ours may stand around it."""
-    config = AutoConfig.from_pretrained(folder)
+    config = from_folder(AutoConfig, folder)
     return getattr(config, "encoder_config", config)
 
 
@@ -184,7 +185,7 @@ def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> 
     """An encoder with fresh weights; seed torch before."""
     assert options.new is not None
     config = adapt(new_config(options.new, tokenizer), options)
-    encoder = Encoder(AutoModel.from_config(config, dtype=torch.float32), layout)
+    encoder = Encoder(from_config(AutoModel, config, dtype=torch.float32), layout)
     encoder.init = options.new.init
     encoder.begin(encoder.net)
     return encoder

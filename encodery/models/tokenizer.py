@@ -6,6 +6,7 @@ from transformers import AutoTokenizer, BertTokenizerFast
 
 from encodery.errors import UserError
 from encodery.models import hub
+from encodery.models.pretrained import from_folder
 from encodery.schema import ModelOptions
 
 
@@ -24,6 +25,6 @@ def load_tokenizer(options: ModelOptions, own: hub.Folder | None, model: hub.Fol
     try:
         if folder.path.is_file():
             return BertTokenizerFast(vocab=str(folder.path), do_lower_case=True)
-        return AutoTokenizer.from_pretrained(folder.path)
+        return from_folder(AutoTokenizer, folder.path)
     except (OSError, ValueError) as error:
         raise UserError(f"tokenizer {folder.name}: cannot be read ({str(error).splitlines()[0]})") from None

@@ -11,6 +11,7 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.ending import can_end_with_first, ending_with_first
+from encodery.models.pretrained import from_config
 
 HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu", "san"]
 StockModel = Any  # a transformers …ForSequenceClassification
@@ -68,7 +69,7 @@ class Stock(nn.Module):
         config = encoder.net.config
         config.num_labels = outputs
         with torch.device("meta"):  # only the head is wanted: the encoder's weights are there already
-            stock = auto.from_config(config)
+            stock = from_config(auto, config)
         prefix = stock.base_model_prefix
         keep_pooler = getattr(stock.base_model, "pooler", None) is not None
         for name, part in [(n, p) for n, p in stock.named_children() if n != prefix]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForQuestionAnswering, PreTrainedModel
 from transformers.utils import ModelOutput
 
+from encodery.models.pretrained import from_config
 from encodery.objectives._joint_config import JointSpanConfig
 from encodery.objectives._numbers import wide
 
@@ -88,7 +89,7 @@ class JointSpanForQuestionAnswering(PreTrainedModel):  # type: ignore[misc]
 
     def __init__(self, config: JointSpanConfig):
         super().__init__(config)
-        net = AutoModel.from_config(config.encoder_config)
+        net = from_config(AutoModel, config.encoder_config)
         if getattr(net, "pooler", None) is not None:
             net.pooler = None
         self.inside = net.base_model_prefix

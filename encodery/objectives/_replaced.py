@@ -13,6 +13,7 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 from encodery.errors import UserError
 from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining
 from encodery.models.encoder import Encoder
+from encodery.models.pretrained import from_folder
 from encodery.objectives._generator import Generator, electra_config
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def load_detector(question: "Detector", encoder: Encoder, folder: Path, generato
 def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None:
     """Weights of a saved generator. Tied embeddings stay the encoder's; disentangled ones keep the encoder's sum."""
     prefix, (_, guesser) = FAMILIES.get(encoder.kind, ELECTRA)
-    known = guesser.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+    known = from_folder(guesser, folder, dtype=torch.float32, use_safetensors=True)
     own, given = generator.encoder.net.config, known.config
     for name in ("hidden_size", "num_hidden_layers", "embedding_size", "intermediate_size"):
         if getattr(own, name) != getattr(given, name):

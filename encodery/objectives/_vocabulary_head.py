@@ -11,6 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder, quiet
+from encodery.models.pretrained import from_config, from_folder
 from encodery.objectives._heads import drop_pooler
 
 Stock = Any  # a transformers …ForMaskedLM
@@ -68,7 +69,7 @@ class VocabularyHead(nn.Module):
             )
         drop_pooler(encoder, keep=False)
         with torch.device("meta"):  # only the head is wanted: the encoder's weights are there already
-            stock = AutoModelForMaskedLM.from_config(encoder.net.config)
+            stock = from_config(AutoModelForMaskedLM, encoder.net.config)
         prefix = stock.base_model_prefix
         for name, part in [(n, p) for n, p in stock.named_children() if n != prefix]:
             self.add_module(name, part.to_empty(device="cpu"))
@@ -108,8 +109,8 @@ class VocabularyHead(nn.Module):
     def load(self, folder: Path) -> bool:
         """Take over the head of a saved masked language model; False where the folder has none."""
         with quiet():
-            other, report = AutoModelForMaskedLM.from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+            other, report = from_folder(
+                AutoModelForMaskedLM, folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
             )
         prefix = other.base_model_prefix
         if any(not name.startswith(f"{prefix}.") for name in report["missing_keys"]):
