@@ -22,14 +22,15 @@ def confusion(gold: Sequence[str], guess: Sequence[str], labels: Sequence[str]) 
     return table
 
 
-def _ratio(above: float, below: float) -> float:
+def ratio(above: float, below: float) -> float:
+    """Their quotient; 0 where nothing is counted."""
     return float(above / below) if below else 0.0
 
 
 def f1(gold: Sequence[str], guess: Sequence[str], positive: str) -> float:
     """F1 of one label; 0 where it neither occurs nor is guessed."""
     hits = sum(a == b == positive for a, b in zip(gold, guess, strict=True))
-    return _ratio(2 * hits, sum(g == positive for g in gold) + sum(g == positive for g in guess))
+    return ratio(2 * hits, sum(g == positive for g in gold) + sum(g == positive for g in guess))
 
 
 def macro_f1(gold: Sequence[str], guess: Sequence[str]) -> float:
@@ -40,9 +41,14 @@ def macro_f1(gold: Sequence[str], guess: Sequence[str]) -> float:
 def matthews(gold: Sequence[str], guess: Sequence[str]) -> float:
     """Matthews' correlation for any number of classes; 0 when only one class is guessed or occurs."""
     table = confusion(gold, guess, sorted({*gold, *guess})).astype(np.float64)
-    n, right, rows, columns = table.sum(), np.trace(table), table.sum(axis=1), table.sum(axis=0)
-    spread = (n * n - rows @ rows) * (n * n - columns @ columns)
-    return _ratio(right * n - rows @ columns, np.sqrt(spread))
+    return matthews_of(float(np.trace(table)), table.sum(axis=1), table.sum(axis=0))
+
+
+def matthews_of(right: float, there: Floats, said: Floats) -> float:
+    """The same from counts: rows answered rightly, and how often each class occurs and is guessed."""
+    n = there.sum()
+    spread = (n * n - there @ there) * (n * n - said @ said)
+    return ratio(right * n - there @ said, np.sqrt(spread))
 
 
 def _centred(values: Sequence[float] | Floats) -> Floats:
@@ -59,7 +65,7 @@ def _centred(values: Sequence[float] | Floats) -> Floats:
 def pearson(gold: Sequence[float] | Floats, guess: Sequence[float] | Floats) -> float:
     """Linear correlation; 0 for constant or non-finite values."""
     a, b = _centred(gold), _centred(guess)
-    return float(np.clip(_ratio(float(a @ b), float(np.sqrt((a @ a) * (b @ b)))), -1.0, 1.0))
+    return float(np.clip(ratio(float(a @ b), float(np.sqrt((a @ a) * (b @ b)))), -1.0, 1.0))
 
 
 def ranks(values: Sequence[float] | Floats) -> Floats:
@@ -85,9 +91,9 @@ def rmse(gold: Sequence[float] | Floats, guess: Sequence[float] | Floats) -> flo
 def multilabel(gold: Floats, guess: Floats) -> dict[str, float]:
     """Scores of 0/1 tables [example, label]."""
     hits, all_gold, all_guess = (gold * guess).sum(axis=0), gold.sum(axis=0), guess.sum(axis=0)
-    each = [_ratio(2 * h, a + b) for h, a, b in zip(hits, all_gold, all_guess, strict=True)]
+    each = [ratio(2 * h, a + b) for h, a, b in zip(hits, all_gold, all_guess, strict=True)]
     return {
-        "micro_f1": _ratio(2 * hits.sum(), all_gold.sum() + all_guess.sum()),
+        "micro_f1": ratio(2 * hits.sum(), all_gold.sum() + all_guess.sum()),
         "macro_f1": float(np.mean(each)),
         "subset_accuracy": float(np.mean((gold == guess).all(axis=1))),
     }
@@ -145,10 +151,10 @@ def span_scores(gold: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -
     hits, there, said = _span_counts(gold, guess, strict=False)
     strict_hits, strict_there, strict_said = _span_counts(gold, guess, strict=True)
     return {
-        "f1": _ratio(2 * hits, there + said),
-        "precision": _ratio(hits, said),
-        "recall": _ratio(hits, there),
-        "strict_f1": _ratio(2 * strict_hits, strict_there + strict_said),
+        "f1": ratio(2 * hits, there + said),
+        "precision": ratio(hits, said),
+        "recall": ratio(hits, there),
+        "strict_f1": ratio(2 * strict_hits, strict_there + strict_said),
     }
 
 
