@@ -17,6 +17,7 @@ def card_of(subjects: Mapping[str, Mapping[str, Any]], pieces: TokenizerPieces) 
 
 def about(task: Task, objective: Mapping[str, Any], length: int) -> dict[str, Any]:
     """What a card says of a task (F23)."""
+    fixed = dict(getattr(task, "thresholds", {}))
     return {
         "task": {**task.plain(), "name": task.name},
         "labels": list(task.labels),
@@ -25,6 +26,7 @@ def about(task: Task, objective: Mapping[str, Any], length: int) -> dict[str, An
         "max_length": length,
         "texts": len(task.examples("train")[0].texts) if task.labelled else 1,
         "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
+        **({"thresholds": {"labels": fixed}} if fixed else {}),  # those chosen on dev are added after training
     }
 
 

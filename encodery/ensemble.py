@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from encodery.errors import UserError
-from encodery.head import AnyHead, SpanHead, form_of
+from encodery.head import AnyHead, Head, SpanHead, form_of
+from encodery.tasks._thresholds import HALF, decide
 from encodery.tasks.base import Answer, Task
 from encodery.tasks.spans import KEPT
 from encodery.tasks.tagged import Tagged
@@ -48,13 +49,21 @@ def _names(task: Task, answers: Sequence[Answer]) -> Sequence[str]:
 
 
 def _label(task: Task, heads: Sequence[AnyHead], answers: Sequence[Answer]) -> Answer:
-    chances = _chances(_names(task, answers), answers)
-    return {"prediction": max(chances, key=chances.__getitem__), "probabilities": chances}
+    chances, limits = _chances(_names(task, answers), answers), _thresholds(heads)
+    said = decide(chances, limits, several=False) if limits else max(chances, key=chances.__getitem__)
+    return {"prediction": said, "probabilities": chances}
+
+
+def _thresholds(heads: Sequence[AnyHead]) -> dict[str, float]:
+    """The mean of the models' thresholds, as of their probabilities; a model without one has 0.5."""
+    each = [head.thresholds for head in heads if isinstance(head, Head)]
+    labels = dict.fromkeys(label for limits in each for label in limits)
+    return {label: _mean([limits.get(label, HALF) for limits in each]) for label in labels}
 
 
 def _labels(task: Task, heads: Sequence[AnyHead], answers: Sequence[Answer]) -> Answer:
     chances = _chances(task.labels, answers)
-    return {"prediction": [label for label, chance in chances.items() if chance > 0.5], "probabilities": chances}
+    return {"prediction": decide(chances, _thresholds(heads), several=True), "probabilities": chances}
 
 
 def _number(task: Task, heads: Sequence[AnyHead], answers: Sequence[Answer]) -> Answer:

@@ -2,8 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from encodery import files, remote
 from encodery.build import load_model
 from encodery.classifier import Classifier, Text, logits, open_classifier
 from encodery.errors import RunFailed
-from encodery.head import SpanHead
+from encodery.head import Head, SpanHead
 from encodery.models import hub
 from encodery.models.encoder import quiet
 from encodery.models.pretrained import from_folder
@@ -31,6 +31,7 @@ class Exported:
     opens_with: str
     rows: int
     difference: float
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # in encodery.json; transformers knows of none
 
 
 def export(source: str | Path, folder: Path, task: str | None = None) -> Exported:
@@ -52,7 +53,8 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
         if not difference <= TOLERANCE:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
     opens = "transformers.AutoModelForSequenceClassification" if stock else "encodery.load"
-    return Exported(folder, opens, len(texts), difference)
+    thresholds = ours.head.thresholds if isinstance(ours.head, Head) else {}
+    return Exported(folder, opens, len(texts), difference, thresholds)
 
 
 def export_away(source: str | Path, address: str, task: str | None = None) -> Exported:

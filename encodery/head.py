@@ -57,6 +57,8 @@ class Head(Spoken, Classification):
     """Numbers are multiplied by this."""
     window_stride: int | None = None
     """Long texts are read in windows that begin so many pieces apart."""
+    label_thresholds: list[float | None] = []
+    """Probability above which each label is given, in the order of the outputs; None: none of its own."""
 
     @property
     def says(self) -> str:
@@ -77,6 +79,14 @@ class Head(Spoken, Classification):
     def scale(self) -> float:
         """Numbers are multiplied by this."""
         return self.factor
+
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """Those that are kept beside the weights, under the names that the labels have now."""
+        if not self.label_thresholds:
+            return {}
+        pairs = zip(self.names, self.label_thresholds, strict=True)
+        return {name: limit for name, limit in pairs if limit is not None}
 
     @property
     def windows(self) -> int | None:
@@ -152,8 +162,15 @@ def _label_head(name: str, about: Mapping[str, Any]) -> Head:
         factor=about.get("scale", 1.0),
         texts=about.get("texts"),
         max_length=about["max_length"],
+        label_thresholds=_thresholds(about),
         **_trained(about, "window_stride"),
     )
+
+
+def _thresholds(about: Mapping[str, Any]) -> list[float | None]:
+    """The thresholds of a card, in the order of the outputs; empty if it has none."""
+    kept: Mapping[str, float] = (about.get("thresholds") or {}).get("labels", {})
+    return [kept.get(label) for label in about["objective"]["labels"]] if kept else []
 
 
 def _tag_head(name: str, about: Mapping[str, Any]) -> TagHead:

@@ -231,11 +231,21 @@ def finish(session: Session, resolved: Resolved, result: dict[str, Any]) -> None
     run.write_card(model_card(run, resolved.config.plain(), result))
     for key, scores in result["scores"].items():
         marked = " (best on dev, reported on dev)" if reported_on_choice(result, key) else ""
+        marked += threshold_mark(result, key)
         session.tell(f"{key}  {spell_scores(scores, result['main'][key])}{marked}")
     run.finish()
     if not resolved.config.train.keep_checkpoints:
         run.drop_checkpoints()
     session.tell(f"done: {run.path}")
+
+
+def threshold_mark(result: dict[str, Any], key: str) -> str:
+    """What must be said beside a score of answers whose thresholds were chosen."""
+    task, _, split = key.rpartition(":")
+    if (about := result.get("thresholds", {}).get(task)) is None:
+        return ""
+    on = about["chosen_on"]
+    return f" (threshold chosen on {on}{', reported on ' + on if on == split else ''})"
 
 
 def reported_on_choice(result: dict[str, Any], key: str) -> bool:

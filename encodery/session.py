@@ -264,6 +264,8 @@ class Session:
     def mark(self, subject: Subject, split: Split, answers: dict[str, Answer]) -> Headline:
         """The scores of one task, written down; its headline."""
         task, step = subject.task, self.state.step
+        if found := task.choose_thresholds(answers, split.examples):  # as they would be chosen for these weights
+            answers = task.decided(answers, found["labels"])
         scores = task.score(answers, split.examples)
         metric = self.config.train.select_metric or task.main_metric
         several = len(self.built.subjects) > 1
@@ -299,6 +301,9 @@ class Session:
         """Choose the weights, save the model, answer the evaluation splits, write scores and card, then DONE."""
         chosen = self.choose()
         lora.merge(self.built.model.encoder)
+        each = self.config.train.select == "each"  # then what was heard on the way is of other weights
+        for subject in self.built.subjects:
+            self.choose_thresholds(subject, heard=not each)
         self.save_model()
         result: dict[str, Any] = {"scores": {}, "main": {}, "majority": {}, "chosen": chosen, "alarms": []}
         for subject in self.built.subjects:
@@ -318,13 +323,33 @@ class Session:
                 split, key = subject.split(name), f"{task.name}:{name}"
             if not task.labelled and not len(split.table):  # a small corpus, none of whose documents is held out
                 continue
-            known = self.said.recall(self.state, task.name, name)
-            alike = all(world.gather(known is not None))  # nobody may begin to answer alone
-            answers = known if known and alike else self.answers(subject, split)
+            answers = self.final_answers(subject, split)
+            if limits := self.chosen_thresholds(subject):
+                answers = task.decided(answers, limits["labels"])
+                result.setdefault("thresholds", {})[task.name] = limits
             result["scores"][key], result["main"][key] = task.score(answers, split.examples), task.main_metric
             if task.labelled:
                 result["majority"][key], more = self.compare(subject, split, answers)
                 result["alarms"] += [f"{key}: {sentence}" for sentence in more]
+
+    def final_answers(self, subject: Subject, split: Split) -> dict[str, Answer]:
+        """Those that were heard on the way, if they are of the very weights; else the model is asked."""
+        known = self.said.recall(self.state, subject.name, split.name)
+        alike = all(world.gather(known is not None))  # no process may begin to answer alone
+        return known if known and alike else self.answers(subject, split)
+
+    def choose_thresholds(self, subject: Subject, heard: bool = True) -> None:
+        """Choose the thresholds of a task's labels for the weights as they are; the model's card keeps them."""
+        if not subject.task.chooses_thresholds or subject.choice is None:
+            return
+        answers = (self.final_answers if heard else self.answers)(subject, subject.choice)
+        found = subject.task.choose_thresholds(answers, subject.choice.examples)
+        self.built.card["tasks"][subject.name]["thresholds"] = {**(found or {}), "chosen_on": subject.choice.name}
+
+    def chosen_thresholds(self, subject: Subject) -> dict[str, Any] | None:
+        """Thresholds of a task that were chosen on some split."""
+        found: dict[str, Any] = self.built.card["tasks"][subject.name].get("thresholds", {})
+        return found if found.get("chosen_on") else None
 
     def compare(self, subject: Subject, split: Split, answers: dict[str, Answer]) -> tuple[dict[str, float], list[str]]:
         """Write the answers down; scores of the answer that needs no model, and whether ours is such a one."""
@@ -343,6 +368,7 @@ class Session:
         model = self.built.model
         before = {name: value.clone() for name, value in model.state_dict().items()}
         self.load_weights(checkpoint.load(self.run.checkpoints / f"step-{best['step']:08d}"))
+        self.choose_thresholds(subject)
         if world.leads():
             self.run.best.mkdir(exist_ok=True)
         self.write_model(self.run.best / safe(subject.name))

@@ -164,6 +164,11 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
             raise UserError(
                 f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
             )
+    if task.chooses_thresholds and choice is None:
+        raise UserError(
+            f"tasks.threshold: it is chosen on scored rows, and {task.name} has none: set train.evaluate (end is "
+            "enough), and train.holdout where there is no dev set"
+        )
     if choice and options.select_metric and task.labelled:
         known = predict.majority(task, train.examples, choice.examples)
         if options.select_metric not in known:

@@ -45,6 +45,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     print(f"{done.folder}: opens with {done.opens_with}; {same}")
     if not done.opens_with.startswith("transformers"):
         print("  AutoModel opens the encoder in it; the head is in heads/, because transformers has no class for it")
+    if done.thresholds:
+        limits = ", ".join(f"{label} above {limit:.4f}" for label, limit in done.thresholds.items())
+        print(f"  thresholds in encodery.json ({limits}): encodery applies them, transformers alone does not")
     return 0
 
 

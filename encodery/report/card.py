@@ -17,6 +17,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
     lines += ["## Scores", "", *_score_table(result), ""]
+    lines += _threshold_lines(run)
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
     head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""
@@ -45,6 +46,28 @@ def _score_table(result: Mapping[str, Any]) -> list[str]:
         easy = result["majority"].get(key, {})
         rows += [f"| {key} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
     return rows
+
+
+def _threshold_lines(run: RunDir) -> list[str]:
+    """The thresholds that are kept beside the weights, and where they come from."""
+    path = run.model / "encodery.json"
+    tasks = files.read_json(path)["tasks"] if path.is_file() else {}
+    lines = []
+    for task, found in ((name, about["thresholds"]) for name, about in tasks.items() if about.get("thresholds")):
+        lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(found), ""]
+        lines += ["| label | given above |", "|---|---|"]
+        lines += [*(f"| {label} | {limit:.4f} |" for label, limit in found["labels"].items()), ""]
+    return lines
+
+
+def _origin_of_thresholds(found: Mapping[str, Any]) -> str:
+    use = "encodery applies them; transformers alone does not."
+    if not found.get("chosen_on"):
+        return f"Set in the config. {use}"
+    on, metric, rows = found["chosen_on"], found["metric"], found["rows"]
+    gain = f"{metric} {found['score']:.4f} there, {found['score_at_0.5']:.4f} with 0.5"
+    warning = f"Scores on {on} are therefore too good: judge the model on other rows."
+    return f"Chosen on the {rows:,} rows of {on} ({gain}). {warning} {use}"
 
 
 def _cell(value: float | None) -> str:

@@ -174,6 +174,8 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     notes, data = [], info.get("data", {})
     if result.get("chosen", {}).get("chosen_on") == split:
         notes.append("best on dev, reported on dev")
+    if (chosen_on := result.get("thresholds", {}).get(task, {}).get("chosen_on")) == split:
+        notes.append(f"threshold chosen on {chosen_on}, reported on {chosen_on}")
     for name in ("train", split):
         origin = data.get(name) or data.get(f"{task}:{name}", {})  # a run of several tasks names them
         notes += [f"{name} {origin[part]}" for part in ("part", "note") if origin.get(part)]

@@ -159,6 +159,19 @@ class Task(Options):
         """Outputs by sequence ({"id": …, "logits": […], marks…}) to answers by example id."""
         raise NotImplementedError
 
+    @property
+    def chooses_thresholds(self) -> bool:
+        """Whether thresholds of answers are chosen after training."""
+        return False
+
+    def choose_thresholds(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, Any] | None:
+        """Thresholds that are best on these rows, as the model's card keeps them; None: there are none to choose."""
+        return None
+
+    def decided(self, answers: Mapping[str, Answer], thresholds: Mapping[str, float]) -> dict[str, Answer]:
+        """The answers with these thresholds of labels."""
+        return dict(answers)
+
     def fold(self, answer: Answer) -> Answer:
         """The answer of a head with labels of `also_labels`, as this task has it."""
         return answer

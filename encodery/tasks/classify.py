@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.errors import RunFailed, UserError
+from encodery.tasks._thresholds import decide
 from encodery.tasks._windows import windows
 from encodery.tasks.base import Answer, Example, Features, Label, Pieces, Task
 
@@ -40,6 +41,11 @@ class Classification(Task):
     def scale(self) -> float:
         """Regression: the model learns label / scale."""
         return 1.0
+
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """Label -> the probability above which it is given; empty: the likeliest label, or all above 0.5."""
+        return {}
 
     @property
     def windows(self) -> int | None:
@@ -132,13 +138,17 @@ class Classification(Task):
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
     def _one(self, logits: "Floats") -> Iterator[Answer]:
+        limits = self.thresholds
         for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
-            yield {"prediction": self.labels[best], "probabilities": dict(zip(self.labels, row, strict=True))}
+            chances = dict(zip(self.labels, row, strict=True))
+            said = decide(chances, limits, several=False) if limits else self.labels[best]
+            yield {"prediction": said, "probabilities": chances}
 
     def _several(self, logits: "Floats") -> Iterator[Answer]:
+        limits = self.thresholds
         for row in sigmoid(logits).tolist():
-            chosen = [label for label, p in zip(self.labels, row, strict=True) if p > 0.5]
-            yield {"prediction": chosen, "probabilities": dict(zip(self.labels, row, strict=True))}
+            chances = dict(zip(self.labels, row, strict=True))
+            yield {"prediction": decide(chances, limits, several=True), "probabilities": chances}
 
     def _numbers(self, logits: "Floats") -> Iterator[Answer]:
         values = logits.reshape(len(logits)) * self.scale

@@ -9,10 +9,11 @@ from pydantic import Field, PrivateAttr, model_validator
 from encodery.errors import UserError
 from encodery.tasks._own import Own
 from encodery.tasks._rank_table import RankTable
+from encodery.tasks._scored import Scored
 from encodery.tasks._span_table import SpanTable
 from encodery.tasks._tag_table import TagTable
 from encodery.tasks.base import Example, Label, Task
-from encodery.tasks.classify import Classification, Form
+from encodery.tasks.classify import Form
 from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
 from encodery.tasks.rows import (
     Columns,
@@ -24,7 +25,7 @@ from encodery.tasks.rows import (
 )
 
 
-class Table(Own, Classification):
+class Table(Own, Scored):
     """Own files (jsonl, csv, tsv, Parquet) with named columns."""
 
     parts: ClassVar[Mapping[str, str]] = {}
@@ -112,6 +113,7 @@ class Table(Own, Classification):
         if len(names) < least:
             have = f"only {shown(names[0])}" if names else "none"
             raise UserError(f'{self.name}: column "{self.label}" needs {least} labels or more, and there is {have}')
+        self._require_fitting_labels(names)
         return names
 
     def _sheet(self, split: str) -> Sheet:
