@@ -3,20 +3,19 @@
 Defaults < extends < file < command line; later wins. See layers.py for merging and check.py for errors.
 """
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from encodery import files, layers, yaml_reader
 from encodery.check import Code, check, check_beside_task, options
-from encodery.errors import UserError
 from encodery.find import find, names
+from encodery.identity import CODE, differences, flat, identity_of, kept_code, leaves
 from encodery.layers import Layer, Place
 from encodery.options import Options
-from encodery.paths import as_name, inside
+from encodery.paths import as_name
 from encodery.schema import Config, Entry
 from encodery.yaml_reader import Key
 
@@ -29,20 +28,6 @@ __all__ = [
     "Resolved", "differences", "dump", "find", "flat", "identity", "keep_code", "load", "load_beside_task", "loads",
     "names",
 ]  # fmt: skip
-
-# Where it is computed and what is written along the way do not change what comes out.
-_NOT_IDENTITY = [
-    ("data",),
-    ("device",),
-    ("threads",),
-    ("train", "shard"),
-    ("train", "check_processes"),
-    ("train", "log"),
-    ("train", "save"),
-    ("train", "keep_checkpoints"),
-]
-_FOLDERS = ("data", "root")
-_CODE = "code"
 
 
 @dataclass(frozen=True)
@@ -83,7 +68,7 @@ def load(
     path = path / "config.yaml" if given else path
     # A folder is a run directory even without run.json, or taking that file away would let its code run.
     run = path.parent if given or (path.name == "config.yaml" and (path.parent / "run.json").exists()) else None
-    code = Code(_kept(run), allow_code) if run else Code()
+    code = Code(kept_code(run), allow_code) if run else Code()
     name = as_name(run.resolve().name if run else path.stem)
     return _resolve(layers.from_source(str(path), Path()), overrides, path.resolve().parent, name, code, weights)
 
@@ -133,7 +118,7 @@ def _resolve(
         for above in layers.from_overrides(overrides, Place("command line", Path.cwd())):
             layer.lay(above)
     checked = check(layer, code, weights)
-    origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in _leaves(checked.config.plain(), ())}
+    origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in leaves(checked.config.plain(), ())}
     name = name or _own_name(checked.config)
     method, mix, weighting = (checked.kinds[section] for section in ("method", "mix", "weighting"))
     return Resolved(
@@ -155,32 +140,9 @@ def _own_name(config: Config) -> str:
     return as_name("-".join([task, *more, Path(model).name]))
 
 
-def _leaves(value: Any, at: Key) -> Iterator[tuple[Key, Any]]:
-    """Every value that is not a mapping or a list of mappings, with its key."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, (*at, key))
-    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        for i, item in enumerate(value):
-            yield from _leaves(item, (*at, i))
-    else:
-        yield at, value
-
-
-def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted key to value, as in `tasks.0.name` and `optim.lr`."""
-    return {".".join(map(str, key)): value for key, value in _leaves(dict(tree), ())}
-
-
 def dump(resolved: Resolved) -> str:
     """The whole config as YAML, defaults included: it loads back to the same."""
     return yaml_reader.write(resolved.config.plain())
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """What differs between two plain configs: (key, old, new), with None for what is not there."""
-    a, b = flat(old), flat(new)
-    return [(key, a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)]
 
 
 def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
@@ -191,52 +153,11 @@ def identity(resolved: Resolved, digests: Mapping[str, str]) -> str:
     return identity_of(resolved.config.plain(), [task for task, _ in resolved.tasks], resolved.code, digests)
 
 
-def identity_of(
-    tree: dict[str, Any], tasks: "Sequence[Task]", code: Mapping[str, tuple[Path, str]], digests: Mapping[str, str]
-) -> str:
-    """`identity` of a plain config, which is used up."""
-    for key in _NOT_IDENTITY:
-        _put(tree, key, None)
-    for i, task in enumerate(tasks):
-        for name in (*_FOLDERS, *(task.paths if f"tasks.{i}.data" in digests else ())):
-            _put(tree, ("tasks", i, name), None)
-    sections = [(tree[section], section) for section in ("method", "mix", "weighting")]
-    for entry in tree["tasks"]:
-        sections += [(entry, "tasks"), (entry["objective"], "objectives")]
-    for section, at in sections:
-        file, _, name = section.get("kind", "").rpartition(":")
-        if file in code:
-            section["kind"] = f"{at}:{code[file][1]}:{name}"
-    for dotted, digest in digests.items():
-        _put(tree, tuple(int(step) if step.isdigit() else step for step in dotted.split(".")), digest)
-    text = json.dumps(_by_value(tree), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _by_value(value: Any) -> Any:
-    """Numbers by their value: 3.0 is 3."""
-    if isinstance(value, dict):
-        return {key: _by_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_by_value(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _put(tree: Any, key: Key, value: Any) -> None:
-    """Set a value; None takes the key away."""
-    for step in key[:-1]:
-        tree = tree[step]
-    if value is None:
-        tree.pop(key[-1], None)
-    else:
-        tree[key[-1]] = value
-
-
 def keep_code(resolved: Resolved, run: Path) -> None:
     """Copy own Python files into the run directory, with their digests."""
     if not resolved.code:
         return
-    folder = run / _CODE
+    folder = run / CODE
     folder.mkdir(exist_ok=True)
     kept = {}
     for number, (typed, (path, digest)) in enumerate(resolved.code.items(), 1):
@@ -244,14 +165,3 @@ def keep_code(resolved: Resolved, run: Path) -> None:
         files.write_atomic(folder / copy, path.read_bytes())
         kept[typed] = [copy, digest]
     files.write_atomic(folder / "files.json", json.dumps(kept, indent=1))
-
-
-def _kept(run: Path) -> dict[str, tuple[Path, str]]:
-    listing = run / _CODE / "files.json"
-    if not listing.is_file():
-        return {}
-    try:
-        kept: dict[str, list[str]] = json.loads(listing.read_text(encoding="utf-8"))
-        return {typed: (inside(run / _CODE, copy), digest) for typed, (copy, digest) in kept.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise UserError(f"{listing}: damaged; it should list the run's own Python files.") from None

@@ -14,6 +14,7 @@ from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
 from encodery.follower import Follower
+from encodery.identity import FORM, changes, recognises
 from encodery.loop import StepReport
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
@@ -68,11 +69,12 @@ def prepared(
     with world.one_by_one():
         inputs = build.find_inputs(resolved)
     identity = same_identity(config.identity(resolved, inputs.digests))
-    run = opened(Path(out) if out else default_path(resolved.name, identity), restart, progress)
+    run = opened(Path(out) if out else own_path(resolved, identity), restart, progress)
     with run.lock() if world.leads() else nullcontext():
         run.clean()
+        named: dict[str, Any] = {}
         if world.leads():
-            check_same(run, resolved, inputs, identity, allow_change, progress)
+            named = check_same(run, resolved, inputs, identity, allow_change, progress)
         if world.from_lead(run.is_done):
             progress.say(f"{run.path} is done already (--restart begins anew)")
             world.rest()
@@ -85,7 +87,7 @@ def prepared(
             run.forget()
             raise
         if world.leads():
-            begin(run, resolved, inputs, identity)
+            begin(run, resolved, inputs, named)
         session = Session(run, resolved, built, progress, stop)
         if world.leads():
             run.update_info(steps=session.state.total)
@@ -103,6 +105,15 @@ def same_identity(identity: str) -> str:
     if len(set(world.gather(identity))) > 1:
         raise UserError("the processes of this run see different settings or data; put the same files on all machines")
     return identity
+
+
+def own_path(resolved: Resolved, identity: str) -> Path:
+    """Where a run without -o goes: where it was begun, by an earlier version too, or a folder of that identity."""
+    path, tasks = default_path(resolved.name, identity), [task for task, _ in resolved.tasks]
+    others = sorted(path.parent.glob(f"{path.name[:-8]}{'[0-9a-f]' * 8}")) if not path.exists() else []
+    return next(
+        (one for one in others if RunDir(one).problem() is None and recognises(RunDir(one), identity, tasks)), path
+    )
 
 
 def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
@@ -135,15 +146,23 @@ def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> 
 
 def check_same(
     run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
-) -> None:
-    """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not."""
-    info = run.info()
+) -> dict[str, Any]:
+    """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not.
+
+    Gives what run.json shall say of the identity: an earlier version's run keeps its own, by which others know it.
+    """
+    info: dict[str, Any] = run.info()
+    named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
     if not info:
-        return
-    if info.get("identity") != identity:
+        return named
+    tasks = [task for task, _ in resolved.tasks]
+    if recognises(run, identity, tasks):
+        named = {key: info[key] for key in named if key in info}
+    else:
         old = yaml_reader.read_text(run.config_text(), "config.yaml").tree
-        changes = config.differences(old, resolved.config.plain())
-        lines = [f"  {key}: {before!r} there, {now!r} now" for key, before, now in changes]
+        same = [key for key, digest in inputs.digests.items() if info.get("inputs", {}).get(key) == digest]
+        found = changes(old, resolved.config.plain(), tasks, same)
+        lines = [f"  {key}: {before!r} there, {now!r} now" for key, before, now in found]
         lines = lines or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
         if not allow_change:
             listing = "\n".join(lines)
@@ -158,6 +177,7 @@ def check_same(
             sentence = f"{name} was {before}, is now {now}: bit-identity with an undisturbed run is not promised"
             progress.say(sentence)
             run.notice(sentence)
+    return named
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:
@@ -166,7 +186,7 @@ def hardware(resolved: Resolved) -> dict[str, Any]:
     return {"device": device, "threads": torch.get_num_threads(), "processes": world.size()}
 
 
-def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> None:
+def begin(run: RunDir, resolved: Resolved, inputs: Inputs, named: dict[str, Any]) -> None:
     """Write down what this run is."""
     run.write_config(config.dump(resolved))
     config.keep_code(resolved, run.path)
@@ -177,7 +197,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, identity: str) -> Non
     }
     run.update_info(
         ended=None,
-        identity=identity,
+        **named,
         name=resolved.name,
         encodery=__version__,
         inputs=inputs.digests,

@@ -53,7 +53,7 @@ class Runner:
         if len(specs) != len(lines):
             raise RuntimeError(f"{folder}: {len(lines)} trainings became {len(specs)} runs")
         done = self.done_elsewhere(folder)
-        known = {spec.id: done[whole] for spec in specs if (whole := planner.identity(spec)) in done}
+        known = {spec.id: path for spec in specs if (path := planner.done_in(spec, done))}
         left = [spec for spec in specs if spec.id not in known]
         files.write_atomic(folder / "sweep.yaml", text)
         write_plan(folder, left, {"metric": {}})

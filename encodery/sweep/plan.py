@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encodery import every, files
 from encodery.errors import UserError
+from encodery.identity import earlier_identity, recognises
 from encodery.paths import as_name
-from encodery.rundir import check_name
+from encodery.rundir import RunDir, check_name
 from encodery.sweep import points
 from encodery.sweep.file import Block, Stage
 from encodery.sweep.points import FIRST, Setting, Variant
@@ -23,6 +24,9 @@ from encodery.sweep.read import SweepFile
 from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
 from encodery.sweep.spec import RunSpec
 from encodery.yaml_reader import Key
+
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
 
 PLAN = "plan.json"
 _ID = 8  # hex digits
@@ -39,6 +43,8 @@ class Planner:
     left_out: dict[str, list[str]] = field(default_factory=dict)  # method → settings of others that it does not have
     _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
     _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
+    _tasks: "dict[str, Sequence[Task]]" = field(default_factory=dict)  # id → its tasks
+    _older: dict[tuple[type, ...], dict[str, str]] = field(default_factory=dict)  # by the tasks: identity → id
 
     def __post_init__(self) -> None:
         there = self.folder.iterdir() if self.folder.is_dir() else ()
@@ -59,6 +65,31 @@ class Planner:
     def identity(self, spec: RunSpec) -> str:
         """The whole hash of a run, which the run itself writes down too."""
         return self._full[spec.id]
+
+    def done_in(self, spec: RunSpec, done: Mapping[str, Path]) -> Path | None:
+        """The finished run that is this one, of those given by their identity; also one of an earlier version."""
+        whole, tasks = self.identity(spec), self._tasks[spec.id]
+        named = (path for path in done.values() if recognises(RunDir(path), whole, tasks))
+        return done.get(whole) or next(named, None)
+
+    def _adopted(self, full: str, tasks: "Sequence[Task]") -> str | None:
+        """The id of this run's folder where an earlier version named it otherwise."""
+        if full[:_ID] in self._names or full[: 2 * _ID] in self._names:
+            return None
+        kinds = tuple(map(type, tasks))
+        if kinds not in self._older:
+            self._older[kinds] = dict(self._identities(tasks))
+        id = self._older[kinds].get(full)
+        if id is not None:  # its own name for itself, which the runs of later stages were named by
+            self._full[id] = str(RunDir(self.folder / self._names[id]).info()["identity"])
+        return id
+
+    def _identities(self, tasks: "Sequence[Task]") -> Iterator[tuple[str, str]]:
+        """Identity, as it is reckoned now, to id: of the runs here that were named by an earlier version."""
+        for id, name in self._names.items():
+            run = RunDir(self.folder / name)
+            if run.problem() is None and (found := earlier_identity(run, tasks)):
+                yield found, id
 
     def trial(self, values: Mapping[str, Any]) -> list[RunSpec]:
         """The runs of one trial of a search, one for each seed."""
@@ -180,7 +211,8 @@ class Planner:
             known = digests | {f"model.{key}": f"run:{self._full[run.id]}" for key, run in runs.items()}
             axes = axes_of(config, keys) | {f"model.{key}": run.name for key, run in runs.items()}
             full = self.resolver.identity(config, point.tasks, known)
-            id = short(full, self._full)
+            id = self._adopted(full, point.tasks) or short(full, self._full)
+            self._tasks[id] = point.tasks
             needs = tuple(dict.fromkeys([*(run.id for run in chosen), *waits]))
             name = self._names.get(id) or name_of(id, stage, variant.name, axes)
             yield RunSpec(id, name, config, None, axes, variant.name, stage, needs)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from encodery import layers
 from encodery.check import KINDS, Code, check, options
-from encodery.config import find, identity_of
+from encodery.config import find
 from encodery.errors import UserError
+from encodery.identity import identity_of
 from encodery.layers import Layer, Place
 from encodery.options import Options
 from encodery.schema import Config
@@ -177,9 +178,7 @@ class Resolver:
 
     def identity(self, config: Tree, tasks: "Sequence[Task]", digests: Mapping[str, str]) -> str:
         """The hash that names the run; the same that the run itself writes down."""
-        own = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
-        own["tasks"] = [entry | {"objective": dict(entry["objective"])} for entry in config["tasks"]]
-        return identity_of(own, tasks, self.code.used, digests)
+        return identity_of(config, tasks, self.code.used, digests)
 
 
 def _lay(layer: Layer, setting: Setting) -> None:
