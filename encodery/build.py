@@ -168,6 +168,9 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
     if len(streams) == 1:
         return streams[0]
     mix: Any = resolved.mix
+    if mix.neighbours and any(stream.balance for stream in streams):
+        kind = resolved.config.mix["kind"]
+        raise UserError(f"tasks.sampling: mix {kind} keeps batches of neighbouring rows; balanced needs another mix")
     weighting: Any = resolved.weighting
     if weighting.together and mix.in_step(len(streams)) < 2:
         kind = resolved.config.weighting["kind"]

@@ -201,6 +201,9 @@ class Entry(Options):
     data seeds. Smaller parts lie within larger ones."""
     count: int | None = Field(default=None, ge=1)
     """So many training rows instead of a fraction."""
+    sampling: Literal["uniform", "balanced"] = "uniform"
+    """uniform: every row once in an epoch. balanced: all classes equally often, rare rows again and again; an epoch has
+    as many steps as before. With several labels a row belongs to each of its labels, or to the class without any."""
     max_length: int | None = Field(default=None, ge=4)
     """Instead of train.max_length."""
     double_unordered: bool = False

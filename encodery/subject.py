@@ -8,6 +8,7 @@ import numpy as np
 
 from encodery import chosen, predict, pretrain, world
 from encodery.cards import longest_of
+from encodery.data.balance import Balance, classes_of
 from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.finish import loss_lines
@@ -61,7 +62,15 @@ class Subject:
         weights = chosen.weights(task, entry, table) if entry.subset else None
         share = Share(world.rank(), world.size())
         seeds = config.seed.data, config.seed.init
-        return Batches(task.name, table, self.rows, size, *seeds, cutter, weights, share=share)
+        return Batches(task.name, table, self.rows, size, *seeds, cutter, weights, share=share, balance=self.balance)
+
+    @property
+    def balance(self) -> Balance | None:
+        """The classes that are drawn equally often, if the entry says so."""
+        if self.entry.sampling == "uniform":
+            return None
+        rows: Any = self.rows
+        return Balance(classes_of(np.asarray(self.train.table.targets["label"][rows])))
 
 
 def make_subject(
@@ -77,7 +86,34 @@ def make_subject(
     train, choice, rows = training_data(task, entry, config, pieces, length, tick)
     notes += [f"{task.name}: {line}" for line in corpus_notes(task, train)]
     check_evaluation(task, entry, config, train, choice)
-    return Subject(task, entry, train, rows, choice, pieces, length)
+    subject = Subject(task, entry, train, rows, choice, pieces, length)
+    if entry.sampling == "balanced":
+        check_sampling(task, config)
+        notes += sampling_notes(subject)
+    return subject
+
+
+def check_sampling(task: Task, config: Config) -> None:
+    """Refuse what does not go with classes that are drawn equally often."""
+    if not isinstance(task, Classification) or task.answer_form == "regression":
+        raise UserError(f"tasks.sampling: balanced needs labels of texts, which {task.name} does not have")
+    if config.train.dynamics in (True, "train"):
+        raise UserError("tasks.sampling: balanced does not see every row in an epoch; use train.dynamics: eval")
+    if config.method["kind"] == "importance":
+        raise UserError("tasks.sampling: method importance draws its own rows; use balanced with another method")
+
+
+def sampling_notes(subject: Subject) -> list[str]:
+    """What balanced sampling does to the rows of the rarest class."""
+    sizes = [len(members) for members in subject.balance.classes] if subject.balance else []
+    few, many = min(sizes), max(sizes)
+    seen = (
+        f"a row of the rarest ({few:,} rows) comes {many / few:.3g} times as often as one of the commonest ({many:,})"
+    )
+    notes = [f"{subject.name}: balanced sampling over {len(sizes)} classes: {seen}"]
+    if subject.entry.objective.get("class_weights"):
+        notes.append(f"{subject.name}: class_weights come on top of balanced sampling: the classes are balanced twice")
+    return notes
 
 
 def corpus_data(

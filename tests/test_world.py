@@ -75,7 +75,10 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
     toy["tasks"] = [{"name": "toy/nli", **few}, {"name": "toy/similarity", **few, "batch_size": 1}]
     several = {"mixed": {}, "pcgrad": {"weighting": "pcgrad"}, "gradnorm": {"weighting": "gradnorm"}}
     several["uncertainty"] = {"weighting": "uncertainty", "method": {"kind": "sam"}}
-    found = {"classification": plain, "electra": electra} | {n: {**plain, "method": m} for n, m in methods.items()}
+    balanced = {**plain, "tasks": [plain["tasks"][0] | {"sampling": "balanced"}]}
+    found = {"classification": plain, "balanced": balanced, "electra": electra} | {
+        n: {**plain, "method": m} for n, m in methods.items()
+    }
     return found | {name: {**plain, **toy, **more} for name, more in several.items()}
 
 

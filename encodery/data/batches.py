@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from encodery.data import draws
+from encodery.data.balance import Balance, copies
 from encodery.data.layouts import (
     Layout,
     Packed,
@@ -208,6 +209,7 @@ class Batches:
     own: str = ""  # sets its draws apart from those of the run's other tasks, which may be as long
     neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
     share: Share = WHOLE  # what this process takes of each step
+    balance: Balance | None = None  # all classes equally often, instead of each row once in an epoch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -215,7 +217,7 @@ class Batches:
         return -(-len(self.rows) // self.batch_size)
 
     def rows_at(self, step: int) -> np.ndarray:
-        """The table rows of a step, drawn uniformly at random without replacement within an epoch."""
+        """The table rows of a step: each once in an epoch in random order, or all classes equally often."""
         epoch, place = divmod(step, self.steps_per_epoch)
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
@@ -223,6 +225,9 @@ class Batches:
             number = draws.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
             begin = number * self.batch_size
             return self.table.whole(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
+        if self.balance:
+            places = epoch * len(self.rows) + np.arange(begin, end)
+            return self.table.whole(self.rows[self.balance.at(places, self.seed, self.own)])
         order = draws.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
         return self.table.whole(self.rows[order.at(np.arange(begin, end))])
 
@@ -269,7 +274,10 @@ class Batches:
         table, rows = texts_of(self.table, mine)
         when = (step, place) if place else (step,)
         who = (step, place, self.share.rank) if self.share.rank else when  # dropout alone differs between processes
-        micro = self.cutter.cut(table, rows, self.task, draws.key(self.noise, "dropout", *who))
+        first, *more = copies(table, rows)
+        micro = self.cutter.cut(table, first, self.task, draws.key(self.noise, "dropout", *who))
+        for turn, again in enumerate(more, 1):
+            micro += self.cutter.cut(table, again, self.task, draws.key(self.noise, "dropout of copies", *who, turn))
         noise = draws.key(self.noise, "noise", *when)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 
