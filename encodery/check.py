@@ -150,7 +150,8 @@ class _Check:
         entry = self.layer.tree.get(key, {})
         entry = {"name": entry} if isinstance(entry, str) else entry
         if isinstance(entry, dict):
-            task, _ = self._task({"name": key, **entry}, (key,))
+            named = {} if "kind" in entry else {"name": key}  # own files have the name that a run gives them
+            task, _ = self._task({**named, **entry}, (key,))
         else:
             self._error((key,), "expected a name or a mapping")
         if self.errors or options is None:

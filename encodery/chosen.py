@@ -10,7 +10,7 @@ from encodery.errors import UserError
 from encodery.schema import Entry
 from encodery.tasks.base import Example, Task
 
-__all__ = ["digest_of", "rows", "weights"]
+__all__ = ["digest_of", "rows", "warnings", "weights"]
 
 SWAPPED = "~swapped"  # ending of the id of a pair in its other order (classify.double_unordered)
 
@@ -20,12 +20,21 @@ def rows(task: Task, entry: Entry, examples: Sequence[Example], seed: int) -> np
     if entry.subset is None:
         return training_rows(np.arange(len(examples)), entry.fraction, entry.count, seed)
     whole = Subset.read(entry.subset)
-    whole.require_rows(entry.subset, task.examples("train"))
+    whole.require_rows(entry.subset, task.examples("train"), task.name)
     wanted = set(whole.first(entry.fraction, entry.count).ids)
     found = [i for i, example in enumerate(examples) if example.id.removesuffix(SWAPPED) in wanted]
     if not found:
         raise UserError(f"tasks.subset: none of its rows is left to train on ({entry.subset})")
     return np.array(found)
+
+
+def warnings(task: Task, entry: Entry) -> list[str]:
+    """What a person should know about the selection: that nothing tells whether it belongs to these rows."""
+    found = Subset.read(entry.subset) if entry.subset else None
+    if found is None or found.made_from.answers is not None:  # `rows` compares what can be compared
+        return []
+    warning = found.require_rows(str(entry.subset), task.examples("train"), task.name)
+    return [f"WARNING tasks.subset: {warning}"] if warning else []
 
 
 def weights(task: Task, entry: Entry, table: TokenTable) -> np.ndarray | None:

@@ -1,30 +1,22 @@
-"""Training dynamics: what the model said of each training row in each epoch, as logits.
+"""Training dynamics of a run, for reading: the logits of each training row in each epoch (recorder.py writes them).
 
 dynamics/ of a run holds logits.npy [looks, rows, labels] (NaN: not seen), ids.json and meta.json. `train`: what the
 steps of an epoch saw, with dropout on; `eval`: all rows after each epoch, dropout off; `200 steps`: every 200 steps.
-
-The file is written in place: a step that is taken again after a kill writes the same numbers again.
+No torch here: a selection that needs no model answers at once.
 """
 
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from encodery import files, world
-from encodery.data.batches import Batch, Batches, Cutter
-from encodery.data.share import Share
+from encodery import files
+from encodery.data.provenance import UNKNOWN, Provenance
 from encodery.errors import UserError
-from encodery.models.model import Model, Outputs
-from encodery.predict import in_turns
-from encodery.tasks.base import Task
 
 FOLDER = "dynamics"
-CHUNK = 64  # sequences that are looked at between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -36,6 +28,7 @@ class Dynamics:
     labels: Sequence[str]  # names in the order of the logits
     record: str
     path: Path
+    made_from: Provenance = UNKNOWN
 
     @classmethod
     def open(cls, run: Path | str) -> "Dynamics":
@@ -49,121 +42,28 @@ class Dynamics:
             raise UserError(f"{run}: is not finished; run its command again")
         meta = files.read_json(folder / "meta.json")
         logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
-        return cls(logits, json.loads((folder / "ids.json").read_text("utf-8")), meta["labels"], meta["record"], folder)
+        ids = json.loads((folder / "ids.json").read_text("utf-8"))
+        task = files.read_json(Path(run) / "run.json").get("task")  # of runs whose record does not tell it
+        made_from = Provenance.read(meta, task=task, split="train")
+        return cls(logits, ids, meta["labels"], meta["record"], folder, made_from)
 
-    def aligned(self, ids: Sequence[str]) -> np.ndarray:
+    def in_order_of(self, labels: Sequence[str]) -> np.ndarray:
+        """The logits with their last axis in the order of these labels, which must be the run's own."""
+        if sorted(labels) != sorted(self.labels):
+            theirs, ours = ", ".join(self.labels), ", ".join(labels)
+            raise UserError(f"{self.path}: its logits are of the labels {theirs}, but the pool has {ours}")
+        return self.logits[..., [list(self.labels).index(label) for label in labels]]
+
+    def aligned(self, ids: Sequence[str], labels: Sequence[str]) -> np.ndarray:
         """[epochs, n, labels] for these examples; each must have been seen in each epoch."""
         at = {id: i for i, id in enumerate(self.ids)}
         lost = next((id for id in ids if id not in at), None)
         if lost is not None:
             raise UserError(f"{self.path}: example {lost} was not trained on; use runs on the whole pool")
-        found = np.asarray(self.logits, np.float64)[:, np.array([at[id] for id in ids], np.int64)]
+        found = np.asarray(self.in_order_of(labels), np.float64)[:, np.array([at[id] for id in ids], np.int64)]
         unseen = np.asarray(np.isnan(found).max(axis=2))
         whole = ~unseen.any(axis=1)
         if not whole.any():
             example = ids[int(np.flatnonzero(unseen[0])[0])]
             raise UserError(f"{self.path}: no epoch is whole (example {example} was not seen); train a whole epoch")
         return found[whole]  # the last epoch may have been a part only
-
-
-class Recorder:
-    """Keeps the dynamics of a run while it is trained; of several processes the first writes what all have seen."""
-
-    def __init__(self, run: Path, task: Task, model: Model, batches: Batches, total: int, record: str):
-        require_labels(task, model, batches)
-        self.model, self.batches, self.total, self.record = model, batches, total, record
-        self.rows = np.asarray(batches.rows[np.arange(len(batches.rows))])
-        self.at = np.full(len(batches.table), -1, np.int64)
-        self.at[self.rows] = np.arange(len(self.rows))
-        self.stamp = np.full(len(self.rows), -1, np.int64)
-        self.every = int(record.split()[0]) if record[0].isdigit() else batches.steps_per_epoch
-        looks = math.ceil(total / self.every)
-        shape = looks, len(self.rows), len(task.labels)
-        self.logits = self._open(run / FOLDER, task, shape) if world.leads() else None
-        self.held: list[tuple[int, list[int], Any]] = []  # what this process has seen and not told yet
-        if record == "train":
-            model.watch = self.seen
-
-    def _open(self, folder: Path, task: Task, shape: tuple[int, ...]) -> np.ndarray:
-        with files.io_trouble(f"{folder} cannot be written", folder.parent):
-            folder.mkdir(exist_ok=True)
-        path, table = folder / "logits.npy", self.batches.table
-        if not path.is_file() or np.load(path, mmap_mode="r", allow_pickle=False).shape != shape:
-            with files.atomic(path) as stream:
-                np.save(stream, np.full(shape, np.nan, np.float32), allow_pickle=False)
-        ids = [table.example_ids[int(table.example[row])] for row in self.rows]
-        files.write_atomic(folder / "ids.json", json.dumps(ids))
-        about = {
-            "record": self.record,
-            "labels": list(task.labels),
-            "looks": shape[0],
-            "every": self.every,
-            "rows": shape[1],
-        }
-        files.write_json(folder / "meta.json", about)
-        found: np.ndarray = np.load(path, mmap_mode="r+", allow_pickle=False)
-        return found
-
-    def seen(self, batch: Batch, outputs: Outputs) -> None:
-        """A pass of a training step; of methods with several passes the first one counts."""
-        rows = self.at[batch.ids.numpy()]
-        new = self.stamp[rows] != batch.step
-        self.stamp[rows] = batch.step
-        self.held.append((batch.step // self.every, rows[new].tolist(), plain(outputs)[new].tolist()))
-
-    def after(self, step: int) -> bool:
-        """What all processes have seen in a step is written down; whether all rows are to be looked at now."""
-        if self.record == "train":
-            for epoch, rows, logits in (one for some in world.gather(self.held) for one in some):
-                self._put(epoch, rows, logits)
-            self.held = []
-        return self.due(step)
-
-    def _put(self, epoch: int, rows: Sequence[int], logits: Any) -> None:
-        if self.logits is not None and len(rows):
-            self.logits[epoch, rows] = np.asarray(logits, np.float32)
-
-    def due(self, step: int) -> bool:
-        """Whether all rows are looked at after this step."""
-        return self.record != "train" and (step % self.every == 0 or step == self.total)
-
-    def look(self, step: int, cutter: Cutter, tick: Callable[[int], None]) -> None:
-        """Logits of all rows without dropout; rows that are there already stay (after a stop)."""
-        epoch, share = (step - 1) // self.every, Share(world.rank(), world.size())
-        left = self.rows[np.asarray(world.from_lead(self.missing(epoch)), np.int64)]
-        left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
-        chunks = [left[i : i + CHUNK] for i in range(0, len(left), CHUNK)]
-        for i in range(0, len(chunks), share.size):
-            cut = [cutter.cut(self.batches.table, rows, self.batches.task, 0) for rows in chunks[i : i + share.size]]
-            for ids, logits in in_turns(self.model, [b for some in cut for b in some], self.said, tick, share):
-                self._put(epoch, self.at[ids].tolist(), logits)
-
-    def said(self, batch: Batch) -> Any:
-        """The model's logits of a batch, by row of the table."""
-        return batch.ids.tolist(), plain(self.model.outputs(batch)).tolist()
-
-    def missing(self, epoch: int) -> list[int]:
-        """Places of the rows that were not looked at; nobody but the first process knows."""
-        return [] if self.logits is None else np.flatnonzero(np.isnan(self.logits[epoch]).any(1)).tolist()
-
-    def owed(self, step: int) -> bool:
-        """Whether a stop came before all rows were looked at."""
-        due = step > 0 and self.due(step)
-        return bool(world.from_lead(due and bool(self.missing((step - 1) // self.every))))
-
-    def flush(self) -> None:
-        """To the disk, before a checkpoint says that these steps are done."""
-        self.logits.flush()  # type: ignore[union-attr]
-
-
-def plain(outputs: Outputs) -> np.ndarray:
-    """The logits, out of the graph and of the device."""
-    found: np.ndarray = outputs["logits"].detach().float().cpu().numpy()
-    return found
-
-
-def require_labels(task: Task, model: Model, batches: Batches) -> None:
-    """One label for each sequence, or there is nothing to record."""
-    options: Any = getattr(model.question(task.name), "options", None)
-    if getattr(options, "form", None) != "single" or batches.table.group is not None:
-        raise UserError(f"train.dynamics: {task.name} has not one label for each text")

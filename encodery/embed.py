@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from encodery import build, files
 from encodery.data.batches import Batch, Cutter
 from encodery.data.pieces import TokenizerPieces
+from encodery.data.provenance import Provenance
 from encodery.data.tokens import TokenTable, token_table
+from encodery.embeddings import Embeddings, EmbedOptions
 from encodery.errors import UserError
 from encodery.lock import RunLock
 from encodery.models import hub, prove
@@ -30,7 +31,6 @@ from encodery.models.model import read_card
 from encodery.models.pretrained import from_folder
 from encodery.on import Asked
 from encodery.on import asked as find_asked
-from encodery.options import Options
 from encodery.rundir import RunDir
 from encodery.schema import ModelOptions
 from encodery.tasks.base import Example
@@ -38,53 +38,6 @@ from encodery.tasks.base import Example
 SHARD = 4096  # examples in a piece
 BUDGET = 16384  # tokens of a micro-batch
 VERSION = 1  # raise it when equal inputs give other vectors
-
-
-class EmbedOptions(Options):
-    """Which vector stands for an example."""
-
-    site: Literal["cls", "pooler", "mean"] = "cls"
-    """cls: first token; pooler: first token through the model's pooler; mean: over all tokens."""
-    layer: int = -1
-    """0 is the embedding layer, 1 the first block, -1 the last one."""
-    max_length: int | None = Field(default=None, ge=4)
-    """Longest sequence in tokens; default: the run's, else 128."""
-    batch_size: int = Field(default=64, ge=1)
-    """Most sequences that go through the model at once."""
-    int8: bool = False
-    """Quantised weights through ONNX Runtime on the CPU (extra `onnx`): faster, a little less exact."""
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    """Finished vectors, on disk."""
-
-    folder: Path
-
-    @property
-    def vectors(self) -> np.ndarray:
-        """[n, width] in float32, mapped into memory."""
-        found: np.ndarray = np.load(self.folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
-        return found
-
-    @property
-    def ids(self) -> list[str]:
-        """The example of each row."""
-        found: list[str] = json.loads((self.folder / "ids.json").read_text(encoding="utf-8"))
-        return found
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """What they are made of."""
-        found: dict[str, Any] = files.read_json(self.folder / "meta.json")
-        return found
-
-    @classmethod
-    def open(cls, folder: Path | str) -> "Embeddings":
-        """An existing folder, whole."""
-        if not (Path(folder) / "meta.json").is_file():
-            raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again, it goes on")
-        return cls(Path(folder))
 
 
 @dataclass(frozen=True)
@@ -253,7 +206,8 @@ def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[st
         for piece in pieces:
             stream.write(np.load(piece, allow_pickle=False).astype("<f4").tobytes())
     files.write_atomic(folder / "ids.json", json.dumps([example.id for example in examples]))
-    files.write_json(folder / "meta.json", {**plan, "width": width, "count": len(examples)})
+    made_from = Provenance.of(plan["task"], plan["split"], examples).plain()
+    files.write_json(folder / "meta.json", {**plan, **made_from, "width": width, "count": len(examples)})
     (folder / "plan.json").unlink(missing_ok=True)
     shutil.rmtree(shards)
 

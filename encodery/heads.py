@@ -29,6 +29,7 @@ from encodery.attack import labelled, require_labels
 from encodery.classifier import Classifier as Trained
 from encodery.data import draws
 from encodery.data.batches import Batch, Cutter, in_order
+from encodery.data.provenance import Provenance
 from encodery.data.tokens import TokenTable, memory_table
 from encodery.errors import UserError
 from encodery.evaluate import with_head_for
@@ -349,6 +350,8 @@ def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[st
         np.save(stream, total / max(len(examples), 1), allow_pickle=False)
     files.write_atomic(folder / IDS, json.dumps([example.id for example in examples]))
     halves = Importance(folder).halves()
-    files.write_json(folder / META, {**plan, "count": len(examples), "seconds": round(spent, 3), "halves": halves})
+    made_from = Provenance.of(plan["task"], plan["split"], examples).plain()
+    about = {"count": len(examples), "seconds": round(spent, 3), "halves": halves}
+    files.write_json(folder / META, {**plan, **made_from, **about})
     (folder / "plan.json").unlink(missing_ok=True)
     shutil.rmtree(shards)

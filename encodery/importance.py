@@ -24,6 +24,7 @@ from encodery.errors import UserError
 
 Norm = Literal["l1", "l2", "none"]
 META, INSTANCES, TASK, IDS = "meta.json", "instances.npy", "task.npy", "ids.json"
+MADE_FROM = "made_from"  # data/provenance.py writes it
 SAME = ("estimator", "dropout", "base", "layers", "heads")  # what must be equal where matrices are compared
 CHUNK = 4096  # instances that are normalised at once
 
@@ -126,8 +127,19 @@ def to_unit(matrices: Numbers) -> Numbers:
 
 
 def require_comparable(given: Sequence[Importance]) -> None:
-    """Matrices of other encoders, other starting weights or another estimator say nothing about each other."""
+    """Matrices of other encoders, other starting weights or another estimator say nothing about each other.
+
+    Nor do matrices of one split whose rows have changed in between.
+    """
     first = given[0]
+    known: dict[tuple[Any, Any], Importance] = {}
+    for one in given:
+        before = known.setdefault((one.meta.get("task"), one.meta.get("split")), one)
+        if before.meta.get("rows") != one.meta.get("rows"):
+            raise UserError(
+                f"{before.folder} and {one.folder} cannot be compared: both are of {one.name}:{one.meta.get('split')}, "
+                "but its rows have changed in between; measure the older one again"
+            )
     for other in given[1:]:
         for key in SAME:
             mine, theirs = first.meta.get(key), other.meta.get(key)
@@ -164,6 +176,8 @@ def compare(given: Sequence[Importance], kind: Kind = "kendall", norm: Norm = "l
     np.fill_diagonal(values, np.where(still, 0.0, 1.0))
     flat_ones = [one.folder for one, equal in zip(given, still.tolist(), strict=True) if equal]
     notes = [f"{folder}: all heads are equally important, so its correlations count as 0" for folder in flat_ones]
+    old = [one.folder for one in given if MADE_FROM not in one.meta]
+    notes += [f"{folder}: has no digest of the texts it was made from (it is of an older version)" for folder in old]
     return Comparison(labels_of(given), kind, norm, values, tuple(notes))
 
 

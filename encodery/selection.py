@@ -9,9 +9,10 @@ from pydantic import Field, field_validator
 
 from encodery import __version__, layers
 from encodery.check import check_beside_task, options
-from encodery.data.subset import Subset, fingerprint, share
+from encodery.data.provenance import Provenance
+from encodery.data.subset import Subset, share
 from encodery.dynamics import Dynamics
-from encodery.embed import Embeddings, EmbedOptions, embed, open_source
+from encodery.embeddings import Embeddings, EmbedOptions
 from encodery.errors import UserError
 from encodery.find import find
 from encodery.layers import Layer, Place
@@ -125,22 +126,40 @@ def pool_of(asking: Asking, say: Say) -> Pool:
     if not task.labelled:
         raise UserError(f"pool: {task.name} is plain text; only examples can be chosen")
     names = [str(asking.folder / run) if (asking.folder / run).exists() else run for run in chosen.runs]
+    examples = task.examples(chosen.split)
+    made_from = Provenance.of(task.name, chosen.split, examples)
     return Pool(
-        task.examples(chosen.split),
+        examples,
         task.labels,
         chosen.seed,
-        (lambda: vectors_of(asking, say)) if chosen.embed or chosen.embeddings else None,
-        [Dynamics.open(name) for name in names] if "dynamics" in needs else (),
+        (lambda: vectors_of(asking, made_from, say)) if chosen.embed or chosen.embeddings else None,
+        [dynamics_of(name, made_from, say) for name in names] if "dynamics" in needs else (),
         names if "models" in needs else (),
+        made_from,
     )
 
 
-def vectors_of(asking: Asking, say: Say) -> tuple[Sequence[str], Any]:
+def dynamics_of(run: str, pool: Provenance, say: Say) -> Dynamics:
+    """What a run recorded, if that was of the pool's rows; of part of them only if the ids say so later."""
+    found = Dynamics.open(run)
+    part = found.made_from.rows is not None and pool.rows is not None and found.made_from.rows < pool.rows
+    if part and (found.made_from.task, found.made_from.split) == (pool.task, pool.split):
+        return found  # `aligned` names a row that the run was not trained on
+    if warning := found.made_from.require_fit(str(found.path), pool):
+        say(f"WARNING {warning}")
+    return found
+
+
+def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str], Any]:
     """Ids and vectors of the pool."""
     chosen = asking.options
     if chosen.embeddings:
         found = Embeddings.open(asking.folder / chosen.embeddings)
+        if warning := found.made_from.require_fit(str(found.folder), pool, labels=False):
+            say(f"WARNING {warning}")
     else:
+        from encodery.embed import embed, open_source
+
         assert chosen.embed is not None
         say(f"embedding {asking.task.name}:{chosen.split} with {chosen.embed.model}")
         source = open_source(chosen.embed.model, chosen.device, asking.folder, "rows" if chosen.embed.int8 else "auto")
@@ -173,7 +192,7 @@ def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:
     found: dict[str, Any] = {
         "selector": {"kind": chosen.selector.get("kind", "random"), **asking.selector.plain()},
         "seed": chosen.seed, "task": task.name, "split": chosen.split, "pool": len(pool),
-        "fingerprint": fingerprint(pool.examples), "notes": list(ranked.notes), "encodery": __version__,
+        "fingerprint": pool.made_from.answers, "notes": list(ranked.notes), "encodery": __version__,
     }  # fmt: skip
     if chosen.embeddings:
         found["embeddings"] = Embeddings.open(asking.folder / chosen.embeddings).meta

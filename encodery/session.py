@@ -11,7 +11,6 @@ from encodery.build import Built
 from encodery.config import Resolved
 from encodery.data.batches import Batches, Cutter
 from encodery.data.share import Share
-from encodery.dynamics import Recorder
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
@@ -20,6 +19,7 @@ from encodery.models import lora, sharding
 from encodery.models.model import safe
 from encodery.optim import Param
 from encodery.progress import Progress, spell_scores
+from encodery.recorder import Recorder
 from encodery.rundir import RunDir
 from encodery.said import Said
 from encodery.signals import StopRequest
@@ -57,7 +57,8 @@ class Session:
         if record and not isinstance(built.batches, Batches):
             raise UserError("train.dynamics: it records the rows of one task; this run has several")
         if record and isinstance(built.batches, Batches):
-            self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record)
+            rows = built.subjects[0].train.examples
+            self.dynamics = Recorder(run.path, built.task, built.model, built.batches, total, record, rows)
 
     def learnt(self) -> list[Param]:
         """What the weighting learns, for the optimiser: no weight decay, and rates of its own."""

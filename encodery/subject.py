@@ -83,6 +83,7 @@ def make_subject(
     note = f"max_length {wanted} is more than this encoder has positions for: {length} it is"
     if length < wanted and note not in notes:
         notes.append(note)
+    notes.extend(chosen.warnings(task, entry))
     train, choice, rows = training_data(task, entry, config, pieces, length, tick)
     notes += [f"{task.name}: {line}" for line in corpus_notes(task, train)]
     check_evaluation(task, entry, config, train, choice)

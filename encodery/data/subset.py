@@ -1,8 +1,7 @@
 """Which rows of the training set are used: a random part, or the first ones of a selection file."""
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +12,7 @@ import numpy as np
 
 from encodery import files
 from encodery.data import draws
+from encodery.data.provenance import Provenance
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 
@@ -33,15 +33,6 @@ def training_rows(rows: np.ndarray, fraction: float, count: int | None, seed: in
     if wanted >= len(rows):
         return rows
     return rows[np.sort(draws.choose(seed, "fraction", len(rows), wanted))]
-
-
-def fingerprint(examples: Iterable[Example]) -> str:
-    """A digest of rows that does not depend on their order."""
-    total = 0
-    for example in examples:
-        content = repr((example.id, example.texts, example.label)).encode(errors="surrogatepass")
-        total += int.from_bytes(hashlib.sha256(content).digest(), "big")
-    return f"{total % (1 << 256):064x}"
 
 
 @dataclass(frozen=True)
@@ -113,15 +104,20 @@ class Subset:
         weights = self.weights[:wanted] if self.weights is not None else None
         return Subset(self.ids[:wanted], self.meta, weights=weights)
 
-    def require_rows(self, path: str, examples: Sequence[Example]) -> None:
-        """The rows must be those that were chosen from; their order does not matter."""
-        known = {example.id for example in examples}
+    @property
+    def made_from(self) -> Provenance:
+        """The pool that was chosen from."""
+        meta = self.meta
+        return Provenance(meta.get("task"), meta.get("split"), meta.get("pool"), None, meta.get("fingerprint"))
+
+    def require_rows(self, path: str, rows: Sequence[Example], task: str, split: str = "train") -> str | None:
+        """The rows must be those that were chosen from, in any order; a warning where the file does not tell."""
+        warning = self.made_from.require_fit(path, Provenance.of(task, split, rows), verb="chosen")
+        known = {example.id for example in rows}
         lost = [id for id in self.ids if id not in known]
         if lost:
-            raise UserError(f"{path}: {len(lost):,} of its ids are not in the training set (first: {lost[0]})")
-        wanted = self.meta.get("fingerprint")
-        if wanted and wanted != fingerprint(examples):
-            raise UserError(f"{path}: was chosen from other rows than the training set has now; choose again")
+            raise UserError(f"{path}: {len(lost):,} of its ids are not in {task}:{split} (first: {lost[0]})")
+        return warning
 
 
 def _as_read(value: Any) -> Any:

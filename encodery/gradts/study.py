@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from encodery import files
-from encodery.data.subset import Subset, fingerprint
+from encodery.data.provenance import fingerprint
+from encodery.data.subset import Subset
 from encodery.errors import UserError
 from encodery.gradts import rules
 from encodery.gradts.autosem import Bandit, utilities

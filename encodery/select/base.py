@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from encodery.data import draws
+from encodery.data.provenance import UNKNOWN, Provenance
 from encodery.dynamics import Dynamics
 from encodery.errors import UserError
 from encodery.options import Options
@@ -38,6 +39,7 @@ class Pool:
         vectors: Callable[[], tuple[Sequence[str], np.ndarray]] | None = None,
         dynamics: Sequence[Dynamics] = (),
         models: Sequence[str] = (),
+        made_from: Provenance = UNKNOWN,
     ):
         hashes = id_hash([example.id for example in examples])
         self.place = np.argsort(hashes, kind="stable")  # of each row of the pool in the file
@@ -45,7 +47,7 @@ class Pool:
         self.examples = [examples[i] for i in self.place]
         self.ids = [example.id for example in self.examples]
         self.label_names, self.seed, self.models = tuple(labels), seed, tuple(models)
-        self._vectors, self._dynamics = vectors, dynamics
+        self._vectors, self.dynamics, self.made_from = vectors, dynamics, made_from
         self.kept: dict[object, Any] = {}  # what a selector computed and somebody else may look at
 
     def __len__(self) -> int:
@@ -80,9 +82,9 @@ class Pool:
     @cached_property
     def logits(self) -> list[Numbers]:
         """[epochs, n, labels] of each run, rows as in this pool."""
-        if not self._dynamics:
+        if not self.dynamics:
             raise UserError("select: this selector needs runs that were trained with train.dynamics: name them in runs")
-        return [one.aligned(self.ids) for one in self._dynamics]
+        return [one.aligned(self.ids, self.label_names) for one in self.dynamics]
 
     def sorted(self, scores: Numbers, highest: bool = True) -> Numbers:
         """Positions by score; equal scores in random order."""

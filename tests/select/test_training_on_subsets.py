@@ -10,7 +10,8 @@ import yaml
 
 from encodery import build
 from encodery.cli import main
-from encodery.data.subset import Subset, fingerprint
+from encodery.data.provenance import fingerprint
+from encodery.data.subset import Subset
 from encodery.dynamics import Dynamics
 from encodery.errors import Stopped, UserError
 from encodery.on import named
@@ -49,7 +50,7 @@ def test_dynamics_are_what_the_steps_saw(home, recorded):
     examples = task_of(home).examples("train")
     assert sorted(found.ids) == sorted(e.id for e in examples)
     labels = np.array([found.labels.index(e.label) for e in examples])
-    logits = torch.tensor(found.aligned([e.id for e in examples])[2])
+    logits = torch.tensor(found.aligned([e.id for e in examples], found.labels)[2])
     mean = float(torch.nn.functional.cross_entropy(logits, torch.tensor(labels)))
     losses = [line["loss"] for line in metrics_of(recorded) if "norm" in line]
     assert len(losses) == 18
@@ -72,7 +73,7 @@ def test_recording_changes_nothing_and_resumes_to_the_bit(home, recorded, tmp_pa
 
 
 def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, monkeypatch):
-    from encodery.dynamics import Recorder
+    from encodery.recorder import Recorder
 
     tree = settings(home, train={"dynamics": "eval", "max_steps": 9, "save": "2 steps"})
     whole = run(tree, tmp_path / "whole")
@@ -101,7 +102,7 @@ def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, m
         return real(self, step, cutter, tick)
 
     monkeypatch.setattr(Recorder, "look", interrupted)
-    monkeypatch.setattr("encodery.dynamics.CHUNK", 16)
+    monkeypatch.setattr("encodery.recorder.CHUNK", 16)
 
     # The stop leaves rows of epoch one unseen; the checkpoint at step 6 is there, and resuming looks at the rest.
     session_stop = RunDir(tmp_path / "part")
@@ -203,7 +204,7 @@ def test_a_selection_of_other_rows_or_with_changed_lines_is_refused(home, tmp_pa
     meta = json.loads((chosen / "selection.meta.json").read_text())
     (chosen / "selection.meta.json").write_text(json.dumps(meta | {"fingerprint": "0" * 64}))
     with pytest.raises(UserError, match="chosen from other rows"):
-        Subset.read(chosen).require_rows("other", task_of(home).examples("train"))
+        Subset.read(chosen).require_rows("other", task_of(home).examples("train"), "table/train")
     lines = (chosen / "selection.jsonl").read_text().splitlines()
     (chosen / "selection.jsonl").write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(UserError, match="was changed after it was chosen"):
