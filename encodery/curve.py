@@ -6,14 +6,16 @@ selectors use; selections/ the chosen rows; parts/ the runs on parts. Run again 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from encodery import files, yaml_reader
-from encodery.curve_plan import Curve, Plan, load, spelled
-from encodery.data.subset import META, share
+from encodery.curve_parts import Chosen, Part, lines_of, parts_of, remarks
+from encodery.curve_plan import RANDOM, Curve, Plan, load, spelled
+from encodery.data.label_mix import labels_of, shares_of
+from encodery.data.subset import META
 from encodery.errors import RunFailed, Stopped
 from encodery.evaluate import evaluate, keep_in_run
 from encodery.on import asked
@@ -38,23 +40,23 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
     """Everything that is not there yet; then tables and pictures."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     write_base(plan)
-    needs: set[str] = {need for one in plan.selectors.values() for need in one.needs}
-    full = sweep(plan, "full", {"fixed": _dynamics(plan, needs), "seeds": plan.curve.seed_list}, progress, executor)
-    scored = full
-    if plan.curve.scores is not None and needs & {"dynamics", "models"}:
+    seeds = plan.curve.seed_list
+    full = sweep(plan, "full", {"fixed": _dynamics(plan), "seeds": seeds}, progress, executor)
+    scored = {seed: [full[one] for one in (seeds if plan.curve.selections == "shared" else [seed])] for seed in seeds}
+    if plan.curve.scores is not None and plan.score_runs:
         fixed = {"train.dynamics": plan.curve.dynamics, **plan.curve.scores}
-        seeds = plan.curve.seed_list[: plan.curve.score_seeds]
-        scored = sweep(plan, "scores", {"fixed": fixed, "seeds": seeds}, progress, executor)
+        own = sweep(plan, "scores", {"fixed": fixed, "seeds": plan.score_runs}, progress, executor)
+        scored = {seed: [own[one] for one in plan.curve.score_seeds_of(seed)] for seed in seeds}
     chosen = {
         (name, seed): select(plan, name, seed, full, scored, progress)
         for name in plan.curve.selectors
-        for seed in plan.curve.seed_list
+        for seed in seeds
     }
-    lines = list(part_lines(plan, chosen))
-    parts = sweep(plan, "parts", {"zip": lines}, progress, executor) if lines else {}
-    for path in [*full.values(), *parts.values()]:
+    parts = parts_of(plan, chosen)
+    paths = train_parts(plan, parts, full, progress, executor)
+    for path in dict.fromkeys([*full.values(), *paths.values()]):
         look(plan, path, progress)
-    found = gather(plan, chosen, full, parts)
+    found = gather(plan, chosen, parts, full, paths)
     write(plan.folder, found)
     return found
 
@@ -71,8 +73,8 @@ def write_base(plan: Plan) -> None:
     files.write_atomic(plan.folder / "base.yaml", yaml_reader.write(tree))
 
 
-def _dynamics(plan: Plan, needs: set[str]) -> dict[str, Any]:
-    return {"train.dynamics": plan.curve.dynamics} if "dynamics" in needs and plan.curve.scores is None else {}
+def _dynamics(plan: Plan) -> dict[str, Any]:
+    return {"train.dynamics": plan.curve.dynamics} if "dynamics" in plan.needs and plan.curve.scores is None else {}
 
 
 Runs = dict[Any, Path]
@@ -109,34 +111,38 @@ def key_of(spec: RunSpec) -> Any:
     return seed, entry["subset"], entry["fraction"], spec.config["train"]["max_steps"]
 
 
-def part_lines(plan: Plan, chosen: Mapping[tuple[str, int], Path]) -> Iterator[dict[str, Any]]:
-    """One line of a sweep for each run on a part; equal ones once."""
-    seen: set[tuple[Any, ...]] = set()
-    for (name, seed), folder in chosen.items():
-        for fraction in plan.curve.parts_of(name)[:-1]:
-            for match in plan.curve.match:
-                key = (seed, str(folder), fraction, plan.steps_of(fraction, match))
-                if key not in seen:
-                    seen.add(key)
-                    names = ("seed", "tasks.subset", "tasks.fraction", "train.max_steps")
-                    yield dict(zip(names, key, strict=True))
+def train_parts(
+    plan: Plan, parts: Sequence[Part], full: Runs, progress: Progress, executor: str
+) -> dict[tuple[int, str, int], Path]:
+    """The runs on parts, each training once; a part that is everything is the run on everything."""
+    once = lines_of(parts)
+    whole = {one.training: full[one.seed] for one in once if (one.taken.rows, one.steps) == (plan.pool, plan.steps)}
+    left = [one for one in once if one.training not in whole]
+    if not left:
+        return whole
+    ran = sweep(plan, "parts", {"zip": [one.line for one in left]}, progress, executor)
+    return whole | {one.training: ran[tuple(one.line.values())] for one in left}
 
 
 # The choice
 
 
-def select(plan: Plan, name: str, seed: int, full: Runs, scored: Runs, progress: Progress) -> Path:
+def select(
+    plan: Plan, name: str, seed: int, full: Runs, scored: Mapping[int, Sequence[Path]], progress: Progress
+) -> Path:
     """The selection of a method and seed, from the folder or made now."""
     task, _ = plan.base.tasks[0]
-    model = plan.curve.embed.model
-    vectors = plan.curve.embed.plain() | {"model": str(full[plan.curve.seed_list[0]]) if model == "full" else model}
+    model, own = plan.curve.embed.model, plan.curve.selections == "per_seed"
+    source = str(full[seed if own else plan.curve.seed_list[0]]) if model == "full" else model
+    vectors = plan.curve.embed.plain() | {"model": source}
     needs = plan.selectors[name].needs
+    parts = plan.curve.parts if name == RANDOM else plan.curve.parts_of(name)  # random stands beside all others
     plain: dict[str, Any] = {
         "selector": plan.curve.selectors[name],
         "seed": seed,
-        "fraction": plan.curve.parts_of(name)[-2],  # the largest part that is not everything
+        "fraction": parts[-2],  # the largest part that is not everything
         "embed": vectors if "embeddings" in needs else None,
-        "runs": [str(path) for path in scored.values()] if {"dynamics", "models"} & set(needs) else [],
+        "runs": [str(path) for path in scored[seed]] if {"dynamics", "models"} & set(needs) else [],
         "device": plan.base.config.device,
     }
     asking = from_plain(plain, task, plan.base.folder)
@@ -179,19 +185,23 @@ def look(plan: Plan, path: Path, progress: Progress) -> None:
             progress.say(f"ALARM {path.name} on {one.key}: {sentence}")
 
 
-def gather(plan: Plan, chosen: Mapping[tuple[str, int], Path], full: Runs, parts: Runs) -> Curves:
+def gather(
+    plan: Plan, chosen: Chosen, parts: Sequence[Part], full: Runs, paths: Mapping[tuple[int, str, int], Path]
+) -> Curves:
     """All scores, by method, match, fraction and seed."""
     points = []
-    for (name, seed), folder in chosen.items():
-        for match in plan.curve.match:
-            for fraction in plan.curve.parts_of(name):
-                steps = plan.steps_of(fraction, match)
-                path = full[seed] if fraction == 1.0 else parts[seed, str(folder), fraction, steps]
-                scores, alarms = scores_of(path)
-                points.append(Point(name, match, fraction, seed, steps, share(plan.rows, fraction), scores, alarms))
+    for one in parts:
+        where = one.method, one.match, one.fraction, one.seed, one.steps, one.taken.rows
+        points.append(Point(*where, *scores_of(paths[one.training]), one.taken.asked, one.taken.labels))
+    mix = shares_of(labels_of(plan.base.tasks[0][0].examples("train")).values())
+    for name, seed in chosen:
+        scores = scores_of(full[seed])
+        points += [
+            Point(name, match, 1.0, seed, plan.steps, plan.pool, *scores, 1.0, mix) for match in plan.curve.match
+        ]
     main = RunDir(full[plan.curve.seed_list[0]]).read_scores()["main"]
     metric = {key: plan.curve.metric or name for key, name in main.items()}
-    return Curves(points, next(iter(metric)), metric, tuple(plan.lines()))
+    return Curves(points, next(iter(metric)), metric, (*plan.lines(), *remarks(plan, parts)))
 
 
 def scores_of(path: Path) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from encodery import config
 from encodery.data.subset import share
-from encodery.embed import EmbedOptions
+from encodery.embeddings import EmbedOptions
 from encodery.errors import UserError
 from encodery.evaluate import as_said
 from encodery.head import form_of
@@ -24,6 +24,7 @@ from encodery.models import hub
 from encodery.on import asked
 from encodery.options import Options
 from encodery.schema import Dynamics, TrainOptions, percent
+from encodery.select._dynamics import AfterEpoch
 from encodery.select.base import Selector
 from encodery.selection import selector_of
 from encodery.sweep.file import Limits, Resources
@@ -58,12 +59,15 @@ class Curve(Options):
     """Further data on which every run is evaluated, such as [hans, glue/mnli:dev_mismatched]."""
     embed: Vectors = Vectors()
     """Vectors for clusters, kcenter and facility."""
-    dynamics: Dynamics = "train"
-    """How the runs on everything record what el2n, cartography and their kin need, as train.dynamics says it."""
+    dynamics: Dynamics = "eval"
+    """How the runs on everything record the logits that el2n, cartography and others read, as in train.dynamics."""
     scores: dict[str, Any] | None = None
     """Settings of runs of their own for the dynamics ({train.epochs: 1}), instead of the runs on everything."""
     score_seeds: int | None = Field(default=None, ge=1)
-    """How many such runs; default: as many as there are seeds."""
+    """Runs of `scores` behind a choice, whose mean is taken; default: one (shared: as many as there are seeds)."""
+    selections: Literal["per_seed", "shared"] = "per_seed"
+    """per_seed: each seed chooses by runs and vectors of its own, so that bands hold the variance of the choice;
+    shared: all seeds choose by the mean over the same runs, and by vectors of the first seed's."""
     metric: str | None = None
     """Score that the curves show; default: the task's main one."""
     resources: Resources = Resources()
@@ -108,6 +112,18 @@ class Curve(Options):
         """The seeds."""
         return list(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else list(self.seeds)
 
+    def score_seeds_of(self, seed: int) -> list[int]:
+        """Seeds of the runs of `scores` that a seed chooses by."""
+        if self.selections == "shared":
+            return self.seed_list[: self.score_seeds]
+        stride = max(self.seed_list) + 1  # so that no two seeds share a run
+        return [seed + i * stride for i in range(self.score_seeds or 1)]
+
+    @property
+    def score_seed_list(self) -> list[int]:
+        """All of them."""
+        return list(dict.fromkeys(one for seed in self.seed_list for one in self.score_seeds_of(seed)))
+
     @property
     def selectors(self) -> dict[str, dict[str, Any]]:
         """Name to selector, random first."""
@@ -145,12 +161,33 @@ class Plan:
         """Steps of a pass over so many rows."""
         return -(-rows // self.base.config.train.batch_size)
 
+    @property
+    def pool(self) -> int:
+        """Examples that are chosen from: a pair that is trained on in both orders is one."""
+        return self.rows // (2 if self.base.tasks[0][1].double_unordered else 1)
+
     def steps_of(self, fraction: float, match: Match) -> int:
         """Of a run on a part: as many epochs, or as many steps."""
-        if match == "updates" or fraction == 1.0:
+        return self.steps if fraction == 1.0 else self.steps_for(share(self.pool, fraction), match)
+
+    def steps_for(self, examples: int, match: Match) -> int:
+        """Of a run on so many examples of the pool."""
+        if match == "updates":
             return self.steps
         passes = Fraction(self.steps, self.per_epoch(self.rows))
-        return max(1, math.ceil(self.per_epoch(share(self.rows, fraction)) * passes - Fraction(1, 10**9)))
+        own = self.per_epoch(examples * self.rows // self.pool)
+        return max(1, math.ceil(own * passes - Fraction(1, 10**9)))
+
+    @property
+    def needs(self) -> set[str]:
+        """What the selectors look at."""
+        return {need for one in self.selectors.values() for need in one.needs}
+
+    @property
+    def score_runs(self) -> list[int]:
+        """Seeds of the runs of `scores`, where a selector needs such runs."""
+        wanted = self.curve.scores is not None and self.needs & {"dynamics", "models"}
+        return self.curve.score_seed_list if wanted else []
 
     def scored(self) -> TrainOptions:
         """Of the runs whose dynamics are looked at: runs of their own, or those on everything."""
@@ -162,14 +199,17 @@ class Plan:
     def runs(self) -> int:
         """How many at most: equal ones are trained once."""
         parts = sum(len(self.curve.parts_of(name)) - 1 for name in self.selectors)
-        return len(self.curve.seed_list) * (1 + parts * len(self.curve.match))
+        return len(self.curve.seed_list) * (1 + parts * len(self.curve.match)) + len(self.score_runs)
 
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
         yield f"{self.rows:,} rows, batches of {self.base.config.train.batch_size}; 100 %: {self.steps:,} steps, once"
         for fraction in self.curve.parts[:-1]:
             found = ", ".join(f"{match}-matched {self.steps_of(fraction, match):,} steps" for match in self.curve.match)
-            yield f"{100 * fraction:g} % = {share(self.rows, fraction):,} rows: {found}"
+            yield f"{100 * fraction:g} % = {share(self.pool, fraction):,} rows: {found}"
+        if self.score_runs:
+            each = len(self.curve.score_seeds_of(self.curve.seed_list[0]))
+            yield f"{len(self.score_runs)} runs of scores, {each} behind each choice"
 
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
@@ -267,6 +307,12 @@ def require_dynamics(plan: Plan) -> None:
         return
     train = plan.scored()
     looks, steps = looks_of(train, plan.rows), steps_of(train, plan.rows)
+    late = [name for name, one in asking.items() if isinstance(one, AfterEpoch) and not one.during]
+    if late and train.dynamics in (True, "train"):
+        raise UserError(
+            f"methods.{late[0]}: looks at all rows after an epoch, but dynamics: train records them during the epoch, "
+            f"with dropout; set dynamics: eval, or methods.{late[0]}.during: true"
+        )
     whose = "the runs on everything" if plan.curve.scores is None else "the runs of scores"
     for name, one in asking.items():
         wanted = abs(getattr(one, "epoch", 1)) or 1

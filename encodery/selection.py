@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from encodery import __version__, layers
 from encodery.check import check_beside_task, options
+from encodery.data import label_mix
 from encodery.data.provenance import Provenance
 from encodery.data.subset import Subset, share
 from encodery.dynamics import Dynamics
@@ -178,12 +179,25 @@ def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) 
     for note in ranked.notes:
         say(f"note: {note}")
     order = ranked.order[:wanted]
-    meta = about(asking, pool, ranked) | ({"short": True} if len(order) < wanted else {})
+    if not len(order):
+        kind = chosen.selector.get("kind", "random")
+        raise UserError(
+            f"select: {kind} takes none of the {wanted:,} rows it may take; allow more, or change its options"
+        )
+    labels = label_mix.labels_of(pool.examples)
+    both = [label_mix.shares_of(labels[id] for id in ids if id in labels) for ids in (pool.ids, _at(pool, order))]
+    if sentence := label_mix.about(*both):
+        say(sentence)
+    meta = about(asking, pool, ranked) | label_mix.meta(*both) | ({"short": True} if len(order) < wanted else {})
     scores, weights, clusters = (
         None if values is None else values[order].tolist()
         for values in (ranked.scores, ranked.weights, ranked.clusters)
     )
-    return Subset([pool.ids[i] for i in order], meta, scores, weights, clusters)
+    return Subset(_at(pool, order), meta, scores, weights, clusters)
+
+
+def _at(pool: Pool, order: Any) -> list[str]:
+    return [pool.ids[i] for i in order]
 
 
 def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import yaml
 
 from encodery import config, curve
 from encodery.cli import main
+from encodery.curve_parts import lines_of, parts_of
+from encodery.data.subset import Subset
 from encodery.errors import RunFailed, UserError
 from encodery.progress import Progress
 from encodery.report import stats
@@ -174,7 +176,11 @@ def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_dat
         ({"embed": {"model": "./nowhere"}}, "embed.model: model ./nowhere: no such folder"),
         ({"fractions": []}, "fractions: there is none below 1"),
         ({"fractions": "0.5:0.1:0.1"}, "fractions: there is none below 1"),
-        ({"methods": {"a": "cartography"}, "scores": {"train.max_steps": 3}}, "methods.a: needs 1 looks .* give 0"),
+        (
+            {"methods": {"a": "cartography"}, "scores": {"train.max_steps": 3}, "dynamics": "train"},
+            "methods.a: needs 1 looks .* give 0",
+        ),
+        ({"dynamics": "train"}, "methods.el2n: looks at all rows after an epoch, but dynamics: train"),
         ({"methods": {"a": {"kind": "el2n", "epoch": 3}}}, "methods.a: needs 3 looks .* on everything give 2"),
         ({"scores": {"train.maxsteps": 3}}, "train.maxsteps: unknown key; did you mean max_steps"),
         ({"fewer": {"stream": [0.3]}}, "fewer.stream: 0.3: give some of the fractions 0.25, 0.5, 1"),
@@ -191,6 +197,10 @@ def test_one_word_is_a_list_and_fewer_points_are_fewer_runs(tmp_path):
     assert plan.curve.match == ["epochs"]
     assert plan.curve.parts_of("el2n") == [0.5, 1.0]
     assert plan.runs == 1 + 2 + 2 + 1
-    chosen = {(name, 1): tmp_path / name for name in plan.selectors}
-    lines = [(Path(one["tasks.subset"]).name, one["tasks.fraction"]) for one in curve.part_lines(plan, chosen)]
+    ids = [example.id for example in plan.base.tasks[0][0].examples("train")]
+    chosen = {}
+    for place, name in enumerate(plan.selectors):
+        rows = [*ids[place:], *ids[:place]]
+        chosen[name, 1] = Subset(rows, {"pool": ROWS}).write(tmp_path / name).parent
+    lines = [(one.taken.folder.name, one.taken.asked) for one in lines_of(parts_of(plan, chosen))]
     assert sorted(lines) == [("el2n", 0.5), ("random", 0.25), ("random", 0.5), ("stream", 0.25), ("stream", 0.5)]

@@ -37,7 +37,7 @@ FLOORS = [
     },
     {"run", "many", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},
-    {"curve", "curve_plan", "gradts"},
+    {"curve", "curve_plan", "curve_parts", "gradts"},
     {"cli"},
 ]  # fmt: skip
 # A page of an upper room that is plain data: tables read the plan of a sweep, and must not see what runs it.

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from encodery import files
 from encodery.report import figures, stats
 
 RANDOM = "random"
+MOST_LABELS = 12  # that the table of labels has room for
 GOAL = 0.99  # of the score with all data
 NOTE = (
     "± is the standard deviation over seeds (their number in brackets), the band of a picture Student's 95 % interval "
@@ -33,6 +34,8 @@ class Point:
     rows: int
     scores: Mapping[str, Mapping[str, float]]  # glue/mnli:dev -> accuracy -> 0.7
     alarms: tuple[str, ...] = ()
+    asked: float | None = None  # the fraction of the file; `fraction` is the share that the rows have
+    labels: Mapping[str, float] = field(default_factory=dict)  # share of each label among the rows
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def cell(values: Sequence[float]) -> str:
 
 def table(curves: Curves, match: str, data: str, metric: str) -> str:
     """A row for each method: scores by fraction, area, data needed."""
-    shown = [f"{100 * fraction:g} %" for fraction in curves.fractions]
+    shown = [f"{100 * fraction:.4g} %" for fraction in curves.fractions]
     header = [f"{metric}, {match}-matched", *shown, "area", "99 % of full at"]
     rows = []
     gaps = gaps_to_random(curves, match, data, metric)
@@ -176,10 +179,33 @@ def table(curves: Curves, match: str, data: str, metric: str) -> str:
             cells.append(cell(line[fraction]) + (f" {gap}" if gap else "") if fraction in line else "")
         whole = sorted(line.items())
         rows.append([method, *cells, _percent(area(whole)), needed_text(whole)])
-    steps = {p.fraction: p.steps for p in curves.points if p.match == match}
-    rows.append(["steps", *(f"{steps[f]:,}" for f in curves.fractions), "", ""])
+    rows.append(["steps", *(_steps(curves, match, fraction) for fraction in curves.fractions), "", ""])
     lines = [header, ["---"] * len(header), *rows]
     return f"{data}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _steps(curves: Curves, match: str, fraction: float) -> str:
+    """Of all runs at a share; seeds that took different numbers of rows have different steps."""
+    found = [p.steps for p in curves.points if (p.match, p.fraction) == (match, fraction)]
+    return f"{min(found):,}" if min(found) == max(found) else f"{min(found):,} to {max(found):,}"
+
+
+def label_table(curves: Curves) -> str | None:
+    """The labels that each method takes beside those of all data (mean over seeds); None where there are none."""
+    whole = next((p.labels for p in curves.points if p.fraction == 1.0 and p.labels), None)
+    if whole is None or len(whole) > MOST_LABELS:
+        return None
+    header = [f"% {' / '.join(whole)}", *(f"{100 * fraction:.4g} %" for fraction in curves.fractions)]
+    rows = [[method, *(_mix(curves, method, fraction, list(whole)) for fraction in curves.fractions)]
+            for method in curves.methods]  # fmt: skip
+    lines = [header, ["---"] * len(header), *rows]
+    return "labels\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _mix(curves: Curves, method: str, fraction: float, labels: Sequence[str]) -> str:
+    """`41.2 / 58.8`."""
+    mine = [p.labels for p in curves.points if (p.method, p.match, p.fraction) == (method, curves.matches[0], fraction)]
+    return " / ".join(f"{100 * stats.mean([one.get(label, 0.0) for one in mine]):.1f}" for label in labels if mine)
 
 
 def _percent(value: float | None) -> str:
@@ -190,6 +216,7 @@ def markdown(curves: Curves) -> str:
     """All tables: the headline first."""
     blocks = ["\n".join(curves.about)]
     blocks += [table(curves, match, *panel) for panel in curves.panels for match in curves.matches]
+    blocks += [labels] if (labels := label_table(curves)) else []
     alarms: dict[str, int] = {}
     for point in curves.points:
         for sentence in dict.fromkeys(point.alarms):

@@ -67,11 +67,15 @@ class ByCluster(Selector):
             found.append(int(gap.argmin()))
         return np.array(found, np.int64)
 
+    @property
+    def order_within(self) -> str:
+        """The order in a cluster."""
+        usual = {"stream": "random", "proportional": "near", "whole": "file", "centroid": "near"}
+        return self.within or usual[self.pick]
+
     def order(self, clusters: Clusters, pool: Pool, count: int) -> Numbers:
         """Positions as `pick` says."""
-        usual = {"stream": "random", "proportional": "near", "whole": "file", "centroid": "near"}
-        within = self.within or usual[self.pick]
-        members = members_of(clusters, pool, within)
+        members = members_of(clusters, pool, self.order_within)
         if self.pick == "stream":
             return round_robin(members)
         if self.pick == "proportional":

@@ -9,17 +9,15 @@ import numpy as np
 from pydantic import Field
 
 from encodery.data.subset import share
-from encodery.select._dynamics import at_epoch, error_norm
-from encodery.select.base import Pool, Ranked, Selector
+from encodery.select._dynamics import AfterEpoch, error_norm
+from encodery.select.base import Pool, Ranked
 
 
-class El2n(Selector):
+class El2n(AfterEpoch):
     """Rows whose probabilities are most wrong early in training, averaged over several runs."""
 
-    needs = ("dynamics",)
-
     epoch: int = 1
-    """After which epoch; -1: the last. Runs of part of an epoch: use train.dynamics: eval."""
+    """After which epoch; -1: the last. Of dynamics every so many steps: after which look."""
     keep: Literal["high", "low"] = "high"
     """high: the hardest rows first; low: the easiest."""
     drop_top: float = Field(default=0.0, ge=0, lt=1)
@@ -27,7 +25,7 @@ class El2n(Selector):
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions."""
-        scores = np.mean([error_norm(z, pool.labels) for z in at_epoch(pool.logits, self.epoch)], 0)
+        scores = np.mean([error_norm(z, pool.labels) for z in self.logits(pool)], 0)
         order = pool.sorted(scores)
         noisy = share(len(order), self.drop_top)
         order = np.concatenate([order[noisy:], order[:noisy]])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from encodery.select._dynamics import forgotten, right
-from encodery.select.base import Pool, Ranked, Selector
+from encodery.select.base import Numbers, Pool, Ranked, Selector
 
 EPOCHS = 5  # below, counts say little
 
@@ -15,7 +15,16 @@ class Forgetting(Selector):
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions."""
-        scores = np.mean([forgotten(right(z, pool.labels)) for z in pool.logits], 0)
+        scores = np.mean([counted(right(z, pool.labels)) for z in pool.logits], 0)
         fewest = min(len(z) for z in pool.logits)
         note = f"{fewest} epochs: with fewer than {EPOCHS} the counts say little"
         return Ranked(pool.sorted(scores), scores, notes=(note,) if fewest < EPOCHS else ())
+
+
+def counted(correct: Numbers) -> Numbers:
+    """How often each row was forgotten ([epochs, n]); a row that was never right counts as many as there are epochs.
+
+    No row can be forgotten so often, so it still comes first; and one run of several does not decide alone.
+    """
+    found = forgotten(correct)
+    return np.where(np.isinf(found), float(len(correct)), found)

@@ -2,21 +2,16 @@
 
 import numpy as np
 
-from encodery.select._dynamics import at_epoch, chances
-from encodery.select.base import Numbers, Pool, Ranked, Selector
+from encodery.select._dynamics import AfterEpoch, chances
+from encodery.select.base import Numbers, Pool, Ranked
 
 
-class Margin(Selector):
+class Margin(AfterEpoch):
     """Rows with the narrowest decision first."""
-
-    needs = ("dynamics",)
-
-    epoch: int = -1
-    """After which epoch; -1: the last."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions."""
-        scores = np.mean([gap(chances(z)) for z in at_epoch(pool.logits, self.epoch)], 0)
+        scores = np.mean([gap(chances(z)) for z in self.logits(pool)], 0)
         return Ranked(pool.sorted(scores, highest=False), scores)
 
 

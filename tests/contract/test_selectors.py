@@ -31,7 +31,7 @@ def pool(rows: Sequence[Example], seed: int = 1, **more: Any) -> Pool:
     rng = np.random.default_rng(7)
     ids = sorted(example.id for example in rows)
     vectors = rng.normal(size=(len(ids), 8)).astype(np.float32)
-    runs = [Dynamics(rng.normal(size=(4, len(ids), 3)), ids, LABELS, "train", Path("run")) for _ in range(2)]
+    runs = [Dynamics(rng.normal(size=(4, len(ids), 3)), ids, LABELS, "eval", Path("run")) for _ in range(2)]
     return Pool(rows, LABELS, seed, lambda: (ids, vectors), runs, **more)
 
 

@@ -1,6 +1,8 @@
 """The numbered statements about choosing data."""
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.data.subset import share
+from encodery.dynamics import Dynamics
 from encodery.errors import UserError
 from encodery.select._clustering import Clusters, remarks
 from encodery.select._dynamics import error_norm, forgotten
@@ -16,11 +19,14 @@ from encodery.select.base import Pool, apportioned, interleaved
 from encodery.select.cartography import Cartography, both_ends
 from encodery.select.clusters import ByCluster, round_robin, whole
 from encodery.select.el2n import El2n
+from encodery.select.entropy import Entropy
 from encodery.select.facility import Facility, lazy_greedy, nearest, similar
 from encodery.select.forgetting import Forgetting
 from encodery.select.hans import AgainstHans
 from encodery.select.hypothesis import HypothesisOnly
 from encodery.select.kcenter import farthest_first
+from encodery.select.loss import Loss
+from encodery.select.margin import Margin
 from encodery.select.random import Random
 from encodery.tasks.base import Example
 from tests.contract.test_selectors import LABELS, examples, pool
@@ -265,3 +271,32 @@ def test_rows_against_hans_come_first_and_may_weigh_more():
 
 def test_interleaving_takes_each_group_in_its_own_order():
     assert interleaved([np.array([5, 3]), np.array([9])], np.array([0, 1, 0])).tolist() == [5, 9, 3]
+
+
+def test_D28_el2n_and_others_look_after_an_epoch_without_dropout():
+    rows = examples()
+    where = pool(rows)
+    during = Pool(rows, LABELS, 1, None, [replace(one, record="train") for one in where.dynamics])
+    for kind in (El2n, Loss, Entropy, Margin):
+        assert len(kind()(where, 5).order) == len(rows)
+        with pytest.raises(UserError, match=r"during each epoch, with dropout; .* train\.dynamics: eval"):
+            kind()(during, 5)
+        assert kind(during=True)(during, 5).order.tolist() == kind()(where, 5).order.tolist()
+
+
+def test_D28_rows_that_were_never_learnt_leave_means_finite_and_come_first():
+    rows = [Example(f"id-{i}", ("t",), "a") for i in range(4)]
+    ids = [example.id for example in rows]
+
+    def run_of(*right: tuple[int, ...]) -> Dynamics:
+        first = np.array(right, float).T  # [epochs, rows]
+        return Dynamics(np.stack([first, 1 - first], -1), ids, ("a", "b"), "eval", Path("run"))
+
+    one = run_of((0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 1, 1), (0, 0, 0, 0))
+    other = run_of((1, 1, 1, 1), (1, 0, 1, 0), (1, 1, 1, 1), (0, 0, 0, 0))
+    where = Pool(rows, ("a", "b"), dynamics=[one, other])
+    found = Forgetting()(where, 4)
+    scores = {where.ids[i]: float(found.scores[i]) for i in range(4)}
+    assert scores == {"id-0": 2.0, "id-1": 2.0, "id-2": 0.0, "id-3": 4.0}
+    assert where.ids[found.order[0]] == "id-3"
+    assert where.ids[found.order[-1]] == "id-2"

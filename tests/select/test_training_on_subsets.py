@@ -238,7 +238,7 @@ def test_weights_reach_the_loss(home):
 
 def test_the_verb_with_dynamics_and_embeddings(home, recorded, capsys):
     task = settings(home)["tasks"][0]
-    config = {"pool": task, "selector": {"kind": "el2n", "epoch": 2}, "runs": ["recorded"], "seed": 3}
+    config = {"pool": task, "selector": {"kind": "el2n", "epoch": 2, "during": True}, "runs": ["recorded"], "seed": 3}
     (home / "el2n.yaml").write_text(yaml.safe_dump(config))
     assert main(["select", str(home / "el2n.yaml"), "-o", str(home / "el2n")]) == 0
     assert "96 of 96 rows by el2n" in capsys.readouterr().out
@@ -276,3 +276,25 @@ def test_a_selection_is_not_replaced_by_another(tmp_path, capsys):
 def test_a_missing_file_is_called_so(tmp_path):
     with pytest.raises(UserError, match="there is no such file"):
         named("news.txt")
+
+
+def test_D29_every_selection_prints_its_labels_beside_those_of_the_pool(home, capsys):
+    task = settings(home)["tasks"][0]
+    (home / "mix.yaml").write_text(yaml.safe_dump({"pool": task, "selector": "random", "fraction": 0.1}))
+    assert main(["select", str(home / "mix.yaml"), "-o", str(home / "mix")]) == 0
+    printed = capsys.readouterr()
+    ids = set(Subset.read(home / "mix").ids)
+    pool = task_of(home).examples("train")
+    whole = sum(e.label == "bad" for e in pool) / ROWS
+    mine = sum(e.label == "bad" for e in pool if e.id in ids) / len(ids)
+    assert len(ids) == 9
+    assert f"labels: bad {100 * mine:.1f} % (pool {100 * whole:.1f} %), good " in printed.err
+    meta = json.loads((home / "mix" / "selection.meta.json").read_text())
+    assert meta["labels"]["chosen"]["bad"] == pytest.approx(mine)
+    assert meta["labels"]["pool"]["bad"] == pytest.approx(whole)
+
+
+def test_a_selector_that_takes_nothing_says_so(home, recorded):
+    plain = {"selector": {"kind": "clusters", "k": 1, "pick": "whole"}, "fraction": 0.5}
+    with pytest.raises(UserError, match="clusters takes none of the 48 rows"):
+        selection(home, "none", **plain, embed={"model": str(recorded.path)})
