@@ -96,7 +96,8 @@ def find_inputs(resolved: Resolved) -> Inputs:
     digests = {key: folder.digest() for key, folder in found.items() if folder}
     for i, (task, entry) in enumerate(resolved.tasks):
         digests[f"tasks.{i}.data"] = content_of(task)
-        digests |= {f"tasks.{i}.subset": chosen.digest_of(entry.subset)} if entry.subset else {}
+        named = {"subset": entry.subset, "sample_by": entry.sample_by}
+        digests |= {f"tasks.{i}.{key}": chosen.digest_of(path) for key, path in named.items() if path}
         if entry.teachers:
             digests[f"tasks.{i}.teacher"] = teacher_digest(entry.teachers, near)
     return Inputs(model, start, tokenizer, digests, generator)
@@ -123,6 +124,7 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     config = resolved.config
     tasks = [task for task, _ in resolved.tasks]
     require_different(tasks, config.train.select_on)
+    require_one_sampling(resolved)
     shares = pretrain.kept_shares(config, tasks)
     device = pick_device(config.device)
     toy = all(task.name.startswith("toy/") for task in tasks)
@@ -161,6 +163,16 @@ def require_different(tasks: Sequence[Task], decides: str | None) -> None:
         raise UserError(f"tasks: {twice[0]} is there twice; own files can be given a name of their own")
     if decides is not None and decides not in names:
         raise UserError(f"train.select_on: {decides} is none of this run's tasks: {', '.join(names)}")
+
+
+def require_one_sampling(resolved: Resolved) -> None:
+    """Rows are drawn by one thing at a time."""
+    if not any(entry.sample_by for _, entry in resolved.tasks):
+        return
+    if resolved.config.method["kind"] == "importance":
+        raise UserError("tasks.sample_by: method importance draws rows itself; use one of the two")
+    if len(resolved.tasks) > 1 and getattr(resolved.mix, "neighbours", False):
+        raise UserError("tasks.sample_by: this mix takes neighbours of the file; set mix.legacy_batches: false")
 
 
 def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:

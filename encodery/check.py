@@ -170,8 +170,9 @@ class _Check:
         """The task and what every entry may carry; errors leave a hole that `run` never returns."""
         own = {key: value for key, value in entry.items() if key not in Entry.model_fields}
         shared = {key: value for key, value in entry.items() if key in Entry.model_fields}
-        if isinstance(shared.get("subset"), str):  # the stored config may be read from elsewhere
-            shared["subset"] = str((self._folder((*at, "subset")) / shared["subset"]).resolve())
+        for key in ("subset", "sample_by"):
+            if isinstance(shared.get(key), str):  # the stored config may be read from elsewhere
+                shared[key] = str((self._folder((*at, key)) / shared[key]).resolve())
         if isinstance(shared.get("teacher"), str | list):
             shared["teacher"] = _beside(shared["teacher"], self._folder((*at, "teacher")))
         built: Any = self._build(Entry, shared, at)

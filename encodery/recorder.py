@@ -33,6 +33,8 @@ class Recorder:
         examples: Sequence[Example],
     ):  # fmt: skip
         require_labels(task, model, batches)
+        if record == "train" and batches.sampler is not None:
+            raise UserError("train.dynamics: an epoch of rows drawn by their scores does not see all rows; use eval")
         self.model, self.batches, self.total, self.record = model, batches, total, record
         self.rows = np.asarray(batches.rows[np.arange(len(batches.rows))])
         self.at = np.full(len(batches.table), -1, np.int64)

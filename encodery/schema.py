@@ -204,6 +204,11 @@ class Entry(Options):
     sampling: Literal["uniform", "balanced"] = "uniform"
     """uniform: every row once in an epoch. balanced: all classes equally often, rare rows again and again; an epoch has
     as many steps as before. With several labels a row belongs to each of its labels, or to the class without any."""
+    sample_by: str | None = None
+    """Selection (of `encodery select`) whose scores say how often each row is drawn: with replacement, those with a
+    high score more often, with weights that keep the expected gradient."""
+    sample_smoothing: float = Field(default=0.1, gt=0)
+    """This share of the mean score is added to every score; no row weighs more than 1 + 1 / sample_smoothing."""
     max_length: int | None = Field(default=None, ge=4)
     """Instead of train.max_length."""
     double_unordered: bool = False

@@ -14,7 +14,7 @@ from encodery.data.share import Share
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
-from encodery.methods.base import Running
+from encodery.methods.base import Presampling, Running
 from encodery.models import lora, sharding
 from encodery.models.model import safe
 from encodery.optim import Param
@@ -161,6 +161,8 @@ class Session:
         recent = self.state.losses[-options.log :]
         loss = math.fsum(recent) / len(recent) if recent else report.loss
         self.progress.step(report, loss)
+        for line in self.method.messages() if isinstance(self.method, Presampling) else ():
+            self.tell(f"step {step}  {line}")
         last = step >= self.state.total
         if step % options.log == 0 or last or self.watches(step):
             self.record(report, loss)
@@ -313,6 +315,10 @@ class Session:
                 self.score(subject, result)
         for sentence in result["alarms"]:
             self.tell(f"ALARM: collapsed? {sentence}")
+        if isinstance(self.method, Presampling):
+            result["notes"] = self.method.summary()
+            for sentence in result["notes"]:
+                self.tell(sentence)
         self.run.write_scores(result)
         return result
 

@@ -13,6 +13,7 @@ from encodery.data.batches import AllRows, Batches, Cutter
 from encodery.data.blocks import Tick, corpus_table
 from encodery.data.finish import loss_lines
 from encodery.data.pieces import TokenizerPieces
+from encodery.data.sampling import Sampler
 from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
@@ -43,6 +44,7 @@ class Subject:
     choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
     pieces: TokenizerPieces
     max_length: int
+    sampler: Sampler | None = None  # rows are drawn by scores
 
     @property
     def name(self) -> str:
@@ -59,10 +61,14 @@ class Subject:
         """Its batches."""
         task, entry, table = self.task, self.entry, self.train.table
         size = entry.batch_size or config.train.batch_size
-        weights = chosen.weights(task, entry, table) if entry.subset else None
+        used = self.rows if isinstance(self.rows, np.ndarray) else None
+        weights = chosen.weights(task, entry, table, used, self.sampler)
         share = Share(world.rank(), world.size())
         seeds = config.seed.data, config.seed.init
-        return Batches(task.name, table, self.rows, size, *seeds, cutter, weights, share=share, balance=self.balance)
+        return Batches(
+            task.name, table, self.rows, size, *seeds, cutter, weights,
+            share=share, balance=self.balance, sampler=self.sampler,
+        )  # fmt: skip
 
     @property
     def balance(self) -> Balance | None:
@@ -87,7 +93,10 @@ def make_subject(
     train, choice, rows = training_data(task, entry, config, pieces, length, tick)
     notes += [f"{task.name}: {line}" for line in corpus_notes(task, train)]
     check_evaluation(task, entry, config, train, choice)
-    subject = Subject(task, entry, train, rows, choice, pieces, length)
+    sampler = chosen.sampler(task, entry, train.table, rows) if isinstance(rows, np.ndarray) else None
+    if sampler:
+        notes.append(f"rows of {task.name} are drawn by the scores of {entry.sample_by}: {sampler}")
+    subject = Subject(task, entry, train, rows, choice, pieces, length, sampler)
     if entry.sampling == "balanced":
         check_sampling(task, config)
         notes += sampling_notes(subject)

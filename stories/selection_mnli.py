@@ -100,6 +100,7 @@ def settings(args: argparse.Namespace, data: Path) -> dict[str, Any]:
         "embed": {"site": "cls", "max_length": args.length},
         "scores": score_run,
         "score_seeds": 1,
+        "selections": "shared",
         "resources": {"devices": args.devices, "threads": 1},
     }
 

@@ -22,6 +22,7 @@ from encodery.data.layouts import (
     groups_of,
     row_cuts,
 )
+from encodery.data.sampling import Sampler
 from encodery.data.share import WHOLE, Share
 from encodery.data.tokens import TokenTable
 
@@ -210,6 +211,7 @@ class Batches:
     neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
     share: Share = WHOLE  # what this process takes of each step
     balance: Balance | None = None  # all classes equally often, instead of each row once in an epoch
+    sampler: Sampler | None = None  # draws rows by saved scores, with replacement
 
     @property
     def steps_per_epoch(self) -> int:
@@ -217,10 +219,13 @@ class Batches:
         return -(-len(self.rows) // self.batch_size)
 
     def rows_at(self, step: int) -> np.ndarray:
-        """The table rows of a step: each once in an epoch in random order, or all classes equally often."""
+        """The table rows of a step: each once in an epoch in random order, all classes equally often, or by scores."""
         epoch, place = divmod(step, self.steps_per_epoch)
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
+        if self.sampler is not None:
+            places = self.sampler.draw(draws.key(self.seed, f"sample{self.own}", step), end - begin)
+            return self.table.whole(self.rows[places])
         if self.neighbours:
             number = draws.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
             begin = number * self.batch_size

@@ -50,7 +50,8 @@ class Subset:
         if not (folder / META).is_file():
             return
         there, ours = files.read_json(folder / META), {**self.meta, "count": len(self.ids)}
-        other = [key for key in ours if key not in ("encodery", "notes") and there.get(key) != _as_read(ours[key])]
+        told = ("encodery", "notes", "labels", "task")  # follow from the rest; the fingerprint stands for the rows
+        other = [key for key in ours if key not in told and there.get(key) != _as_read(ours[key])]
         if other:
             what = ", ".join(f"{key}: {there.get(key)} there, {ours[key]} now" for key in other)
             raise UserError(f"{folder} holds another selection ({what}); give another folder with -o")
@@ -87,7 +88,11 @@ class Subset:
         if len(set(ids)) < len(ids):
             raise UserError(f"{file}: an id stands there more than once")
         weights = [float(line.get("weight", 1.0)) for line in lines]
-        return cls(ids, meta, weights=weights if any(weight != 1.0 for weight in weights) else None)
+        scores = [float(line["score"]) for line in lines if line.get("score") is not None]
+        return cls(
+            ids, meta, scores if len(scores) == len(ids) else None,
+            weights if any(weight != 1.0 for weight in weights) else None,
+        )  # fmt: skip
 
     def first(self, fraction: float, count: int | None) -> "Subset":
         """The best ones: a share of the pool, or so many."""

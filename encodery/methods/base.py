@@ -107,6 +107,14 @@ class Presampling:
     def __init__(self) -> None:
         self.source: Batches | None = None  # set by the loop before each step
 
+    def messages(self) -> list[str]:
+        """Lines for the log that have come up since the last call."""
+        return []
+
+    def summary(self) -> list[str]:
+        """What a reader of the run's figures must know."""
+        return []
+
 
 NOTE = ""  # stands for the task in terms that are no loss: numbers a method wants in metrics.jsonl
 

@@ -9,7 +9,7 @@ switch   τ = 1 / √(1 − Σ (g − 1/n)² / Σ g²), g = s / Σ s, smoothed; 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from encodery.errors import UserError
 from encodery.methods.base import Method, Presampling, Running, Totals, add, backward, note, step_of
 from encodery.models.model import Model, Outputs, Terms
 
+MOST_NEWS = 10  # switches that are logged one by one
+
 
 class Importance(Method):
     """Trains on rows drawn by the size of their gradient, with weights that keep the mean; only when that pays."""
@@ -30,7 +32,8 @@ class Importance(Method):
     presample: int = Field(default=3, ge=2)
     """Rows that are scored for each row that is trained on."""
     threshold: float | None = Field(default=None, ge=0)
-    """Variance reduction τ above which it is switched on; default: (B + 3b) / (3b), 2 for presample 3; 0: always."""
+    """Variance reduction τ above which it is switched on; default: (B + 3b) / (3b), 2 for presample 3; 0: always. τ is
+    the root mean square of the scores over their mean; it passes 2 at high accuracy alone (docs/data-selection.md)."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Of the smoothed τ."""
     exponent: float = Field(default=1.0, gt=0, le=1)
@@ -53,12 +56,47 @@ class Importance(Method):
         raise TypeError("importance sampling has state: use what start() gives")
 
 
+@dataclass
+class Tally:
+    """When and how often sampling was on."""
+
+    step: int = 0  # the last one that was counted
+    steps: int = 0
+    on: int = 0
+    first: int = 0  # step at which it was on
+    last: int = 0
+    switches: int = 0
+    top: float = 0.0  # highest smoothed τ
+    limit: float = 0.0  # which it had to pass
+
+    def add(self, step: int, on: bool, tau: float, limit: float) -> None:
+        """One more step."""
+        self.switches += on != (self.on > 0 and self.last == self.step)
+        if on:
+            self.on, self.first, self.last = self.on + 1, self.first or step, step
+        self.step, self.steps = step, self.steps + 1
+        self.top, self.limit = max(self.top, tau), limit
+
+    def __str__(self) -> str:
+        if not self.on:
+            return (
+                f"WARNING: importance sampling was never on in {self.steps:,} steps (highest τ {self.top:.2f}, needed "
+                f"{self.limit:.2f}): this is plain training; lower method.threshold, or draw by saved scores"
+            )
+        return (
+            f"importance sampling was on in {self.on:,} of {self.steps:,} steps ({100 * self.on / self.steps:.1f} %), "
+            f"first at step {self.first:,}, last at {self.last:,}; highest τ {self.top:.2f}"
+        )
+
+
 class Sampling(Presampling):
     """Importance sampling at work."""
 
     def __init__(self, options: Importance):
         super().__init__()
         self.options, self.taus, self.task = options, dict[str, float](), ""  # τ of each task, and whose step this is
+        self.tallies: dict[str, Tally] = {}
+        self.news: list[str] = []
 
     @property
     def tau(self) -> float:
@@ -70,10 +108,32 @@ class Sampling(Presampling):
         size = sum(world.gather(sum(batch.examples for batch in micro)))
         self.task = micro[0].task if self.source is None else self.source.task  # a process may have no rows
         before, on = self.tau, self.tau > self.limit(size)
+        self.count(step_of(micro, totals) + 1, on, before, self.limit(size))
         found = self.drawn(model, micro, totals, size) if on else self.plain(model, micro, totals)
         add(found, note("tau", torch.tensor(before), 1.0))
         add(found, note("on", torch.tensor(float(on)), 1.0))
         return found
+
+    def count(self, step: int, on: bool, tau: float, limit: float) -> None:
+        """Keep the tally, and tell where sampling is switched; a step that is begun again counts once."""
+        tally = self.tallies.setdefault(self.task, Tally())
+        if step == tally.step:
+            return
+        if on != (tally.on > 0 and tally.last == tally.step) and tally.switches < MOST_NEWS:
+            sign = f"> {limit:.2f}" if on else f"≤ {limit:.2f}"
+            more = "" if tally.switches + 1 < MOST_NEWS else "; further switches are counted, not logged"
+            self.news.append(f"importance sampling {'on' if on else 'off'} for {self.task} (τ {tau:.2f} {sign}){more}")
+        tally.add(step, on, tau, limit)
+
+    def messages(self) -> list[str]:
+        """Where it was switched on or off."""
+        found, self.news = self.news, []
+        return found
+
+    def summary(self) -> list[str]:
+        """How often it was on, task by task."""
+        several = len(self.tallies) > 1
+        return [str(tally) + (f" [{task}]" if several else "") for task, tally in self.tallies.items()]
 
     def limit(self, size: int) -> float:
         """The τ from which drawing pays: B passes forward more must save as many rows."""
@@ -135,11 +195,19 @@ class Sampling(Presampling):
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""
-        return {f"tau.{task}": torch.tensor([tau], dtype=torch.float64) for task, tau in self.taus.items()}
+        taus = {f"tau.{task}": torch.tensor([tau], dtype=torch.float64) for task, tau in self.taus.items()}
+        return taus | {
+            f"tally.{task}": torch.tensor(astuple(tally), dtype=torch.float64) for task, tally in self.tallies.items()
+        }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on."""
-        self.taus = {name.removeprefix("tau."): float(value[0]) for name, value in tensors.items()}
+        of = {
+            kind: {name.removeprefix(kind): value.tolist() for name, value in tensors.items() if name.startswith(kind)}
+            for kind in ("tau.", "tally.")
+        }
+        self.taus = {task: float(value[0]) for task, value in of["tau."].items()}
+        self.tallies = {task: Tally(*map(int, v[:6]), *v[6:]) for task, v in of["tally."].items()}
 
 
 def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:

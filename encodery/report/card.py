@@ -18,6 +18,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
     lines += ["## Scores", "", *_score_table(result), ""]
     lines += _threshold_lines(run)
+    lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
     head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""

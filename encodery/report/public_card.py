@@ -139,6 +139,7 @@ def data_lines(run: RunDir, config: Mapping[str, Any]) -> list[str]:
     for entry in config["tasks"]:
         chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
         lines += [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
+        lines += [f"- rows drawn by the scores of {entry['sample_by']}"] if entry.get("sample_by") else []
     return lines
 
 

@@ -179,6 +179,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     for name in ("train", split):
         origin = data.get(name) or data.get(f"{task}:{name}", {})  # a run of several tasks names them
         notes += [f"{name} {origin[part]}" for part in ("part", "note") if origin.get(part)]
+    notes += result.get("notes", [])
     notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith("went on with changed")]
     about = result.get("evaluations", {}).get(key, {})
     notes += [str(about[part]) for part in ("part", "note") if about.get(part)]

@@ -136,8 +136,12 @@ class Resolver:
             for key in _PATHS
             if model[key] and key not in known and (key, model[key]) != ("tokenizer", "toy")
         }
-        subsets = {i: entry["subset"] for i, entry in enumerate(point.config["tasks"]) if entry.get("subset")}
-        found |= {f"tasks.{i}.subset": self._subset(path) for i, path in subsets.items()}
+        found |= {
+            f"tasks.{i}.{key}": self._subset(entry[key])
+            for i, entry in enumerate(point.config["tasks"])
+            for key in ("subset", "sample_by")
+            if entry.get(key)
+        }
         found |= {
             f"tasks.{i}.teacher": self._teacher(entry)
             for i, entry in enumerate(point.config["tasks"])

@@ -1,6 +1,8 @@
 """Importance sampling: unbiased weights, switched on only when it pays, resumed to the bit."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from encodery.errors import UserError
 from encodery.methods.base import Totals, losses_of, notes_of
 from encodery.methods.importance import Importance, Sampling, draw, reduction, score
+from encodery.report.records import read
 from tests.helpers import (
     cutter_for,
     furthest,
@@ -135,3 +138,67 @@ def test_scores_are_the_gradient_at_the_logits(parts):
     outputs = model.outputs(batch)
     error = outputs["logits"].softmax(1) - torch.nn.functional.one_hot(batch.targets["label"], 3)
     assert torch.allclose(score(model, outputs, batch), error.norm(dim=1).detach())
+
+
+def test_D30_the_log_and_the_scores_say_how_often_it_was_on(tmp_path):
+    method = {"kind": "importance", "threshold": 0.15}
+    tree = settings(tmp_path, method=method, train={"max_steps": 10, "save": "2 steps"})
+    done = run(tree, tmp_path / "some")
+    on = [line["step"] for line in metrics_of(done) if line.get("method.on") == 1.0]
+    sentence = (
+        f"importance sampling was on in {len(on)} of 10 steps ({10 * len(on):.1f} %), first at step {on[0]}, last at 10"
+    )
+    assert done.read_scores()["notes"][0].startswith(sentence)
+    log = done.log_file.read_text()
+    assert sentence in log
+    assert f"step {on[0]}  importance sampling on for table/train (τ " in log
+
+    def die(report):
+        if report.step == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tree, tmp_path / "killed", watch=die)
+    assert run(tree, tmp_path / "killed").read_scores()["notes"] == done.read_scores()["notes"]
+
+
+def test_D30_never_on_is_a_warning_beside_the_figures(tmp_path):
+    done = run(settings(tmp_path, method={"kind": "importance", "threshold": 50.0}), tmp_path / "never")
+    (sentence,) = done.read_scores()["notes"]
+    assert sentence.startswith("WARNING: importance sampling was never on in 12 steps (highest τ ")
+    assert "needed 50.00): this is plain training" in sentence
+    assert sentence in done.log_file.read_text()
+    (record,), _ = read([tmp_path / "never"])
+    assert sentence in record.notes["table/train:dev"]
+    plain = run(settings(tmp_path), tmp_path / "plain")
+    assert all(torch.equal(a, weights_of(done)[name]) for name, a in weights_of(plain).items())
+    assert "notes" not in plain.read_scores()
+
+
+def test_D30_a_step_that_is_begun_again_counts_once():
+    sampling = Sampling(Importance())
+    sampling.task = "t"
+    for step, on in ((1, False), (2, True), (2, True), (3, True), (4, False), (5, True)):
+        sampling.count(step, on, 2.5 if on else 1.0, 2.0)
+    tally = sampling.tallies["t"]
+    assert (tally.steps, tally.on, tally.first, tally.last, tally.switches) == (5, 3, 2, 5, 3)
+    assert [line.split(" for ")[0] for line in sampling.messages()] == [
+        "importance sampling on", "importance sampling off", "importance sampling on",
+    ]  # fmt: skip
+    assert sampling.messages() == []
+    again = Sampling(Importance())
+    again.load(sampling.tensors())
+    assert again.tallies == sampling.tallies
+
+
+def test_D31_what_tau_means_in_terms_of_accuracy():
+    page = (Path(__file__).parents[2] / "docs" / "data-selection.md").read_text()
+    rows = re.findall(r"^\| (\d\d) % \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for right, *told in rows:
+        for chance, tau in zip((0.9, 0.95, 0.99), told, strict=True):
+            many = torch.full((int(right),), 1 - chance), torch.full((100 - int(right),), 0.8)
+            assert reduction(torch.cat(many).double()) == pytest.approx(float(tau), abs=0.005)
+    for wrong in (4, 25, 50):
+        scores = torch.cat([torch.ones(wrong), torch.zeros(100 - wrong)]).double()
+        assert reduction(scores) == pytest.approx(math.sqrt(100 / wrong))
