@@ -27,17 +27,17 @@ class Sampler:
     @cached_property
     def ends(self) -> np.ndarray:
         """Where each row's part of [0, 1) ends."""
-        return np.cumsum(self.chances) / self.chances.sum()
+        return np.asarray(np.cumsum(self.chances) / self.chances.sum())
 
     @property
     def weights(self) -> np.ndarray:
         """What a row weighs each time it is drawn."""
-        return 1.0 / (len(self.chances) * self.chances)
+        return np.asarray(1.0 / (len(self.chances) * self.chances))
 
     def draw(self, key: int, count: int) -> np.ndarray:
         """Positions among the rows in use, with repetition."""
         numbers = draws.uniform(key, np.arange(count), 1)[:, 0]
-        return np.minimum(np.searchsorted(self.ends, numbers, side="right"), len(self.ends) - 1)
+        return np.asarray(np.minimum(np.searchsorted(self.ends, numbers, side="right"), len(self.ends) - 1))
 
     def __str__(self) -> str:
         tau = float(np.sqrt(len(self.chances) * np.square(self.chances).sum()))
