@@ -169,6 +169,8 @@ def require_one_sampling(resolved: Resolved) -> None:
     """Rows are drawn by one thing at a time."""
     if not any(entry.sample_by for _, entry in resolved.tasks):
         return
+    if any(entry.sample_by and entry.sampling == "balanced" for _, entry in resolved.tasks):
+        raise UserError("tasks.sample_by: sampling balanced draws rows by their class; use one of the two")
     if resolved.config.method["kind"] == "importance":
         raise UserError("tasks.sample_by: method importance draws rows itself; use one of the two")
     if len(resolved.tasks) > 1 and getattr(resolved.mix, "neighbours", False):

@@ -48,7 +48,8 @@ def elsewhere(executor: str, job: dict[str, Any]) -> "Elsewhere | None":
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Embed, and say where it lies."""
-    from encodery.embed import EmbedOptions, embed, open_all, remote_job
+    from encodery.embed import embed, open_all, remote_job
+    from encodery.embeddings import EmbedOptions
     from encodery.progress import Counting
 
     options = EmbedOptions(

@@ -129,6 +129,8 @@ def test_D32_what_else_does_not_go_together_is_refused(home, tmp_path):
     resolved = resolve(settings(home, task={"sample_by": str(path)}, method={"kind": "importance"}))
     with pytest.raises(UserError, match="method importance draws rows itself"):
         build.build(resolved, build.find_inputs(resolved))
+    with pytest.raises(UserError, match="sampling balanced draws rows by their class"):
+        stream(home, path, sampling="balanced")
     with pytest.raises(UserError, match=r"train\.dynamics: .* use eval"):
         run(settings(home, task={"sample_by": str(path)}, train={"dynamics": True}), tmp_path / "out")
     foreign = saved(home, "foreign", [1.0] * ROWS, task="glue/rte", split="train", pool=ROWS, fingerprint="0" * 64)
