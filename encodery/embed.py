@@ -38,6 +38,7 @@ from encodery.tasks.base import Example
 SHARD = 4096  # examples in a piece
 BUDGET = 16384  # tokens of a micro-batch
 VERSION = 1  # raise it when equal inputs give other vectors
+INT8_VERSION = 2  # the same for quantised weights alone
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def plan_of(source: Source, asked: Asked, options: EmbedOptions) -> dict[str, An
         "version": VERSION, "model": source.digest, "tokenizer": source.pieces.digest, "max_length": length,
         "task": asked.task.name, "split": asked.split, "rows": asked.task.origin(asked.split).digest,
         "reading": asked.task.reading(), "site": options.site, "layer": layer, "int8": options.int8, "shard": SHARD,
+        **({"int8_version": INT8_VERSION} if options.int8 else {}),
     }  # fmt: skip
 
 

@@ -159,3 +159,19 @@ def test_int8_is_close_or_says_what_is_missing(run, rows, tmp_path):
     cosine = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
     assert cosine.min() > 0.99
     assert not np.array_equal(exact, found)
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_D33_quantised_vectors_of_a_whole_dev_set_keep_a_cosine_of_099(real_data, tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = str(real_data / "models" / "all-MiniLM-L6-v2-fp16")
+    source = open_source(model, "cpu", layout="rows")
+    (sst2,) = asked("glue/sst2:dev", str(real_data))
+    exact, found = (
+        embed(source, sst2, EmbedOptions(site="mean", int8=int8), tmp_path / str(int8)).vectors
+        for int8 in (False, True)
+    )
+    cosine = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
+    assert len(cosine) == 872
+    assert cosine.min() >= 0.99

@@ -38,7 +38,7 @@ def quantised(encoder: Encoder, layer: int) -> Callable[[Batch], Tensor]:
     with tempfile.TemporaryDirectory() as folder:
         plain, small = Path(folder) / "plain.onnx", Path(folder) / "int8.onnx"
         onnx_file.write(module, encoder.form.types, ["hidden"], plain)
-        onnx_file.quantise(plain, small, encoder.net.config.vocab_size)
+        onnx_file.quantise(plain, small, encoder.net.config.vocab_size, closer=True)
         session = onnx_file.session(small)
     names = onnx_file.input_names(encoder.form.types)
 

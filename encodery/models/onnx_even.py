@@ -7,7 +7,8 @@ divided by s_c, and the product's weights and bias take that back exactly:
     x W + b = ((x - m) / s) (s W) + (b + m W)      s_c = sqrt(largest |x_c - m_c| / largest |W_c|)
 
 after Xiao et al. 2023 (SmoothQuant) and Wei et al. 2023 (Outlier Suppression+). m and s come from random tokens: no
-text is needed. The products that read a wide hidden layer lose most in the first layers; these stay as they are.
+text is needed. The products that read a wide hidden layer lose most: in the first layers, or in all, they stay as they
+are.
 Measured with 6 layers of width 384: all this raises the lowest cosine of sentence vectors from 0.97 to above 0.99.
 """
 
@@ -32,8 +33,8 @@ class Group(NamedTuple):
     high: np.ndarray
 
 
-def even_out(plain: Path, even: Path, vocabulary: int) -> list[str]:
-    """Write the file anew; the names of the products that should stay in float32."""
+def even_out(plain: Path, even: Path, vocabulary: int, closer: bool = False) -> list[str]:
+    """Write the file again; the names of the products that should stay in float32 (`closer`: in all layers)."""
     import onnx
 
     model = onnx.load(plain)
@@ -47,7 +48,7 @@ def even_out(plain: Path, even: Path, vocabulary: int) -> list[str]:
     del graph.initializer[:]
     graph.initializer.extend(kept)
     onnx.save(model, even)
-    return narrowing[: -(-len(narrowing) // KEPT)]
+    return narrowing if closer else narrowing[: -(-len(narrowing) // KEPT)]
 
 
 def products(graph: Any, weights: Mapping[str, np.ndarray]) -> list[Any]:

@@ -59,11 +59,11 @@ def write(module: nn.Module, types: bool, outputs: Sequence[str], path: Path) ->
         raise UserError(NEEDED) from None
 
 
-def quantise(plain: Path, small: Path, vocabulary: int) -> None:
+def quantise(plain: Path, small: Path, vocabulary: int, closer: bool = False) -> None:
     """Weights in 8 bits once, activations on the fly.
 
     Of a weight 7 bits are used: without the newest instructions 8-bit products overflow. Each column has its own scale,
-    word embeddings stay as they are, and `onnx_even` prepares what would lose most.
+    word embeddings stay as they are, and `onnx_even` prepares what would lose most. `closer`: more stays in float32.
     """
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -73,7 +73,7 @@ def quantise(plain: Path, small: Path, vocabulary: int) -> None:
 
     even = small.with_name(f".{small.name}.even")
     try:
-        exact = even_out(plain, even, vocabulary)
+        exact = even_out(plain, even, vocabulary, closer)
         with quiet_logging():
             quantize_dynamic(
                 even, small, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
