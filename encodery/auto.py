@@ -10,8 +10,16 @@ from typing import Any
 
 # A module of transformers -> ours, which register their classes there when they are imported.
 OURS = {
-    "transformers.models.auto.configuration_auto": ("encodery.models.amos_config", "encodery.objectives._joint_config"),
-    "transformers.models.auto.modeling_auto": ("encodery.models.amos", "encodery.objectives._joint"),
+    "transformers.models.auto.configuration_auto": (
+        "encodery.models.amos_config",
+        "encodery.objectives._joint_config",
+        "encodery.objectives._pooled_config",
+    ),
+    "transformers.models.auto.modeling_auto": (
+        "encodery.models.amos",
+        "encodery.objectives._joint",
+        "encodery.objectives._pooled",
+    ),
 }
 
 

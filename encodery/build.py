@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,7 @@ from encodery.data.blocks import Tick
 from encodery.data.mixed import Mixed, Stream
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
-from encodery.models import hub, lora, prove, sharding
+from encodery.models import hub, lora, pooling, prove, sharding
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
 from encodery.models.model import Model, read_card
 from encodery.models.pretrained import from_folder
@@ -28,7 +28,7 @@ from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
 from encodery.probe import Probe
-from encodery.schema import Config, ModelOptions
+from encodery.schema import AnyPooling, Config, ModelOptions
 from encodery.subject import Split, Subject, make_subject
 from encodery.tasks.base import Task
 
@@ -69,6 +69,9 @@ class Built:
         return self.subjects[0].split(name)
 
 
+PoolingSource = Literal["folder", "config", "first", "mean", "max"]  # where `auto` looks, or what it meant before
+
+
 @dataclass(frozen=True)
 class Inputs:
     """The folders that a config names, found, and the digests that stand for them in the run's identity."""
@@ -78,6 +81,7 @@ class Inputs:
     tokenizer: hub.Folder | None
     digests: dict[str, str]
     generator: hub.Folder | None = None
+    auto_pooling: PoolingSource = "folder"
 
 
 def find_inputs(resolved: Resolved) -> Inputs:
@@ -131,12 +135,14 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
     tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=toy)
     pieces = TokenizerPieces(tokenizer)
     encoder, notes = make_encoder(config, inputs, tokenizer)
+    followed = follow_pooling(encoder, config, inputs)
     subjects = [make_subject(task, entry, config, pieces, encoder, notes, tick) for task, entry in resolved.tasks]
     if any(subject.entry.teachers for subject in subjects):
         from encodery.teach import taught  # which opens models, and so imports this page
 
         subjects = [taught(subject, resolved.folder, config.device) for subject in subjects]
     model, card = make_model(encoder, subjects, resolved, tokenizer)
+    notes += pooling.lines(card, config.model.pooling, followed)
     if inputs.model:
         start = (inputs.init_from or inputs.model).path
         generator = inputs.generator.path if inputs.generator else None
@@ -217,6 +223,17 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
     return encoder, notes
 
 
+def follow_pooling(encoder: Encoder, config: Config, inputs: Inputs) -> list[str]:
+    """Let the heads read what the encoder's folder says where the settings do not; gives a line that says so."""
+    folder = inputs.init_from or inputs.model
+    source = inputs.auto_pooling
+    if folder is None or config.model.pooling != "auto" or source == "config":
+        return []
+    found, lines = pooling.by_folder(folder.path) if source == "folder" else (source, [])
+    encoder.pooling = found or encoder.pooling
+    return lines
+
+
 def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
     """A tokenizer of another model would name rows that the embedding does not have."""
     rows, highest = encoder.net.config.vocab_size, highest_id(tokenizer)
@@ -235,7 +252,7 @@ def make_model(
     objectives, known = {}, {}
     for subject in subjects:
         wanted = {**subject.task.objective(), **subject.entry.objective}
-        options = make_objective(wanted, resolved.code, config.model)
+        options = settle_pooling(make_objective(wanted, resolved.code, config.model), encoder)
         rows: Any = subject.rows
         targets = {name: values[rows] for name, values in subject.train.table.targets.items()}
         objectives[subject.name] = options.fitted(targets)
@@ -282,12 +299,26 @@ def make_objective(
     cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
     if model and "head" in cls.model_fields:
         options = {"head": model.head, "head_dropout": model.head_dropout, **options}
+    if "pooling" in cls.model_fields and options.get("head") != "san":
+        options = {"pooling": model.pooling if model else unsaid_pooling(options), **options}
     unknown = sorted(set(options) - set(cls.model_fields))
     if unknown:
         raise UserError(
             f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
         )
     return cls.model_validate_json(json.dumps(options))
+
+
+def unsaid_pooling(objective: Mapping[str, Any]) -> AnyPooling:
+    """What the head of a card without this key reads: heads that are not the architecture's own read first tokens."""
+    return "auto" if objective.get("head", "stock") == "stock" else "first"
+
+
+def settle_pooling(objective: Any, encoder: Encoder) -> Any:
+    """The objective with the pooling that `auto` means for this encoder, so that the card can say it."""
+    if getattr(objective, "pooling", None) != "auto" or getattr(objective, "head", None) == "san":
+        return objective
+    return objective.model_copy(update={"pooling": encoder.pooling})
 
 
 def make_optimizer(

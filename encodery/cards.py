@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoConfig
+
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
+from encodery.models.pretrained import from_folder
 from encodery.tasks.base import Task
 
 
@@ -32,7 +35,7 @@ def about(task: Task, objective: Mapping[str, Any], length: int) -> dict[str, An
 
 def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, Any]:
     """A card for somebody else's fine-tuned model, from its config."""
-    config = encoder.net.config
+    config = from_folder(AutoConfig, folder)  # not the encoder's own, around which one of our classes may stand
     architecture = (config.architectures or [""])[0]
     length = min(tokenizer.model_max_length, longest_of(encoder))
     if architecture.endswith("ForTokenClassification"):
@@ -46,7 +49,8 @@ def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, An
     forms = {"multi_label_classification": "multilabel", "regression": "regression"}
     form = "regression" if config.num_labels == 1 else forms.get(config.problem_type or "", "single")
     labels = [] if form == "regression" else [str(config.id2label[i]) for i in range(config.num_labels)]
-    objective = {"kind": "classification", "form": form, "labels": labels, "head": "stock"}
+    pooling = getattr(config, "pooling", "auto") if config.model_type == "encodery-pooled" else "auto"
+    objective = {"kind": "classification", "form": form, "labels": labels, "head": "stock", "pooling": pooling}
     return foreign_about(objective, labels, length, tokenizer)
 
 

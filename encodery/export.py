@@ -1,5 +1,6 @@
 """A run's model as a folder of its own, verified against what the run says."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from encodery import files, remote
 from encodery.build import load_model
 from encodery.classifier import Classifier, Text, logits, open_classifier
 from encodery.errors import RunFailed
-from encodery.head import Head, SpanHead
+from encodery.head import Head
 from encodery.models import hub
 from encodery.models.encoder import quiet
 from encodery.models.pretrained import from_folder
@@ -52,7 +53,7 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
         difference = float((theirs - logits(ours, texts)).abs().max())
         if not difference <= TOLERANCE:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
-    opens = "transformers.AutoModelForSequenceClassification" if stock else "encodery.load"
+    opens = f"transformers.AutoModelForSequenceClassification{after_import(folder)}" if stock else "encodery.load"
     thresholds = ours.head.thresholds if isinstance(ours.head, Head) else {}
     return Exported(folder, opens, len(texts), difference, thresholds)
 
@@ -74,10 +75,14 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
             raise RunFailed(f"{folder}: the copy's answers differ from the run's; not exported")
     opens = {"tagging": "TokenClassification", "span": "QuestionAnswering", "ranking": "SequenceClassification"}
     whole = not (folder / "heads").exists()  # encoder and head in one class of transformers, or of ours
-    name = f"transformers.AutoModelFor{opens[ours.head.says]}" if whole else "encodery.load"
-    if isinstance(ours.head, SpanHead) and ours.head.head == "joint":
-        name += " (after import encodery)"
+    name = f"transformers.AutoModelFor{opens[ours.head.says]}{after_import(folder)}" if whole else "encodery.load"
     return Exported(folder, name, len(texts), 0.0)
+
+
+def after_import(folder: Path) -> str:
+    """What must be done before transformers knows the class of a folder."""
+    kind: str = json.loads((folder / "config.json").read_text())["model_type"]
+    return " (after import encodery)" if kind == "amos" or kind.startswith("encodery-") else ""
 
 
 def copy(origin: Path, folder: Path, ours: Classifier) -> None:

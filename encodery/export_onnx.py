@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from encodery import files
 from encodery.build import load_model
+from encodery.data.layouts import Reduce
+from encodery.data.layouts import Rows as Layout
 from encodery.errors import RunFailed, UserError
 from encodery.export import WORDS
 from encodery.models import hub, onnx_file
-from encodery.models.encoder import input_form, load_encoder, quiet
+from encodery.models.encoder import inner_config, input_form, load_encoder, quiet
 from encodery.models.model import Model, read_card
 from encodery.models.pretrained import from_folder
 from encodery.paths import require_new
@@ -45,7 +47,7 @@ class Compared:
 
 
 class OneHead(nn.Module):
-    """An encoder and a head for which transformers has no class: logits from the first token."""
+    """An encoder and a head for which transformers has no class."""
 
     def __init__(self, model: Model, task: str):
         super().__init__()
@@ -56,16 +58,22 @@ class OneHead(nn.Module):
         """Logits [rows, outputs]."""
         more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         hidden = self.net(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
-        return self.head(hidden, Rows)
+        return self.head(hidden, Rows(attention_mask))
 
 
 class Rows:
-    """All that such a head asks of a batch: each row begins with its first token."""
+    """All that such a head asks of a batch: one vector for each row."""
 
-    @staticmethod
-    def first(hidden: Tensor) -> Tensor:
+    def __init__(self, mask: Tensor):
+        self.layout = Layout(mask.bool())
+
+    def first(self, hidden: Tensor) -> Tensor:
         """The vectors of the first tokens."""
-        return hidden[:, 0]
+        return self.layout.first(hidden)
+
+    def per_sequence(self, hidden: Tensor, how: Reduce) -> Tensor:
+        """Mean or maximum over the tokens of each row."""
+        return self.layout.per_sequence(hidden, how)
 
 
 def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance: float = TOLERANCE) -> list[Compared]:
@@ -76,8 +84,9 @@ def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance:
     require_new(folder)
     module, outputs = open_module(origin)
     net: Any = module.net
-    types = input_form(net.config).types
-    texts = examples(from_folder(AutoTokenizer, origin), types, net)
+    config = inner_config(net.config)
+    types = input_form(config).types
+    texts = examples(from_folder(AutoTokenizer, origin), types, config)
     found = []
     with files.atomic_folder(folder) as beside:
         shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -85,7 +94,7 @@ def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance:
         found.append(compare(module, beside / PLAIN, outputs, texts))
         require(found[0].difference <= tolerance, folder, f"differ by {found[0].difference:.1e} from torch's")
         if int8:
-            onnx_file.quantise(beside / PLAIN, beside / INT8, net.config.vocab_size)
+            onnx_file.quantise(beside / PLAIN, beside / INT8, config.vocab_size)
             found.append(compare(module, beside / INT8, outputs, texts))
             require(found[1].cosine >= NEAR, folder, f"have cosine {found[1].cosine:.4f} to torch's in 8 bits")
         note = {one.path.name: {"max_difference": one.difference, "cosine": one.cosine} for one in found}
@@ -127,11 +136,11 @@ def with_head(origin: Path, card: Mapping[str, Any]) -> tuple[nn.Module, list[st
     return OneHead(model, next(iter(tasks))).eval(), ["logits"]
 
 
-def examples(tokenizer: Any, types: bool, net: Any) -> list[dict[str, Tensor]]:
+def examples(tokenizer: Any, types: bool, config: Any) -> list[dict[str, Tensor]]:
     """Texts of different lengths in two batches of different shapes, alone and in pairs."""
     words = WORDS.split()
     singles = [" ".join(words[: 1 + 3 * i]) for i in range(5)]
-    length = min(tokenizer.model_max_length, net.config.max_position_embeddings - input_form(net.config).first_position)
+    length = min(tokenizer.model_max_length, config.max_position_embeddings - input_form(config).first_position)
     given = [(singles,), (singles[:3], singles[2:])]
     return [plain_inputs(tokenizer, texts, types, length) for texts in given]
 

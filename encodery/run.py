@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from encodery import __version__, build, config, files, world, yaml_reader
-from encodery.build import Inputs
+from encodery.build import Inputs, PoolingSource
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
 from encodery.follower import Follower
 from encodery.identity import FORM, changes, recognises
 from encodery.loop import StepReport
+from encodery.models import pooling
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
 from encodery.rundir import RunDir, default_path
@@ -80,6 +81,7 @@ def prepared(
             world.rest()
             yield run
             return
+        inputs = replace(inputs, auto_pooling=world.from_lead(pooling_of_run(run)))
         try:  # before anything is written: a mistake leaves no run behind
             with world.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
                 built = build.build(resolved, inputs, tick)
@@ -88,6 +90,7 @@ def prepared(
             raise
         if world.leads():
             begin(run, resolved, inputs, named)
+            run.update_info(auto_pooling=built.model.encoder.pooling, pooling=pooling.of_heads(built.card))
         session = Session(run, resolved, built, progress, stop)
         if world.leads():
             run.update_info(steps=session.state.total)
@@ -178,6 +181,15 @@ def check_same(
             progress.say(sentence)
             run.notice(sentence)
     return named
+
+
+def pooling_of_run(run: RunDir) -> PoolingSource:
+    """What `model.pooling: auto` means for a run: on resume what it meant before, whatever the folder says now."""
+    info = run.info()
+    if not info.get("identity"):
+        return "folder"
+    found: PoolingSource = info.get("auto_pooling", "config")  # absent: begun before heads could read anything else
+    return found
 
 
 def hardware(resolved: Resolved) -> dict[str, Any]:

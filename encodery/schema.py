@@ -13,6 +13,8 @@ from pydantic import Field, field_validator
 from encodery.options import Options
 
 Percent = Annotated[float, Field(gt=0, le=100)]
+Pooling = Literal["first", "mean", "max"]
+AnyPooling = Literal["auto", "first", "mean", "max"]
 Dynamics = Annotated[str, Field(pattern=r"^(train|eval|[1-9][0-9]* steps?)$")]
 
 
@@ -64,6 +66,10 @@ class ModelOptions(Options):
     """Tokenizer folder, hub name, a vocab.txt, or `toy`; default: the model's own (new models on toy tasks: toy)."""
     head: Literal["stock", "linear", "mlp_tanh", "mlp_gelu"] = "stock"
     """stock: the architecture's own class in transformers; linear: ELECTRA's; mlp_tanh: AMOS's."""
+    pooling: AnyPooling = "auto"
+    """The vector that heads for labels, numbers and rankings read: that of the first token, or the mean or maximum of
+    all tokens, [CLS] and [SEP] included. auto: what a sentence-transformers folder (1_Pooling), ModernBERT's
+    classifier_pooling or an earlier run says, else first."""
     head_dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout of the head; default: what the architecture's config says (stock), 0.1 (the others)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)

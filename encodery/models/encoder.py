@@ -20,7 +20,7 @@ from encodery.models.init import Init, start
 from encodery.models.pretrained import from_config, from_folder
 from encodery.models.shift import Shift, Site, Words, embedding_norm, site_module
 from encodery.models.sizes import new_config
-from encodery.schema import ModelOptions
+from encodery.schema import ModelOptions, Pooling
 
 # Parts a checkpoint may have or lack besides the encoder's body: poolers and the heads of pretraining or fine-tuning.
 HEADS = re.compile(
@@ -43,6 +43,8 @@ class Encoder(nn.Module):
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
         self.special_ids: tuple[int, ...] = ()  # of the tokenizer: tokens that begin, part and end a sequence
         self.init: Init = "hf"  # how the new weights of its heads begin
+        own = getattr(net.config, "classifier_pooling", "cls")  # ModernBERT's
+        self.pooling: Pooling = "mean" if own == "mean" else "first"  # what its heads read where they do not say
         self.shift: Shift | None = None
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
@@ -159,7 +161,11 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
 
 def encoder_config(folder: Path) -> Any:
     """The config of the encoder in a transformers folder; one of ours may stand around it."""
-    config = from_folder(AutoConfig, folder)
+    return inner_config(from_folder(AutoConfig, folder))
+
+
+def inner_config(config: Any) -> Any:
+    """The encoder's own config, where one of our classes stands around it."""
     return getattr(config, "encoder_config", config)
 
 

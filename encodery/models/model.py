@@ -71,12 +71,12 @@ class Model(nn.Module):
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
         folder.mkdir(parents=True, exist_ok=True)
         questions: list[Any] = list(self.questions.values())
-        stocks = [getattr(q.head, "stock", None) for q in questions if hasattr(q, "head")]
+        saved = [getattr(q.head, "saved", None) for q in questions[:1] if hasattr(q, "head")]
         with quiet():
             if len(questions) == 1 and hasattr(questions[0], "save"):  # it knows folders of its own
                 folder = questions[0].save(folder, self.encoder, tokenizer)
-            elif len(questions) == 1 and stocks and stocks[0] is not None:
-                stocks[0].save_pretrained(folder)
+            elif len(questions) == 1 and saved and saved[0] is not None:
+                saved[0].save_pretrained(folder)
             else:
                 self.encoder.net.save_pretrained(folder)
                 self._save_heads(folder / "heads")

@@ -1,6 +1,5 @@
 """Heads on an encoder's output: the architecture's own, ELECTRA's linear one, AMOS's two-layer ones."""
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -12,51 +11,12 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.ending import can_end_with_first, ending_with_first
 from encodery.models.pretrained import from_config
+from encodery.objectives._numbers import wide
+from encodery.objectives._pooled import PooledForSequenceClassification
+from encodery.objectives._stock import STOCK, StockModel
+from encodery.schema import AnyPooling, Pooling
 
 HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu", "san"]
-StockModel = Any  # a transformers …ForSequenceClassification
-
-
-def _bert(stock: StockModel, x: Tensor) -> Tensor:
-    return stock.classifier(stock.dropout(stock.base_model.pooler(x[:, None])))  # type: ignore[no-any-return]
-
-
-def _albert(stock: StockModel, x: Tensor) -> Tensor:
-    pooled = stock.base_model.pooler_activation(stock.base_model.pooler(x))
-    return stock.classifier(stock.dropout(pooled))  # type: ignore[no-any-return]
-
-
-def _whole(stock: StockModel, x: Tensor) -> Tensor:
-    return stock.classifier(x[:, None])  # type: ignore[no-any-return]
-
-
-def _distilbert(stock: StockModel, x: Tensor) -> Tensor:
-    return stock.classifier(stock.dropout(torch.relu(stock.pre_classifier(x))))  # type: ignore[no-any-return]
-
-
-def _deberta(stock: StockModel, x: Tensor) -> Tensor:
-    return stock.classifier(stock.dropout(stock.pooler(x[:, None])))  # type: ignore[no-any-return]
-
-
-def _modernbert(stock: StockModel, x: Tensor) -> Tensor:
-    return stock.classifier(stock.drop(stock.head(x)))  # type: ignore[no-any-return]
-
-
-# What each architecture's own class does with the pooled vector (first token; ModernBERT may ask for the mean).
-STOCK: dict[str, Callable[[StockModel, Tensor], Tensor]] = {
-    "bert": _bert,
-    "albert": _albert,
-    "roberta": _whole,
-    "xlm-roberta": _whole,
-    "camembert": _whole,
-    "electra": _whole,
-    "mpnet": _whole,
-    "amos": _whole,
-    "distilbert": _distilbert,
-    "deberta": _deberta,
-    "deberta-v2": _deberta,
-    "modernbert": _modernbert,
-}
 
 
 class Stock(nn.Module):
@@ -90,19 +50,30 @@ class Stock(nn.Module):
         """The transformers model that this head and the encoder make together."""
         return self.hidden[0]
 
+    @property
+    def saved(self) -> StockModel:
+        """The model that is written to disk."""
+        return self.stock
+
 
 class StockHead(Stock):
     """The head of the architecture's …ForSequenceClassification."""
 
-    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None):
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float | None, pooling: Pooling):
+        if hasattr(encoder.net.config, "classifier_pooling"):  # ModernBERT's own class reads it
+            encoder.net.config.classifier_pooling = "mean" if pooling == "mean" else "cls"
         super().__init__(encoder, outputs, dropout, AutoModelForSequenceClassification)
-        self.logits = STOCK[encoder.kind]
-        self.mean = getattr(encoder.net.config, "classifier_pooling", "cls") == "mean"
+        self.logits, self.pooling = STOCK[encoder.kind], pooling
+
+    @property
+    def saved(self) -> StockModel:
+        """The architecture's own class where it reads the same, else ours."""
+        own = getattr(self.stock.config, "classifier_pooling", "cls").replace("cls", "first")
+        return self.stock if own == self.pooling else PooledForSequenceClassification.around(self.stock, self.pooling)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Logits [n, outputs]."""
-        pooled = batch.per_sequence(hidden, "mean") if self.mean else batch.first(hidden)
-        return self.logits(self.stock, pooled)
+        return self.logits(self.stock, pooled(hidden, batch, self.pooling))
 
 
 class TokenHead(Stock):
@@ -123,26 +94,27 @@ class TokenHead(Stock):
 class LinearHead(nn.Module):
     """ELECTRA's own: dropout and one linear layer, Glorot uniform, bias 0 (F1)."""
 
-    def __init__(self, encoder: Encoder, outputs: int, dropout: float):
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float, pooling: Pooling):
         super().__init__()
         drop_pooler(encoder, keep=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.pooling = nn.Dropout(dropout), pooling
         self.out = nn.Linear(encoder.width, outputs)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Logits [n, outputs]."""
-        logits: Tensor = self.out(self.dropout(batch.first(hidden)))
+        logits: Tensor = self.out(self.dropout(pooled(hidden, batch, self.pooling)))
         return logits
 
 
 class MlpHead(nn.Module):
     """AMOS's: dropout, a layer of the same width, tanh (fairseq) or gelu (its transformers port), dropout, linear."""
 
-    def __init__(self, encoder: Encoder, outputs: int, dropout: float, activation: nn.Module):
+    def __init__(self, encoder: Encoder, outputs: int, dropout: float, pooling: Pooling, activation: nn.Module):
         super().__init__()
         drop_pooler(encoder, keep=False)
+        self.pooling = pooling
         self.dropout, self.activation = nn.Dropout(dropout), activation
         self.dense = nn.Linear(encoder.width, encoder.width)
         self.out = nn.Linear(encoder.width, outputs)
@@ -152,7 +124,7 @@ class MlpHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Logits [n, outputs]."""
-        inner = self.activation(self.dense(self.dropout(batch.first(hidden))))
+        inner = self.activation(self.dense(self.dropout(pooled(hidden, batch, self.pooling))))
         logits: Tensor = self.out(self.dropout(inner))
         return logits
 
@@ -163,22 +135,35 @@ def drop_pooler(encoder: Encoder, keep: bool) -> None:
         encoder.net.pooler = None
 
 
-def build_head(kind: HeadKind, encoder: Encoder, outputs: int, dropout: float | None) -> nn.Module:
-    """A head by name; seed torch before."""
+def pooled(hidden: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """One vector for each sequence [n, width]: the first token's, or the mean or maximum of all its tokens.
+
+    [CLS] and [SEP] count, as in sentence-transformers; padding does not. Sums are made in float32.
+    """
+    if pooling == "first":
+        return batch.first(hidden)
+    return batch.per_sequence(wide(hidden), pooling).to(hidden.dtype)
+
+
+def build_head(
+    kind: HeadKind, encoder: Encoder, outputs: int, dropout: float | None, pooling: AnyPooling = "auto"
+) -> nn.Module:
+    """A head by name; seed torch before. `auto` reads what the encoder's heads read by default."""
+    how: Pooling = encoder.pooling if pooling == "auto" else pooling
     if kind == "stock":
-        return StockHead(encoder, outputs, dropout)
+        return StockHead(encoder, outputs, dropout, how)
     if kind == "san":
         raise UserError("objective.head: san is for labels of pairs; here use another head")
     rate = 0.1 if dropout is None else dropout
     if kind == "linear":
-        return LinearHead(encoder, outputs, rate)
-    return MlpHead(encoder, outputs, rate, nn.Tanh() if kind == "mlp_tanh" else nn.GELU())
+        return LinearHead(encoder, outputs, rate, how)
+    return MlpHead(encoder, outputs, rate, how, nn.Tanh() if kind == "mlp_tanh" else nn.GELU())
 
 
 def ends_with_first(head: nn.Module, encoder: Encoder) -> bool:
     """Whether this head reads nothing but first tokens, and the encoder can stop at them."""
-    known = type(head) in (StockHead, LinearHead, MlpHead) and not getattr(head, "mean", False)
-    return known and can_end_with_first(encoder)
+    known = type(head) in (StockHead, LinearHead, MlpHead)
+    return known and getattr(head, "pooling", None) == "first" and can_end_with_first(encoder)
 
 
 def answer(head: nn.Module, encoder: Encoder, batch: Batch) -> Tensor:

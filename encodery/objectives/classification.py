@@ -25,6 +25,7 @@ from encodery.objectives._heads import HeadKind, answer, build_head, drop_pooler
 from encodery.objectives._numbers import wide
 from encodery.objectives._san import SanHead
 from encodery.objectives.base import Objective, Question
+from encodery.schema import AnyPooling
 
 HIDDEN = -100  # label of a row whose label is not known
 
@@ -50,6 +51,8 @@ class Classification(Objective):
     """How the answers of the entry's teacher are learnt."""
     head: HeadKind = "stock"
     """The head's architecture (from model.head); san: MT-DNN's, for labels of pairs."""
+    pooling: AnyPooling = "auto"
+    """The vector that the head reads (from model.pooling); san reads every token."""
     san_turns: int = Field(default=5, ge=1)
     """san: how often it looks at the first text."""
     san_turn_dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -104,13 +107,16 @@ class Classifier(Question):
 
     def plain(self, encoder: Encoder) -> nn.Module:
         """A head that reads one vector."""
-        return build_head(self.options.head, encoder, self.options.outputs, self.options.head_dropout)
+        options = self.options
+        return build_head(options.head, encoder, options.outputs, options.head_dropout, options.pooling)
 
     def thinker(self, encoder: Encoder, separator: int | None) -> nn.Module:
         """MT-DNN's head."""
         options = self.options
         if separator is None or options.form != "single":
             raise UserError("objective.head: san needs single labels, and a tokenizer with a separator")
+        if options.pooling != "auto":
+            raise UserError("objective.pooling: the head san reads every token of both texts; leave pooling away")
         drop_pooler(encoder, keep=False)
         rate = 0.1 if options.head_dropout is None else options.head_dropout
         return SanHead(encoder, options.outputs, rate, separator, options.san_turns, options.san_turn_dropout)

@@ -11,6 +11,7 @@ from encodery.models.model import Outputs
 from encodery.objectives._heads import HeadKind, answer, build_head
 from encodery.objectives._numbers import wide
 from encodery.objectives.base import Objective, Question
+from encodery.schema import AnyPooling
 
 
 class Ranking(Objective):
@@ -18,6 +19,8 @@ class Ranking(Objective):
 
     head: HeadKind = "stock"
     """The head's architecture (from model.head)."""
+    pooling: AnyPooling = "auto"
+    """The vector that the head reads (from model.pooling)."""
     head_dropout: float | None = None
     """Dropout of the head (from model.head_dropout)."""
 
@@ -33,7 +36,7 @@ class Ranker(Question):
 
     def __init__(self, options: Ranking, encoder: Encoder):
         super().__init__()
-        self.head = build_head(options.head, encoder, 1, options.head_dropout)
+        self.head = build_head(options.head, encoder, 1, options.head_dropout, options.pooling)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """One logit per candidate, [n, 1]."""

@@ -4,10 +4,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from encodery.report import stats
 from encodery.report.records import Record
+from encodery.schema import ModelOptions, OptimOptions, TrainOptions
 
 Key = tuple[str, ...]
 MOST = 8  # keys that a remark lists
@@ -69,6 +71,22 @@ def spelled(value: Any) -> str:
     return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
+@cache
+def defaults() -> dict[str, Any]:
+    """The sections that every run has, at their defaults: a run from before a key had what is now its default."""
+    return {
+        f"{section}.{name}": about.default
+        for section, options in (("model", ModelOptions), ("optim", OptimOptions), ("train", TrainOptions))
+        for name, about in options.model_fields.items()
+        if isinstance(about.default, str | int | float)
+    }
+
+
+def setting(settings: Mapping[str, Any], key: str) -> str:
+    """A setting of a run as text."""
+    return spelled(settings.get(key, defaults().get(key, "")))
+
+
 def varying(records: Sequence[Record]) -> list[str]:
     """The keys that differ between runs of one task. What differs only from task to task is the recipe."""
     by_task: dict[str, list[Mapping[str, Any]]] = {}
@@ -96,7 +114,7 @@ def varying_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
     found: dict[str, set[str]] = {}
     for one in settings:
-        found.setdefault(_component(name, one), set()).add(spelled(one.get(name, "")))
+        found.setdefault(_component(name, one), set()).add(setting(one, name))
     return any(len(values) > 1 for values in found.values())
 
 
@@ -118,7 +136,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
     rows: dict[tuple[Key, str, str], Row] = {}
     remarks = only_between_tasks(records)
     for record in (record for record in records if record.done):
-        settings = {key: spelled(record.settings.get(key, "")) for key in keys}
+        settings = {key: setting(record.settings, key) for key in keys}
         for data in record.scores:
             name = metric or record.main[data]
             value = record.value(data, name)
@@ -154,7 +172,7 @@ def _join_missing(
 ) -> None:
     """Runs without scores count in the rows of their own configuration and task; else they are a row themselves."""
     for record in (record for record in records if not record.done):
-        settings = {key: spelled(record.settings.get(key, "")) for key in keys}
+        settings = {key: setting(record.settings, key) for key in keys}
         at = tuple(settings.values())
         homes = [row for (key, data, _), row in rows.items() if key == at and _is_of(record, data)]
         if not homes:

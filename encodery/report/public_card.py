@@ -3,6 +3,7 @@
 It is written from named fields alone. What a person typed (paths, commands) and where it ran stays at home.
 """
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ RECIPE = (
     ("clipping", "optim.clip"),
     ("batch size", "train.batch_size"), ("epochs", "train.epochs"), ("steps", "train.max_steps"),
     ("longest sequence", "train.max_length"), ("precision", "train.precision"), ("checkpoint", "train.select"),
-    ("head", "model.head"), ("tuned", "model.tune"), ("seed", "seed.init"),
+    ("head", "model.head"), ("pooling", "model.pooling"), ("tuned", "model.tune"), ("seed", "seed.init"),
 )  # fmt: skip
 PACKAGES = ("torch", "transformers", "tokenizers", "encodery")
 
@@ -158,6 +159,8 @@ def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str
     for label, key in RECIPE:
         section_, _, name = key.partition(".")
         value = config[section_].get(name) if isinstance(config.get(section_), Mapping) else None
+        if label == "pooling":  # what auto meant; nothing where no head reads one vector
+            value = ", ".join(sorted(set(info.get("pooling", {}).values()))) or None
         lines += [f"| {label} | {value} |"] if value is not None else []
     versions = info.get("environment", {}).get("packages", {})
     made = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
@@ -176,7 +179,9 @@ def use_lines(run: RunDir, name: str) -> list[str]:
         ]
     head = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 else ""
     lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{head})"]
-    return [*lines, "```", "", "The folder is a transformers folder: its Auto classes open it too."]
+    own = json.loads((run.model / "config.json").read_text()).get("model_type", "").startswith("encodery-")
+    after = " after `import encodery`" if own else ""
+    return [*lines, "```", "", f"The folder is a transformers folder: its Auto classes open it too{after}."]
 
 
 # Limits
