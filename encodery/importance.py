@@ -75,9 +75,9 @@ class Importance:
         """The task's matrix: the normalised mean of the raw ones, not the mean of normalised ones."""
         return normalised(self.raw, norm)
 
-    def order(self) -> list[tuple[int, int]]:
-        """(layer, head), the most important first."""
-        places = np.argsort(-self.raw, axis=None, kind="stable")
+    def order(self, norm: Norm) -> list[tuple[int, int]]:
+        """(layer, head), the most important first. Between layers the order depends on the normalisation."""
+        places = np.argsort(-self.matrix(norm), axis=None, kind="stable")
         return [(int(place // self.raw.shape[1]), int(place % self.raw.shape[1])) for place in places]
 
     def correlation_of_instances(self, matrix: np.ndarray, norm: Norm = "l1", kind: Kind = "kendall") -> Numbers:

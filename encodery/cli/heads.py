@@ -88,16 +88,18 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def _about(found: Any, norm: Any) -> dict[str, Any]:
     """What is worth knowing at once."""
-    heads = [f"{layer}.{head}" for layer, head in found.order()]
+    heads = [f"{layer}.{head}" for layer, head in found.order(norm)]
     halves = found.halves(norm)
     return {"folder": str(found.folder), **found.meta, "halves": halves, "matrix": found.matrix(norm).tolist(),
-            "order": heads}  # fmt: skip
+            "norm": norm, "order": heads}  # fmt: skip
 
 
 def _print(found: Any, about: dict[str, Any]) -> None:
     shape = " × ".join(map(str, found.instances.shape))
     print(f"{found.folder}: {shape} (examples × layers × heads), {about['estimator']}")
-    print(f"  most important {', '.join(about['order'][:SHOWN])}; least {', '.join(about['order'][: -SHOWN - 1 : -1])}")
+    by = "" if about["norm"] == "none" else f" ({about['norm']}-normalised layers)"
+    first, last = about["order"][:SHOWN], about["order"][: -SHOWN - 1 : -1]
+    print(f"  most important{by} {', '.join(first)}; least {', '.join(last)}")
     print(f"  tau of the matrices of two halves of the examples: {about['halves']:.3f}")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 from encodery import config
 from encodery.errors import UserError
@@ -40,20 +41,52 @@ class Plan:
         given = self.gradts.metric
         return given.get(primary) if isinstance(given, dict) else given
 
+    @property
+    def shares_runs(self) -> bool:
+        """Whether one training of a set of tasks serves all its primaries: not where the mix treats the first task in
+        another way, nor where patience ends a training by one task's scores, nor where each task needs weights of its
+        own best step and adapters allow one merge."""
+        return not self.why_apart
+
+    @property
+    def why_apart(self) -> str:
+        """Why primaries cannot share a training of the same tasks; nothing where they can."""
+        config, mix = self.base.config, cast(Any, self.base.mix)
+        if config.train.patience is not None:
+            return "train.patience ends each by its primary's scores"
+        if config.train.select != "last" and config.model.tune == "lora":
+            return "train.select chooses weights for its primary, and adapters are merged once"
+        return "mix treats the first task in another way" if mix.has_main else ""
+
+    @property
+    def importance_cost(self) -> str:
+        """What the ranking costs in trainings."""
+        one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
+        wanted = one.importance_seeds
+        line = f"{tasks * wanted} fine-tunings, whose heads are measured by {one.importance.estimator} "
+        line += f"({tasks} tasks × {wanted} seed{'s' * (wanted > 1)}; importance_seeds: 1 costs {tasks}"
+        if one.finetune:
+            return f"{line}); single-task runs have other settings and come on top"
+        also = len(self.primaries) * min(wanted, seeds)
+        return f"{line}); {also} of them are the single-task runs too"
+
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
         one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
         yield f"{tasks} tasks: {', '.join(self.tasks)}"
         yield f"for {', '.join(self.primaries)}: {one.strategy}, beside {', '.join(one.strategies)}; {seeds} seeds"
         if one.ranks:
-            yield f"{tasks * one.importance_seeds} fine-tunings, whose heads are measured by {one.importance.estimator}"
+            yield self.importance_cost
         if {"trial", "fg"} & set(one.strategies):
             least, most = (len(self.primaries) * seeds * min(count, tasks - 1) for count in (2, tasks - 1))
             yield f"{least} to {most} trials (the primary with the first 1, 2, … candidates)"
         if "autosem" in one.strategies:
             yield f"{len(self.primaries)} × {one.autosem.rounds} rounds of {one.autosem.steps} steps for autosem"
-        most = len(self.primaries) * seeds * len(one.strategies)
-        yield f"at most {most} final trainings; equal ones are trained once"
+        once = "all" in one.strategies and self.shares_runs
+        most = seeds * (len(self.primaries) * (len(one.strategies) - once) + once)
+        yield f"at most {most} final trainings; equal ones are trained once" + (
+            ", for whichever primary" if self.shares_runs else " for each primary: " + self.why_apart
+        )
 
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:

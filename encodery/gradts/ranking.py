@@ -1,5 +1,6 @@
 """From head importance to a ranking of candidates: correlations by seed, their intervals, and where chance decides."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,9 +14,21 @@ from encodery.report import stats
 from encodery.report.task_choice import Candidate
 
 DRAWS = 200  # of the bootstrap over examples
-CHANCE = 0.05  # a neighbour that is ahead in more than so many draws is within noise
-
 Heads = Mapping[int, Mapping[str, Importance]]  # seed → task → importance
+
+
+def uncertain(by_seed: Sequence[float], drawn: Numbers) -> tuple[float, float]:
+    """95 % interval of a mean over fine-tunings that share their examples. `drawn`: the same mean with other examples.
+
+    From three seeds on both sources count: the spread over fine-tunings, and that over examples, which all of them
+    share and which therefore does not shrink with their number. With fewer it is that over examples alone.
+    """
+    if len(by_seed) < stats.FEW:
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        return float(low), float(high)
+    error = math.sqrt(np.var(by_seed, ddof=1) / len(by_seed) + np.var(drawn, ddof=1))
+    half = stats.t_quantile(len(by_seed) - 1) * error
+    return stats.mean(by_seed) - half, stats.mean(by_seed) + half
 
 
 @dataclass
@@ -30,7 +43,7 @@ class Correlations:
         self.matrices: dict[int, Comparison] = {
             seed: compare(list(tasks.values()), self.kind, self.norm) for seed, tasks in self.heads.items()
         }
-        self._drawn: dict[str, Numbers] = {}
+        self._drawn: dict[tuple[int, str], Numbers] = {}
 
     def between(self, first: str, second: str) -> dict[int, float]:
         """Of two tasks, by seed."""
@@ -41,17 +54,17 @@ class Correlations:
         return found
 
     def draws(self, primary: str, other: str) -> Numbers:
-        """The correlation with examples drawn anew, again and again; first seed."""
-        a, b = (self._means(name) for name in (primary, other))
-        return np.diagonal(correlations(a, b, self.kind))
+        """The correlation with other examples drawn from the same ones, again and again; its mean over the seeds."""
+        each = [correlations(self._means(seed, primary), self._means(seed, other), self.kind) for seed in self.heads]
+        return np.asarray(np.mean([np.diagonal(one) for one in each], axis=0))
 
-    def _means(self, name: str) -> Numbers:
-        if name not in self._drawn:
-            here = next(iter(self.heads.values()))[name]
-            number = list(next(iter(self.heads.values()))).index(name)
+    def _means(self, seed: int, name: str) -> Numbers:
+        if (seed, name) not in self._drawn:
+            here = self.heads[seed][name]
+            number = list(self.heads[seed]).index(name)
             means = resampled_means(flat(here.instances), DRAWS, seed=number)
-            self._drawn[name] = flat(normalised(means.reshape(DRAWS, *here.raw.shape), self.norm))
-        return self._drawn[name]
+            self._drawn[seed, name] = flat(normalised(means.reshape(DRAWS, *here.raw.shape), self.norm))
+        return self._drawn[seed, name]
 
     def ranking(self, primary: str, candidates: Sequence[str]) -> list[Candidate]:
         """The most alike first. The primary is never its own candidate."""
@@ -60,10 +73,12 @@ class Correlations:
         drawn = {name: self.draws(primary, name) for name in order}
         found = []
         for place, name in enumerate(order):
-            low, high = np.quantile(drawn[name], [0.025, 0.975])
-            after = order[place + 1 : place + 2]
-            unsure = any(float(np.mean(drawn[name] <= drawn[other])) > CHANCE for other in after)
-            found.append(Candidate(name, values[name], (float(low), float(high)), unsure))
+            interval = uncertain(list(values[name].values()), drawn[name])
+            unsure = False
+            for after in order[place + 1 : place + 2]:
+                ahead = [values[name][seed] - values[after][seed] for seed in values[name]]
+                unsure = uncertain(ahead, drawn[name] - drawn[after])[0] <= 0
+            found.append(Candidate(name, values[name], interval, unsure))
         return found
 
     def stability(self) -> dict[str, float]:

@@ -4,11 +4,13 @@ A trial with number k trains the primary task with the k candidates at the top o
 
 sound      a trial's score is the one that its run reports (the same checkpoint rule for all), its mean over the seeds;
            trials end after the first k ≥ 2 that is worse than k - 1; single-task is a candidate; ties: fewer tasks
-released   as the GradTS release: trial k + 1 is run if the best epoch of k is no worse than the last epoch of k - 1
-           (and 2 in any case); the choice goes by the best epoch and the first metric; ties: more tasks; single-task
-           is no candidate
+released   as the GradTS release: the best epoch is that of the highest first metric (accuracy, where there is one);
+           trial k + 1 is run if the score of k's best epoch is no worse than that of the last epoch of k - 1 (and 2 in
+           any case); the choice goes by the first metric of the best epoch; ties: more tasks; single-task is no
+           candidate
 """
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ class Trial:
     """The scores of one set of tasks, by seed."""
 
     scores: Mapping[int, float]  # what the runs report
-    best: Mapping[int, float] = field(default_factory=dict)  # of the best epoch
+    best: Mapping[int, float] = field(default_factory=dict)  # of the best epoch, which is best by the first metric
     last: Mapping[int, float] = field(default_factory=dict)  # of the last epoch
     first: Mapping[int, float] = field(default_factory=dict)  # of the best epoch, by the task's first metric
 
@@ -102,11 +104,23 @@ def gain(mine: Mapping[int, float], theirs: Mapping[int, float], picked_from: in
     return Gain(stats.mean(differences), interval, stats.paired_t(differences), len(differences))
 
 
-def kept(correlations: np.ndarray, threshold: float | None, fraction: float | None) -> np.ndarray:
+def best_epoch(way: Sequence[Mapping[str, float]], first: str) -> Mapping[str, float]:
+    """The scores of the epoch whose first metric is highest, of equal ones the earliest: all from one epoch."""
+    return max(way, key=lambda scores: scores[first])
+
+
+def most_alike(correlations: np.ndarray, ids: Sequence[str]) -> np.ndarray:
+    """Places, the most alike first. Equal ones, of which few heads give many, are drawn by their ids: by place they
+    would be those that the file begins with, and files are often sorted."""
+    drawn = [hashlib.sha256(id.encode(errors="surrogatepass")).digest()[:8] for id in ids]
+    return np.lexsort((np.array([int.from_bytes(one, "big") for one in drawn], np.uint64), -correlations))
+
+
+def kept(correlations: np.ndarray, threshold: float | None, fraction: float | None, ids: Sequence[str]) -> np.ndarray:
     """Which examples are alike enough: at or above the threshold, or so large a share of the most alike ones."""
     if fraction is None:
         return np.asarray(correlations >= (-1.0 if threshold is None else threshold))
     count = math.floor(len(correlations) * fraction + 1e-9)
     found = np.zeros(len(correlations), bool)
-    found[np.argsort(-correlations, kind="stable")[:count]] = True
+    found[most_alike(correlations, ids)[:count]] = True
     return found

@@ -23,10 +23,15 @@ BASE = "base.yaml"
 
 @dataclass(frozen=True)
 class Training:
-    """A run of a study: its tasks, the first one the primary; each with the rows it is cut down to, or None."""
+    """A run of a study: its tasks, each with the rows it is cut down to, or None, and those that are scored.
+
+    Where the first task is the primary alone, `train.select_on` goes by it. Where several primaries share the run, all
+    of them are scored, each with its own best weights if a checkpoint is chosen.
+    """
 
     tasks: tuple[tuple[str, str | None], ...]
     seed: int
+    scored: tuple[str, ...]
     fine_tuning: bool = False  # one of the runs whose heads are measured, with settings of their own
 
 
@@ -38,7 +43,9 @@ class Runner:
         self.entries = {task.name: dict(plain) for (task, _), plain in zip(base.tasks, base.config.tasks, strict=True)}
         folder.mkdir(parents=True, exist_ok=True)
         write_base(base, folder, options)
-        self.chooses = base.config.train.select != "last" or base.config.train.patience is not None
+        train = base.config.train
+        self.select = train.select
+        self.chooses = train.select != "last" or train.patience is not None
         self.asked: dict[str, list[Training]] = {}
 
     def run(self, stage: str, wanted: Sequence[Training]) -> dict[Training, Path]:
@@ -66,16 +73,17 @@ class Runner:
         return dict(zip(lines, paths, strict=True))
 
     def line(self, training: Training) -> dict[str, Any]:
-        """One line of a sweep. Only the primary is evaluated, which is what a study goes by."""
+        """One line of a sweep. Only primaries are evaluated, which is what a study goes by."""
         entries = []
-        for place, (name, subset) in enumerate(training.tasks):
+        for name, subset in training.tasks:
             entry = dict(self.entries[name])
             entry |= {"subset": subset} if subset else {}
-            entry |= {"evaluate_on": []} if place else {}
+            entry |= {} if name in training.scored else {"evaluate_on": []}
             entries.append(entry)
         more = dict(self.options.finetune) if training.fine_tuning else {}
         if self.chooses:
-            more["train.select_on"] = training.tasks[0][0]
+            more["train.select_on"] = training.scored[0]
+            more["train.select"] = "each" if len(training.scored) > 1 else self.select
         return {"tasks": entries, "seed": training.seed, **more}
 
     def done_elsewhere(self, folder: Path) -> dict[str, Path]:
@@ -145,9 +153,11 @@ def on_the_way(path: Path, task: str) -> list[dict[str, float]]:
     return found
 
 
-def chosen_step(path: Path) -> int:
-    """The step whose weights a run reports."""
-    return int(RunDir(path).read_scores()["chosen"]["step"])
+def chosen_step(path: Path, task: str) -> int:
+    """The step whose weights a run reports of a task."""
+    chosen: Mapping[str, Any] = RunDir(path).read_scores()["chosen"]
+    own = chosen.get("best_of", {}).get(task) if chosen.get("select") == "each" else None
+    return int((own or chosen)["step"])
 
 
 def seconds_of(path: Path) -> float:

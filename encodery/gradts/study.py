@@ -26,9 +26,13 @@ from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_
 from encodery.importance import Importance
 from encodery.paths import as_name
 from encodery.progress import Progress
+from encodery.report.stats import FEW
 from encodery.report.task_choice import Candidate, Choices, Row, Tried, adjusted, write
 from encodery.rundir import RunDir
 
+ONE_FINE_TUNING = (
+    f"importance_seeds is below {FEW}: the intervals of the rankings leave out what another fine-tuning would change."
+)
 Set = tuple[tuple[str, str | None], ...]  # auxiliary tasks, each with the rows that are left of it, or None: all
 
 
@@ -80,6 +84,8 @@ class Study:
         if one.ranks:
             heads, measured = self.measure()
             related = Correlations(heads, one.correlation, one.norm)
+            if one.importance_seeds < FEW:
+                self.notes.append(ONE_FINE_TUNING)
             self.notes += [note for matrix in related.matrices.values() for note in matrix.notes]
             rankings = {name: related.ranking(name, plan.candidates(name)) for name in plan.primaries}
         sets: dict[tuple[Strategy, str], tuple[Set, Cost]] = {}
@@ -99,10 +105,11 @@ class Study:
     def measure(self) -> tuple[dict[int, dict[str, Importance]], Cost]:
         """Fine-tune every task and measure its heads, once for each of the seeds."""
         wanted = {
-            (seed, name): Training(((name, None),), seed, fine_tuning=bool(self.one.finetune))
+            (seed, name): Training(((name, None),), seed, (name,), fine_tuning=bool(self.one.finetune))
             for seed in self.one.importance_seed_list
             for name in self.plan.tasks
         }
+        self.progress.say(self.plan.importance_cost)
         runs = self.runner.run("singles", list(wanted.values()))
         self.singles = {key: runs[training] for key, training in wanted.items()}
         found: dict[int, dict[str, Importance]] = {}
@@ -212,9 +219,9 @@ class Study:
         headline = next(name for name in scores_of(next(iter(runs.values())), primary))
         return rules.Trial(
             scores,
-            best={seed: max(one[metric] for one in way) for seed, way in ways.items()},
+            best={seed: rules.best_epoch(way, headline)[metric] for seed, way in ways.items()},
             last={seed: way[-1][metric] for seed, way in ways.items()},
-            first={seed: max(one[headline] for one in way) for seed, way in ways.items()},
+            first={seed: rules.best_epoch(way, headline)[headline] for seed, way in ways.items()},
         )
 
     def metric(self, primary: str, run: Path) -> str:
@@ -225,7 +232,8 @@ class Study:
         """What trials are compared by: the score on the rows that were held out of train, where there are some."""
         if self.plan.base.config.train.holdout:
             way = on_the_way(run, primary)
-            return next((one for one in way if one["step"] == chosen_step(run)), way[-1])[metric]
+            step = chosen_step(run, primary)
+            return next((one for one in way if one["step"] == step), way[-1])[metric]
         return self.reported(run, primary, metric)
 
     def reported(self, run: Path, primary: str, metric: str) -> float:
@@ -236,10 +244,9 @@ class Study:
         return scores[metric]
 
     def train(self, stage: str, wanted: Mapping[str, Sequence[Set]]) -> dict[tuple[str, Set], dict[int, Path]]:
-        """Each primary with each of its sets, by seed; in the file's order, so that equal sets are one training."""
-        place = list(self.plan.tasks).index
+        """Each primary with each of its sets, by seed; equal sets of tasks are one training for all primaries."""
         trainings = {
-            (primary, chosen, seed): Training(((primary, None), *sorted(chosen, key=lambda one: place(one[0]))), seed)
+            (primary, chosen, seed): self.training(primary, chosen, seed)
             for seed in self.one.seed_list
             for primary, sets in wanted.items()
             for chosen in sets
@@ -250,6 +257,16 @@ class Study:
             found.setdefault((primary, chosen), {})[seed] = runs[training]
         return found
 
+    def training(self, primary: str, chosen: Set, seed: int) -> Training:
+        """A primary with its auxiliary tasks: in the file's order, so that it is the same for every primary in it."""
+        place = list(self.plan.tasks).index
+        rest = sorted(chosen, key=lambda one: place(one[0]))
+        if not self.plan.shares_runs:
+            return Training(((primary, None), *rest), seed, (primary,))
+        members = sorted([(primary, None), *rest], key=lambda one: place(one[0]))
+        wanted = {primary, *self.plan.primaries}
+        return Training(tuple(members), seed, tuple(name for name, cut in members if cut is None and name in wanted))
+
     def fine_grained(self, primary: str, chosen: Set, cost: Cost, related: Correlations) -> tuple[Set, Cost]:
         """Of trial's tasks only the examples that are alike enough; a task with none left is left out."""
         seed, first = next(iter(related.heads.items()))
@@ -258,7 +275,7 @@ class Study:
         for name, _ in chosen:
             heads = self.heads_of(self.singles[seed, name], name, seed, every_row=True) if sampled else first[name]
             alike = heads.correlation_of_instances(matrix, self.one.norm, self.one.correlation)
-            keep = rules.kept(alike, self.one.fg_threshold, self.one.keep_fraction)
+            keep = rules.kept(alike, self.one.fg_threshold, self.one.keep_fraction, heads.ids)
             about[name] = f"{int(keep.sum()):,} of {len(keep):,} examples"
             self.progress.say(f"{primary}: fg keeps {about[name]} of {name}")
             if keep.all():
@@ -271,9 +288,8 @@ class Study:
     def subset(self, primary: str, name: str, heads: Importance, alike: np.ndarray, keep: np.ndarray) -> str:
         """The rows that are left of a task, as a selection, the most alike first."""
         examples = self.plan.tasks[name].examples("train")
-        places = np.flatnonzero(keep)
-        places = places[np.argsort(-alike[places], kind="stable")]
         ids = heads.ids
+        places = np.array([place for place in rules.most_alike(alike, ids) if keep[place]], np.int64)
         meta = {
             "selector": {"kind": "gradts", "primary": primary, "threshold": self.one.fg_threshold,
                          "keep_fraction": self.one.keep_fraction},

@@ -38,6 +38,11 @@ class Mix(Options):
         """Whether batches hold neighbours of the file and begin anew in every epoch (MT-DNN)."""
         return False
 
+    @property
+    def has_main(self) -> bool:
+        """Whether the first task of the list is mixed in another way than the others."""
+        return False
+
     def in_step(self, tasks: int) -> int:
         """Batches of an optimiser step."""
         return 1

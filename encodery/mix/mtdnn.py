@@ -31,6 +31,11 @@ class Mtdnn(Stepped):
         """As released, unless told otherwise."""
         return self.legacy_batches
 
+    @property
+    def has_main(self) -> bool:
+        """With a ratio or an order; else all tasks are alike."""
+        return self.main_last or self.ratio > 0
+
     def others(self, sizes: Sequence[Size]) -> int:
         """Batches of an epoch that are not of the main task."""
         there = sum(size.batches for size in sizes[1:])

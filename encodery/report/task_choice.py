@@ -16,7 +16,7 @@ class Candidate:
 
     name: str
     values: Mapping[int, float]  # correlation by seed of the fine-tunings
-    interval: tuple[float, float]  # 95 % over examples, first seed
+    interval: tuple[float, float]  # 95 %: over examples, and from three seeds on over fine-tunings too
     unsure: bool  # whether its place before the next one may be chance
 
     @property
@@ -96,7 +96,9 @@ def ranking_table(found: Sequence[Candidate], primary: str) -> str:
         low, high = one.interval
         after = "within noise of the next" if one.unsure else ""
         rows.append([str(place), one.name, seeds, f"{low:.3f} to {high:.3f}", after])
-    return lines_of([f"for {primary}", "task", "tau", "95 % over examples, first seed", ""], rows)
+    both = all(len(one.values) >= stats.FEW for one in found)
+    about = "95 % over examples and fine-tunings" if both else "95 % over examples alone"
+    return lines_of([f"for {primary}", "task", "tau", about, ""], rows)
 
 
 def trial_table(found: Sequence[Tried], primary: str, metric: str) -> str:

@@ -84,14 +84,27 @@ def test_G19_the_most_alike_first_ties_as_given_nan_last(values: dict[str, float
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.floats(-1, 1), st.floats(-1, 1))
 def test_G23_a_higher_threshold_keeps_a_part(values: list[float], a: float, b: float) -> None:
-    alike = np.array(values)
-    low, high = (rules.kept(alike, one, None) for one in sorted((a, b)))
+    alike, ids = np.array(values), [str(place) for place in range(len(values))]
+    low, high = (rules.kept(alike, one, None, ids) for one in sorted((a, b)))
     assert (low | ~high).all()
-    assert rules.kept(alike, -1.0, None).all()
-    assert not rules.kept(alike, 1.01, None).any()
-    part = rules.kept(alike, None, 0.5)
+    assert rules.kept(alike, -1.0, None, ids).all()
+    assert not rules.kept(alike, 1.01, None, ids).any()
+    part = rules.kept(alike, None, 0.5, ids)
     assert part.sum() == len(values) // 2
     assert not part.any() or alike[part].min() >= alike[~part].max()
+
+
+def test_G35_of_equally_alike_examples_it_is_not_the_first_of_the_file_that_are_kept() -> None:
+    ids = [f"ex{place}" for place in range(400)]
+    alike = np.repeat([0.5, 0.2], 200)
+    keep = rules.kept(alike, None, 0.25, ids)
+    assert keep.sum() == 100
+    assert not keep[200:].any()  # what is less alike stays out
+    assert 30 <= keep[:100].sum() <= 70  # half of the first half
+    shuffle = np.random.default_rng(0).permutation(400)
+    moved = rules.kept(alike[shuffle], None, 0.25, [ids[i] for i in shuffle])
+    assert {ids[i] for i in np.flatnonzero(keep)} == {ids[shuffle[i]] for i in np.flatnonzero(moved)}
+    assert (alike[rules.most_alike(alike, ids)] == alike).all()
 
 
 def test_the_bandit_learns_forgets_and_can_be_told_its_history() -> None:

@@ -16,7 +16,7 @@ import yaml
 from encodery import build, config, files
 from encodery.cli import main
 from encodery.errors import RunFailed, UserError
-from encodery.gradts import runs
+from encodery.gradts import runs, study
 from encodery.gradts.plan import Plan, load
 from encodery.gradts.study import Study
 from encodery.importance import Importance, compare
@@ -50,6 +50,7 @@ def write(folder: Path, tasks: int = 3, **keys: Any) -> Path:
         "device": "cpu",
         "primary": "table/one",
         "seeds": 1,
+        "importance_seeds": 1,
         **keys,
     }
     path = folder / "study.yaml"
@@ -120,6 +121,77 @@ def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[
     assert len(executed) == count  # nothing is trained or measured again
     assert again.rows == found.rows
     assert (out / "heads" / "table-two-seed-1" / "instances.npy").read_bytes() == before
+
+
+def scores_of(run: Path) -> dict[str, float]:
+    """Task → accuracy on dev."""
+    found = json.loads((run / "scores.json").read_text())["scores"]
+    return {key.removesuffix(":dev"): scores["accuracy"] for key, scores in found.items()}
+
+
+def test_G32_equal_sets_are_trained_once_for_all_primaries(tmp_path: Path, executed: list[str]) -> None:
+    path = write(tmp_path, primary="all", strategy="all", compare=["none"], seeds=2)
+    said = "\n".join(load(path, [], tmp_path / "out").lines())
+    assert "at most 8 final trainings; equal ones are trained once, for whichever primary" in said
+    found = do(path, tmp_path / "out")
+    assert len(executed) == 2 * 3 + 2  # each task alone, and all of them together, with two seeds
+    runs_of_all = [run for name in executed if set(scores_of(run := tmp_path / "out" / name)) == set(NAMES)]
+    by_seed = {config.load(run).config.seed.data: scores_of(run) for run in runs_of_all}
+    assert sorted(by_seed) == [1, 2]
+    for row in found.rows:
+        if row.strategy == "all":
+            assert row.scores == {seed: scores[row.primary] for seed, scores in by_seed.items()}
+
+
+@pytest.mark.slow
+def test_G32_shared_runs_score_each_primary_with_its_own_best_weights(tmp_path: Path, executed: list[str]) -> None:
+    words = ["--train.select=best", "--train.evaluate=1 epoch", "--train.epochs=3", "--optim.lr=5e-3"]
+    path = write(tmp_path, primary="all", strategy="all", compare=["none"])
+    found = do(path, tmp_path / "out", *words)
+    assert len(executed) == 3 + 1
+    rows = {row.primary: row.scores[1] for row in found.rows if row.strategy == "all"}
+    (shared_run,) = [run for name in executed if len(scores_of(run := tmp_path / "out" / name)) == 3]
+    for name in NAMES:  # as a run for this primary alone would have been chosen and scored
+        tree = config.load(shared_run).config.plain()
+        tree["train"] |= {"select": "best", "select_on": name}
+        alone = train_run(config.load(tree), tmp_path / name.replace("/", "-")).path
+        assert scores_of(alone)[name] == rows[name]
+
+
+def test_G32_what_depends_on_the_primary_is_trained_for_each(tmp_path: Path) -> None:
+    path = write(tmp_path, primary="all", strategy="all", compare=["none"])
+    for words, why in (("--train.patience=2", "train.patience"), ("--mix={kind: mtdnn, ratio: 1}", "mix treats")):
+        plan = load(path, [words], tmp_path / "out")
+        assert not plan.shares_runs
+        assert why in "\n".join(plan.lines())
+        here = Study(plan, Progress(quiet=True))
+        assert len({here.training(a, ((b, None),), 1).tasks for a, b in (NAMES[:2], NAMES[1::-1])}) == 2
+
+
+def test_G33_the_released_rule_takes_all_scores_from_the_epoch_of_the_best_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = [
+        {"step": 1, "accuracy": 0.7, "macro_f1": 0.9},
+        {"step": 2, "accuracy": 0.8, "macro_f1": 0.5},
+        {"step": 3, "accuracy": 0.8, "macro_f1": 0.6},
+        {"step": 4, "accuracy": 0.6, "macro_f1": 0.4},
+    ]
+    monkeypatch.setattr(study, "on_the_way", lambda path, primary: way)
+    monkeypatch.setattr(study, "scores_of", lambda path, primary: {"accuracy": 0.6, "macro_f1": 0.4})
+    plan = load(write(tmp_path), ["--rule=released", "--metric=macro_f1"], tmp_path / "out")
+    found = Study(plan, Progress(quiet=True)).trial_of("table/one", {1: tmp_path})
+    assert (found.best, found.first, found.last) == ({1: 0.5}, {1: 0.8}, {1: 0.4})
+
+
+def test_G36_three_fine_tunings_by_default_and_their_cost_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    tree = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key != "importance_seeds"}
+    path.write_text(yaml.safe_dump(tree))
+    said = "\n".join(load(path, [], tmp_path / "out").lines())
+    assert "9 fine-tunings, whose heads are measured by mask (3 tasks × 3 seeds; importance_seeds: 1 costs 3)" in said
+    assert "1 of them are the single-task runs too" in said
+    assert "come on top" in "\n".join(load(path, ["--finetune={train.epochs: 2}"], tmp_path / "out").lines())
 
 
 @pytest.mark.slow
