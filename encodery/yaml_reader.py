@@ -14,6 +14,7 @@ import yaml
 from encodery.errors import UserError
 
 Key = tuple[str | int, ...]  # ("tasks", 0, "name")
+Repeated = dict[Key, tuple[int, int]]  # key -> the lines that it is on
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
@@ -82,8 +83,9 @@ class _Refused(Exception):
         self.line = at.start_mark.line + 1
 
 
-def read_file(path: Path, shown: str | None = None) -> Read:
-    """A YAML file; `shown` is what messages call it."""
+def read_file(path: Path, shown: str | None = None, repeated: Repeated | None = None) -> Read:
+    """A YAML file; `shown` is what messages call it. For files of other programs: `repeated` is filled with the keys
+    that a mapping has twice, of which the last is taken; without it they are refused."""
     shown = shown or str(path)
     try:
         with open(path, "rb") as file:
@@ -95,17 +97,17 @@ def read_file(path: Path, shown: str | None = None) -> Read:
         raise UserError(f"{shown}: byte {error.start} is not UTF-8.") from None
     except OSError as error:
         raise UserError(f"{shown}: cannot be read ({error.strerror}).") from None
-    return read_text(text, shown)
+    return read_text(text, shown, repeated)
 
 
-def read_text(text: str, shown: str) -> Read:
+def read_text(text: str, shown: str, repeated: Repeated | None = None) -> Read:
     """A YAML text with one document."""
     if len(text) > MAX_BYTES:
         raise UserError(f"{shown}: longer than {MAX_BYTES:,} bytes, which no config needs.")
     try:
         node = _Loader(text).get_single_node()
         lines: dict[Key, int] = {}
-        return Read(_build(node, (), lines) if node else None, lines)
+        return Read(_build(node, (), lines, repeated) if node else None, lines)
     except _Refused as refused:
         raise UserError(f"{shown}:{refused.line}: {refused}.") from None
     except yaml.MarkedYAMLError as error:
@@ -125,25 +127,27 @@ def value(text: str) -> Any:
     return read_text(text, "value").tree if text[:1] in ("[", "{", '"', "'") else scalar(text)
 
 
-def _build(node: Any, path: Key, lines: dict[Key, int]) -> Any:
+def _build(node: Any, path: Key, lines: dict[Key, int], repeated: Repeated | None) -> Any:
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode):
         return scalar(node.value) if node.style is None else node.value
     if isinstance(node, yaml.SequenceNode):
-        return [_build(item, (*path, i), lines) for i, item in enumerate(node.value)]
-    return _mapping(node, path, lines)
+        return [_build(item, (*path, i), lines, repeated) for i, item in enumerate(node.value)]
+    return _mapping(node, path, lines, repeated)
 
 
-def _mapping(node: Any, path: Key, lines: dict[Key, int]) -> dict[str, Any]:
+def _mapping(node: Any, path: Key, lines: dict[Key, int], repeated: Repeated | None) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, item in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _Refused("a key must be a word", key)
-        if key.value in result:
-            raise _Refused(f"the key '{key.value}' stands twice in one mapping", key)
         here = (*path, key.value)
+        if key.value in result:
+            if repeated is None:
+                raise _Refused(f"the key '{key.value}' stands twice in one mapping", key)
+            repeated[here] = (lines[here], key.start_mark.line + 1)
         lines[here] = key.start_mark.line + 1
-        result[key.value] = _build(item, here, lines)
+        result[key.value] = _build(item, here, lines, repeated)
     return result
 
 

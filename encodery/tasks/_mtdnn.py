@@ -3,8 +3,9 @@
 import ast
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
@@ -45,9 +46,18 @@ FITTING = {
 }  # fmt: skip
 
 
-def read_definition(path: Path, task: str) -> dict[str, Any]:
-    """The entry of one task; what we have nothing for is refused by name."""
-    tree = yaml_reader.read_file(path, str(path)).tree
+def read_definition(path: Path, task: str, notes: list[str] | None = None) -> dict[str, Any]:
+    """The entry of one task; what we have nothing for is refused by name. A key that it has twice, as some released
+    definitions do, is noted and the last one taken, as PyYAML does there."""
+    repeated: yaml_reader.Repeated = {}
+    tree = yaml_reader.read_file(path, str(path), repeated).tree
+    if notes is not None:
+        notes += [
+            f"{path.name}:{lines[1]}: the key {'.'.join(map(str, key))} stands twice (first in line {lines[0]}); the "
+            "last one is taken"
+            for key, lines in repeated.items()
+            if key[0] == task
+        ]
     if not isinstance(tree, dict) or not isinstance(tree.get(task), dict):
         have = ", ".join(map(str, tree)) if isinstance(tree, dict) else "nothing"
         raise UserError(f"{path}: there is no task {task}; it has {have}")
@@ -80,14 +90,18 @@ class MtdnnFiles(Read):
     """Folder of the files <task>_<split>.tsv, or .json as MT-DNN tokenised them; default: that of the definition."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    test_labels: Literal["auto", "real", "dummy"] = "auto"
+    """Whether the labels of test files are true. auto: not where all are the same, which is what MT-DNN writes for
+    hidden ones; then test is predicted and not scored."""
 
     _entry: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _notes: list[str] = PrivateAttr(default_factory=list)
 
     @property
     def entry(self) -> Mapping[str, Any]:
         """What the definition says of the task."""
         if not self._entry:
-            self._entry.update(read_definition(self._from_root(self.definition), self.task))
+            self._entry.update(read_definition(self._from_root(self.definition), self.task, self._notes))
         return self._entry
 
     @property
@@ -146,14 +160,34 @@ class MtdnnFiles(Read):
                 raise UserError(f'{self.name} has no file for the split "{split}"; it has {", ".join(self.splits())}')
             sheet = read_jsonl(path) if path.suffix == ".json" else read_canonical(path, self.entry["data_format"])
             make: Callable[[dict[str, Any]], Example] = self._of_json if path.suffix == ".json" else self._of_tsv
-            examples = good_rows(sheet, lambda _, row: make(row.values), "uid")
+            examples = good_rows(sheet, lambda _, row: self._labelled(make(row.values), split), "uid")
             if not self.skip_bad_rows:
                 refuse(sheet.bad)
-            note = "tokenised by MT-DNN: the model needs the same tokenizer" if path.suffix == ".json" else None
-            files = {path.name: file_digest(path)}
+            notes = ["tokenised by MT-DNN: the model needs the same tokenizer"] if path.suffix == ".json" else []
+            notes += self._notes if split == "train" else []
+            if split.startswith("test") and (dummy := self._dummy(examples)):
+                examples = [replace(example, label=None) for example in examples]
+                notes.append(f"{path.name}: {dummy}, so the labels are taken for hidden ones and nothing is scored "
+                             "(test_labels: real, if they are true)")  # fmt: skip
+            files, note = {path.name: file_digest(path)}, "; ".join(notes) or None
             origin = Origin("folder", content_digest(examples), len(examples), files=files, note=note)
             self._loaded[split] = Loaded(examples, origin, sheet.bad)
         return self._loaded[split]
+
+    def _labelled(self, example: Example, split: str) -> Example:
+        """Only test rows may be without a right candidate."""
+        if self.form == "ranking" and example.label is None and not split.startswith("test"):
+            raise Bad("the row does not say which of its candidates is right", "labels")
+        return example
+
+    def _dummy(self, examples: Sequence[Example]) -> str | None:
+        """Why the labels of a test file are none: MT-DNN's own scripts write the same one into every row."""
+        if self.test_labels != "auto":
+            return "test_labels is dummy" if self.test_labels == "dummy" else None
+        known = [one for e in examples for one in (e.label if isinstance(e.label, tuple) else (e.label,))]
+        if len(examples) < 2 or self.form == "spans" or len(set(known)) > 1:
+            return None
+        return f"all {len(examples):,} rows have the same label" + (f" ({known[0]})" if known[0] is not None else "")
 
     def _of_tsv(self, row: dict[str, Any]) -> Example:
         raise NotImplementedError
@@ -209,7 +243,14 @@ class MtdnnRank(MtdnnFiles, Ranking):
     def _of_tsv(self, row: dict[str, Any]) -> Example:
         uid, _, labels, premise, *others = row["fields"]
         values = [word.strip(" '\"") for word in labels.strip("[] ").split(",")]
-        return Example(uid, (premise, *others), right_one(values, others, "labels"))
+        return Example(uid, (premise, *others), self._right(values, others, "labels"))
+
+    def _right(self, values: list[str], texts: list[str], column: str) -> str | None:
+        """The right candidate; by the definition's names (`entailment,not_entailment`) that of the last one. None where
+        all are labelled alike, as MT-DNN does it in test files."""
+        names = [str(name) for name in self.entry.get("labels") or ()]
+        numbers = [str(names.index(value)) if value in names else value for value in values]
+        return None if len(numbers) > 1 and len(set(numbers)) == 1 else right_one(numbers, texts, column)
 
     def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
         """Texts, or the token ids of each candidate as they are."""
@@ -226,7 +267,11 @@ class MtdnnRank(MtdnnFiles, Ranking):
     def _of_json(self, row: dict[str, Any]) -> Example:
         example = super()._of_json(row)
         given = row.get("olabel", row.get("label"))
-        label = right_one(given, [""] * len(example.extra["ids"]), "label") if given is not None else None
+        texts = [""] * len(example.extra["ids"])
+        if isinstance(given, list):
+            label = self._right([str(one) for one in given], texts, "label")
+        else:
+            label = right_one(given, texts, "label")
         return Example(example.id, example.texts, label, extra=example.extra)
 
 

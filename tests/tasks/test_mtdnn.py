@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import encodery as en
-from encodery import config
+from encodery import config, yaml_reader
+from encodery.cli import main
 from encodery.errors import UserError
 from encodery.tasks.base import Task
 from encodery.tasks.mtdnn import Mtdnn
@@ -265,3 +266,72 @@ def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:
     assert "accuracy" in run.scores["mtdnn/rte:dev"]
     with pytest.raises(UserError, match="there is no task rtee"):
         config.load({**tree, "tasks": f"mtdnn:{folder}/def.yml#rtee"})
+
+
+DUMMY = {
+    "rte_test.tsv": "0\tnot_entailment\ta cat\tthe cat\n1\tnot_entailment\ta dog\tthe cat\n",
+    "cola_test.tsv": "0\t0\tthe cat\n1\t0\tcat the\n",
+    "stsb_test.tsv": "0\t0.0\ta cat\tthe cat\n1\t0.0\ta dog\tthe cat\n",
+    "ner_test.tsv": '0\t["O", "O"]\t["the", "cat"]\n1\t["O"]\t["dog"]\n',
+    "qnnli_test.tsv": "7\t0,1,2\t0,0,0\ta cat\ta dog\tthe cat\there\n8\t0,1,2\t0,0,0\ta cat\ta\tb\tc\n",
+}
+
+
+def labels_of(found: Task, split: str = "test") -> list[Any]:
+    return [example.label for example in found.examples(split)]
+
+
+@pytest.mark.parametrize("file", DUMMY)
+def test_G38_the_dummy_labels_of_a_test_file_are_hidden_ones(file: str, folder: Path) -> None:
+    """MT-DNN's scripts write the same label into every row of a test file: contradiction, 0, 0.0 or entailment."""
+    (folder / file).write_text(DUMMY[file])
+    found = task(folder, file.partition("_")[0])
+    assert labels_of(found) == [None, None]
+    assert "nothing is scored" in str(found.origin("test").note)
+    assert labels_of(found, "train") != [None] * 2
+
+
+def test_G38_test_labels_that_are_true_are_scored(folder: Path) -> None:
+    (folder / "cola_test.tsv").write_text(DUMMY["cola_test.tsv"])
+    real = task(folder, "cola", test_labels="real")
+    assert labels_of(real) == ["0", "0"]
+    assert real.origin("test").note is None
+    (folder / "cola_test.tsv").write_text("0\t0\tthe cat\n1\t1\tcat the\n")
+    assert labels_of(task(folder, "cola")) == ["0", "1"]
+    assert labels_of(task(folder, "cola", test_labels="dummy")) == [None, None]
+
+
+def test_G38_evaluate_predicts_a_test_file_with_dummy_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rte_test.tsv").write_text(DUMMY["rte_test.tsv"])
+    tree = tiny.config(folder, {}, train={"max_steps": 1}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
+    en.train(tree, folder / "run")
+    capsys.readouterr()
+    assert main(["evaluate", str(folder / "run"), "--on", "mtdnn/rte:test"]) == 0
+    said = capsys.readouterr()
+    assert "labels are hidden: predictions only" in said.out
+    assert "accuracy" not in said.out
+    assert "all 2 rows have the same label (not_entailment)" in said.err
+
+
+def test_rankings_may_name_their_labels(folder: Path) -> None:
+    text = DEFINITION.replace("metric_meta: [ACC], n_class: 1", "labels: [no, yes], metric_meta: [ACC], n_class: 1")
+    (folder / "def.yml").write_text(text)
+    (folder / "qnnli_train.tsv").write_text("7\t0,1,2\tno,yes,no\ta cat\ta dog\tthe cat\there\n")
+    (folder / "qnnli_dev.tsv").write_text("7\t0,1,2\tno,no,no\ta cat\ta dog\tthe cat\there\n")
+    assert labels_of(task(folder, "qnnli"), "train") == ["1"]
+    with pytest.raises(UserError, match="does not say which"):
+        task(folder, "qnnli").examples("dev")
+
+
+def test_G39_a_key_that_a_definition_has_twice_is_noted_and_the_last_one_taken(folder: Path) -> None:
+    """As MT-DNN's own ner_task_def.yml has it for pos and chunk."""
+    twice = DEFINITION.replace("  dropout_p: 0.2\n", "  dropout_p: 0.2\n  loss: First\n  dropout_p: 0.3\n")
+    (folder / "def.yml").write_text(twice)
+    rte = task(folder, "rte")
+    assert rte.objective()["head_dropout"] == 0.3
+    note = str(rte.origin("train").note)
+    assert "def.yml:6: the key rte.dropout_p stands twice (first in line 4); the last one is taken" in note
+    assert "rte.loss" in note
+    assert task(folder, "cola").origin("train").note is None
+    with pytest.raises(UserError, match="'dropout_p' stands twice"):  # our own files may not
+        yaml_reader.read_file(folder / "def.yml")
