@@ -29,6 +29,7 @@ from encodery.sweep.plan import read_plan
 from encodery.sweep.read import parse
 from encodery.sweep.search import source
 from encodery.sweep.spec import RunSpec
+from encodery.tasks._heuristics_report import caution
 
 __all__ = ["Curve", "Plan", "load", "run", "spelled"]
 
@@ -201,7 +202,15 @@ def gather(
         ]
     main = RunDir(full[plan.curve.seed_list[0]]).read_scores()["main"]
     metric = {key: plan.curve.metric or name for key, name in main.items()}
-    return Curves(points, next(iter(metric)), metric, (*plan.lines(), *remarks(plan, parts)))
+    cautions = {key: text for path in {*full.values(), *paths.values()} for key, text in cautions_of(path).items()}
+    return Curves(points, next(iter(metric)), metric, (*plan.lines(), *remarks(plan, parts)), cautions)
+
+
+def cautions_of(path: Path) -> dict[str, str]:
+    """What must stand beside the figures of a run's data."""
+    run = RunDir(path)
+    known = {key: about.get("note") for key, about in run.read_scores().get("evaluations", {}).items()}
+    return {key: text for key, note in known.items() if (text := caution(note))}
 
 
 def scores_of(path: Path) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:

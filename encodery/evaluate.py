@@ -1,5 +1,8 @@
 """Models on a split of any task that their labels fit: answers, scores, ensembles, and where they are kept."""
 
+import csv
+import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +15,12 @@ from encodery.errors import UserError
 from encodery.head import AnyHead, form_of
 from encodery.on import Asked
 from encodery.rundir import RunDir
-from encodery.tasks.base import Answer, Origin, Task
+from encodery.tasks._heuristics import Heuristics
+from encodery.tasks._heuristics_report import caution
+from encodery.tasks.base import Answer, Example, Origin, Task
+
+HARDLY = 0.02  # a score that is no further above the one without a model has learnt nothing
+UPWARD = ("accuracy", "macro_f1", "f1", "mcc")  # headlines of entailment, better when higher
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,16 @@ class Evaluation:
         """The headline among the scores."""
         return self.asked.task.main_metric
 
+    @property
+    def label(self) -> str:
+        """The data with what must stand beside every figure: `hans:dev (regenerated, not the published HANS)`."""
+        return self.asked.key + caution(self.asked.task.origin(self.asked.split).note)
+
     def pages(self) -> dict[str, str]:
-        """Further files that people read."""
+        """Further files that people read; a note on the rows stands in each but those of another program's form."""
         task, split = self.asked
-        return task.pages(self.answers, task.examples(split)) if self.scores else {}
+        pages = task.pages(self.answers, task.examples(split)) if self.scores else {}
+        return with_note(pages, task.origin(split).note)
 
     def plain(self) -> dict[str, Any]:
         """What scores.json says of it."""
@@ -44,6 +58,23 @@ class Evaluation:
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
         known |= {"without_heads": list(self.without)} if self.without else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
+
+
+def with_note(pages: Mapping[str, str], note: str | None) -> dict[str, str]:
+    """Pages whose figures carry a note: a line in Markdown, a key in JSON, a column in CSV."""
+    found = dict(pages)
+    if not note:
+        return found
+    if "report.md" in found:
+        found["report.md"] = f"{note}\n\n{found['report.md']}"
+    if "report.json" in found:
+        found["report.json"] = json.dumps({"note": note, **json.loads(found["report.json"])}, indent=1) + "\n"
+    if "report.csv" in found:
+        rows = list(csv.reader(io.StringIO(found["report.csv"])))
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows([[*rows[0], "note"], *([*row, note] for row in rows[1:])])
+        found["report.csv"] = stream.getvalue()
+    return found
 
 
 def evaluate(
@@ -57,8 +88,33 @@ def evaluate(
     answers = {id: task.fold(answer) for id, answer in raw.items()}
     hidden = any(example.label is None for example in examples)
     scores = None if hidden else task.score(answers, examples)
-    alarms = () if hidden else tuple(task.alarms(answers, examples))
+    alarms = () if hidden else tuple(_alarms(models, task, answers, examples))
     return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting), alarms)
+
+
+def _alarms(
+    models: Sequence[Classifier], task: Task, answers: Mapping[str, Answer], examples: Sequence[Example]
+) -> list[str]:
+    """The task's; a task that guesses at causes is told whether the run has learnt nothing at all."""
+    if isinstance(task, Heuristics) and len(models) == 1:
+        return task.alarms(answers, examples, collapsed_run(models[0].source))
+    return task.alarms(answers, examples)
+
+
+def collapsed_run(source: str) -> str | None:
+    """How a run shows on its own data that it has learnt nothing: an alarm, or a score that needs no model."""
+    path = Path(source)
+    if not (path / "run.json").is_file() or not RunDir(path).scores.is_file():
+        return None
+    result = RunDir(path).read_scores()
+    if result.get("alarms"):
+        return str(result["alarms"][0])
+    for key, scores in result.get("scores", {}).items():
+        main = result["main"][key]
+        easy = result.get("majority", {}).get(key, {}).get(main)
+        if main in UPWARD and easy is not None and scores[main] <= easy + HARDLY:
+            return f"{key} {main} {scores[main]:.3f}, where the commonest answer gets {easy:.3f}"
+    return None
 
 
 # Which head answers

@@ -106,11 +106,14 @@ def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any],
 
 
 def _print(about: dict[str, Any], table: str, pictures: list[Path], quiet: bool) -> None:
+    from encodery.tasks._heuristics_report import caution
+
     if not quiet:
         for key in ("part", "note"):
             if key in about:
                 print(f"WARNING {about['data']} {about[key]}", file=sys.stderr)
     ascents = f", {about['steps']} steps" if about["attack"] != "fgsm" else ""
-    print(f"{about['data']}  {about['attack']}{ascents}, {about['norm']} radius per sequence\n\n{table}\n")
+    label = about["data"] + caution(about.get("note"))
+    print(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence\n\n{table}\n")
     for path in pictures:
         print(f"({path})")

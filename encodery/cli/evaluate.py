@@ -195,8 +195,8 @@ def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
     scores = spell_scores(found.scores, found.main) if found.scores else "labels are hidden: predictions only"
     page = found.pages().get("report.md")
     if page:
-        print(f"{found.asked.key}\n\n{page}" + (f"({path})" if path else ""))
+        print(f"{found.label}\n\n{page}" + (f"({path})" if path else ""))
     else:
-        print(f"{found.asked.key}  {scores}" + (f"  ({path})" if path else ""))
+        print(f"{found.label}  {scores}" + (f"  ({path})" if path else ""))
     for sentence in found.alarms:
         print(f"ALARM {found.asked.key}: {sentence}", file=sys.stderr)

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Print the scores."""
     from encodery.on import asked
     from encodery.score import answers_of
+    from encodery.tasks._heuristics_report import caution
 
     meant = asked(args.on, args.data, allow_code=args.allow_code)
     if len(meant) > 1:
@@ -58,10 +59,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
         other, _ = answers_of(args.against, task, split)
         more["against"] = paired(examples, said[0], other)
+    note = task.origin(split).note
     if args.json:
+        more |= {"note": note} if note else {}
         print(json.dumps({meant[0].key: _plain(scores) | more}, indent=1))
         return 0
-    _print(meant[0].key, task, scores, said, examples, more)
+    if note:
+        print(f"WARNING {meant[0].key} {note}", file=sys.stderr)
+    _print(meant[0].key + caution(note), task, scores, said, examples, more)
     return 0
 
 

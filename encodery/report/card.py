@@ -5,6 +5,7 @@ from typing import Any
 
 from encodery import __version__, files
 from encodery.rundir import RunDir
+from encodery.tasks._heuristics_report import caution
 
 
 def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
@@ -16,7 +17,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {__version__} with seed {info['seed']['init']} (method: {info['method']}).", ""]
-    lines += ["## Scores", "", *_score_table(result), ""]
+    lines += ["## Scores", "", *_score_table(run, result), ""]
     lines += _threshold_lines(run)
     lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
@@ -41,11 +42,18 @@ def pipeline(run: RunDir) -> str:
     return names.get(about["objective"].get("kind"), "text-classification")
 
 
-def _score_table(result: Mapping[str, Any]) -> list[str]:
+def labelled(run: RunDir, key: str) -> str:
+    """`hans:dev`, and what must stand beside every figure of its rows."""
+    task, _, split = key.rpartition(":")
+    return key + caution(run.rows_of(task, split).get("note"))
+
+
+def _score_table(run: RunDir, result: Mapping[str, Any]) -> list[str]:
     rows = ["| data | metric | model | majority |", "|---|---|---|---|"]
     for key, scores in result["scores"].items():
         easy = result["majority"].get(key, {})
-        rows += [f"| {key} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
+        label = labelled(run, key)
+        rows += [f"| {label} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
     return rows
 
 

@@ -107,7 +107,7 @@ def _notes(row: Row) -> str:
 
 def _line(row: Row, keys: Sequence[str], baseline: bool) -> list[Cell]:
     cells = [Cell(row.settings.get(key, "")) for key in keys]
-    cells += [Cell(row.data), Cell(row.metric), Cell(spell(row), bool(row.more.get("better")))]
+    cells += [Cell(row.label), Cell(row.metric), Cell(spell(row), bool(row.more.get("better")))]
     cells.append(Cell(interval_text(row, row.interval)))
     cells += [Cell(scaled(row, row.summary.median)), Cell(scaled(row, row.summary.best))]
     return cells + (_comparison(row) if baseline else [])
@@ -145,7 +145,7 @@ def pivot(table: "Table", columns: str) -> Sheet:
     for row in table.rows:
         head, order = _head(row, over)
         heads[head] = order
-        at = (*(row.settings.get(key, "") for key in keys), *(getattr(row, name) for name in named))
+        at = (*(row.settings.get(key, "") for key in keys), *((row.label, row.metric) if named else ()))
         lines.setdefault(at, {}).setdefault(head, row)
     ordered = sorted(heads, key=lambda head: [number_or_text(word) for word in heads[head]])
     body = [
@@ -171,7 +171,7 @@ def _said(rows: Sequence[Row]) -> list[str]:
 
 def _head(row: Row, over: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The title of a row's column, and what it is sorted by; averages come last."""
-    words = [f"{row.data} {row.metric}".strip() if key == "data" else f"{key}={row.settings[key]}" for key in over]
+    words = [f"{row.label} {row.metric}".strip() if key == "data" else f"{key}={row.settings[key]}" for key in over]
     order = tuple(("~" * (row.metric == "average")) + row.data if key == "data" else row.settings[key] for key in over)
     return ", ".join(words), order
 
@@ -193,7 +193,7 @@ def _short_comparison(row: Row) -> list[str]:
 
 
 def _about(row: Row) -> str:
-    return ", ".join([*(f"{key}={value}" for key, value in row.settings.items() if value), row.data])
+    return ", ".join([*(f"{key}={value}" for key, value in row.settings.items() if value), row.label])
 
 
 def models_sheet(found: Sequence[Mapping[str, Any]]) -> Sheet:

@@ -46,6 +46,11 @@ class Curves:
     main: str  # glue/mnli:dev
     metric: Mapping[str, str]
     about: tuple[str, ...] = ()
+    cautions: Mapping[str, str] = field(default_factory=dict)  # data -> what must stand beside every figure of it
+
+    def label(self, data: str) -> str:
+        """The data with its caution: `hans:dev (regenerated, not the published HANS)`."""
+        return data + self.cautions.get(data, "")
 
     def values(self, method: str, match: str, fraction: float, data: str, metric: str) -> dict[int, float]:
         """Scores by seed."""
@@ -181,7 +186,7 @@ def table(curves: Curves, match: str, data: str, metric: str) -> str:
         rows.append([method, *cells, _percent(area(whole)), needed_text(whole)])
     rows.append(["steps", *(_steps(curves, match, fraction) for fraction in curves.fractions), "", ""])
     lines = [header, ["---"] * len(header), *rows]
-    return f"{data}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{curves.label(data)}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _steps(curves: Curves, match: str, fraction: float) -> str:
@@ -243,7 +248,8 @@ def plain(curves: Curves) -> dict[str, Any]:
         for (method, fraction), gap in gaps_to_random(curves, match, data, metric).items()
     ]
     points = [asdict(point) for point in curves.points]
-    return {"about": list(curves.about), "curves": found, "against_random": gaps, "points": points}
+    first = {"about": list(curves.about), "cautions": dict(curves.cautions)}
+    return {**first, "curves": found, "against_random": gaps, "points": points}
 
 
 def _ends(line: Sequence[tuple[float, Sequence[float]]]) -> dict[str, Any]:
@@ -266,4 +272,4 @@ def write(folder: Path, curves: Curves) -> None:
             for match in curves.matches
         }
         name = data.replace("/", "-").replace(":", "-")
-        files.write_atomic(folder / f"curve-{name}.svg", figures.learning_curves(lines, data))
+        files.write_atomic(folder / f"curve-{name}.svg", figures.learning_curves(lines, curves.label(data)))

@@ -10,6 +10,7 @@ from typing import Any
 from encodery.report import stats
 from encodery.report.records import Record
 from encodery.schema import ModelOptions, OptimOptions, TrainOptions
+from encodery.tasks._heuristics_report import caution
 
 Key = tuple[str, ...]
 MOST = 8  # keys that a remark lists
@@ -36,6 +37,11 @@ class Row:
     def lower(self) -> bool:
         """Whether less is better."""
         return self.metric in stats.LOWER_IS_BETTER
+
+    @property
+    def label(self) -> str:
+        """The data, and what must stand beside every figure of it."""
+        return self.data + caution(*self.notes)
 
     @property
     def summary(self) -> stats.Summary:

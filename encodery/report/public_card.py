@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from encodery import __version__
-from encodery.report.card import pipeline
+from encodery.report.card import labelled, pipeline
 from encodery.report.citations import citations
 from encodery.report.groups import Row
 from encodery.rundir import RunDir
@@ -65,16 +65,16 @@ def front_matter(
     base = config["model"].get("name")
     if base and "/" in base:
         about["base_model"] = base
-    about["model-index"] = [{"name": called, "results": list(index_entries(result, tag))}]
+    about["model-index"] = [{"name": called, "results": list(index_entries(run, result, tag))}]
     return "---\n" + yaml.safe_dump(about, sort_keys=False, allow_unicode=True) + "---"
 
 
-def index_entries(result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
+def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
     """The main score on each data set, as the hub wants it."""
     for key, scores in result["scores"].items():
         data, _, split = key.rpartition(":")
         metric = result["main"][key]
-        dataset = {"name": data, "type": data, "split": split}
+        dataset = {"name": data + labelled(run, key).removeprefix(key), "type": data, "split": split}
         if metric in scores:
             yield {
                 "task": {"type": tag}, "dataset": dataset, "metrics": [{"type": metric, "value": scores[metric]}],
@@ -95,7 +95,7 @@ def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row])
             easy = result["majority"].get(key, {}).get(metric)
             seeds = spread(rows[key]) if key in rows and rows[key].metric == metric else ""
             interval = wilson_text(metric, value, rows_of_split)
-            lines.append(f"| {key} | {metric} | {value:.4f} | {interval} | {seeds} | {number(easy)} |")
+            lines.append(f"| {labelled(run, key)} | {metric} | {value:.4f} | {interval} | {seeds} | {number(easy)} |")
     lines += ["", "`without a model`: what the commonest answer of the training set gives."]
     return [*lines, *(f"\n**Alarm:** {sentence}" for sentence in result["alarms"])]
 

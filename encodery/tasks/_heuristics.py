@@ -54,9 +54,11 @@ class Heuristics(Classification):
         _, found = paired(self.name, answers, examples)
         return Report.of([self.fold(answer) for answer in found], examples)
 
-    def alarms(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> list[str]:
-        """What no healthy model gives."""
-        sentence = alarm(self.summary(answers, examples))
+    def alarms(
+        self, answers: Mapping[str, Answer], examples: Sequence[Example], collapsed: str | None = None
+    ) -> list[str]:
+        """What no healthy model gives; `collapsed` says that the run behind it is none."""
+        sentence = alarm(self.summary(answers, examples), collapsed)
         return [sentence] if sentence else []
 
     def pages(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, str]:

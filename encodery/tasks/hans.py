@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from encodery.errors import UserError
 from encodery.tasks import hub
 from encodery.tasks._heuristics import NO, YES, Heuristics
+from encodery.tasks._heuristics_report import REGENERATED
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.known import Known
 from encodery.tasks.named import OnHub
@@ -21,7 +22,6 @@ from encodery.tasks.sources import finished
 
 OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
 PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
-REGENERATED = "regenerated HANS, drawn anew from the authors' templates: NOT the published file"
 FOLDERS = ("", "hans", "HANS")
 KNOWN = Known(
     name="hans", texts=("premise", "hypothesis"), labels=(YES, NO), counts={"train": 30000, "dev": 30000},

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import encodery as en
+from encodery.cli import main
 from encodery.errors import UserError
+from encodery.evaluate import collapsed_run
 from encodery.on import default_splits, named
 from encodery.score import answers_of, score_file
 from encodery.tasks import catalogue
@@ -129,6 +132,83 @@ def test_D20_the_alarm_names_the_two_usual_causes(small, tmp_path):
         assert "order of the model's labels" in sentence
     half = [YES if label == YES or i % 2 else NO for i, label in enumerate(gold)]
     assert alarms(half) == []
+
+
+PUBLISHED = {  # right answers of McCoy's models: entailed, then non-entailed
+    "ESIM": ((0.98, 1.0, 0.99), (0.01, 0.02, 0.01)),
+    "decomposable attention": ((0.99, 1.0, 0.97), (0.01, 0.02, 0.03)),
+    "SPINN": ((0.96, 0.96, 0.93), (0.02, 0.06, 0.11)),
+    "BERT": ((0.95, 0.99, 0.98), (0.16, 0.04, 0.16)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_W39_no_alarm_on_published_models_that_go_by_word_overlap(tmp_path, name):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = rows(each=20)
+    pq.write_table(pa.Table.from_pylist(found), tmp_path / "hans_dev.parquet")
+    labels, seen = [], Counter()
+    for row in found:
+        cell = (row["gold_label"], row["heuristic"])
+        rates = PUBLISHED[name][row["gold_label"] == NO]
+        right = seen[cell] < round(100 * rates[HEURISTICS.index(row["heuristic"])])
+        seen[cell] += 1
+        labels.append(row["gold_label"] if right else YES if row["gold_label"] == NO else NO)
+    task = Hans(data=str(tmp_path))
+    assert set(seen.values()) == {100}
+    assert task.alarms(*answers_of(predictions(tmp_path, labels), task, "dev")) == []
+
+
+def test_W39_a_run_that_has_collapsed_is_said_to_have_collapsed(small, tmp_path):
+    why = "glue/mnli:dev accuracy 0.354, where the commonest answer gets 0.354"
+    for labels in (["neutral"] * 60, [YES] * 60, [YES] * 59 + [NO]):
+        (sentence,) = small.alarms(*answers_of(predictions(tmp_path, labels), small, "dev"), why)
+        assert f"The run has collapsed on its own data ({why})" in sentence
+        assert "segment ids" not in sentence
+        assert "order" not in sentence
+    gold = [row["gold_label"] for row in rows()]
+    assert small.alarms(*answers_of(predictions(tmp_path, gold), small, "dev"), why) == []
+
+
+def test_W39_evaluation_asks_the_run_whether_it_has_collapsed(tmp_path, capsys):
+    config = {
+        "model": {"new": {"kind": "bert", "size": "tiny"}, "tokenizer": "toy"},
+        "tasks": {"name": "toy/nli", "train_rows": 32, "dev_rows": 60},
+        "train": {"max_steps": 1, "max_length": 32},
+        "optim": {"lr": 1e-9},
+        "device": "cpu",
+    }
+    run = en.train(config, tmp_path / "run")
+    said = run.directory.read_scores()
+    assert collapsed_run(str(run.path))  # nothing was learnt
+    assert main(["evaluate", str(run.path), "--on", "toy/hans", "--quiet"]) == 0
+    stored = run.directory.read_scores()["evaluations"]["toy/hans:dev"]
+    yes = stored["scores"]["predicted_entailment"]
+    if not 0.02 < yes < 0.98:
+        assert "The run has collapsed on its own data" in stored["alarms"][0]
+    said["alarms"], said["majority"] = [], {"toy/nli:dev": {"accuracy": 0.1}}
+    said["scores"]["toy/nli:dev"]["accuracy"] = 0.9
+    run.directory.write_scores(said)
+    assert collapsed_run(str(run.path)) is None
+    assert collapsed_run("somebody/model") is None
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_W38_score_says_that_a_file_is_regenerated(tmp_path, capsys, form):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(rows()), tmp_path / "hans_eval_regenerated.parquet")
+    path = predictions(tmp_path, [YES] * 59 + [NO])
+    assert main(["score", str(path), "--on", "hans", "--data", str(tmp_path), *form]) == 0
+    said = capsys.readouterr().out
+    if form:
+        assert "NOT the published file" in json.loads(said)["hans:dev"]["note"]
+    else:
+        assert said.splitlines()[-1].startswith("hans:dev (regenerated, not the published HANS)  accuracy 0.")
 
 
 def test_D22_missing_and_repeated_ids_are_listed_and_others_are_left_alone(small, tmp_path):

@@ -24,9 +24,10 @@ def section(found: Found) -> Section | None:
     for number, data in enumerate(data for data in found.data if "hans" in data):
         reports = [(row, those) for row in found.rows_of(data)[:CONFIGURATIONS] if (those := _reports(found, row))]
         if reports:
-            chart = _bars(found, f"hans-{number}", data, reports)
+            label = reports[0][0].label
+            chart = _bars(found, f"hans-{number}", label, reports)
             charts.append(chart)
-            parts += [figure(chart), _subcases(found, f"hans-{number}-subcases", data, reports)]
+            parts += [figure(chart), _subcases(found, f"hans-{number}-subcases", label, reports)]
     return Section("hans", "HANS", join(*parts), charts) if charts else None
 
 

@@ -36,7 +36,7 @@ def read(path: Path) -> Curves:
     points = [Point(**{**one, "alarms": tuple(one.get("alarms", ()))}) for one in stored["points"]]
     main = {one["data"]: one["metric"] for one in reversed(stored["curves"])}  # the first of each is the headline
     first = stored["curves"][0]["data"] if stored["curves"] else ""
-    return Curves(points, first, main, tuple(stored["about"]))
+    return Curves(points, first, main, tuple(stored["about"]), dict(stored.get("cautions", {})))
 
 
 def _panels(curves: Curves) -> list[tuple[str, str, str]]:
@@ -55,7 +55,7 @@ def _chart(curves: Curves, id: str, data: str, metric: str, match: str) -> Chart
         text = [f"{len(values)} seeds" for _, values in line]
         series.append(Series(method, x, middle, low=low, high=high, text=text))
     note = "Band: Student's 95 % interval of the mean over seeds; none below three seeds."
-    return Chart(id, f"{data}, {match}-matched", "% of the training set", metric, series, note=note)
+    return Chart(id, f"{curves.label(data)}, {match}-matched", "% of the training set", metric, series, note=note)
 
 
 def _table(curves: Curves, id: str) -> Html:
@@ -65,7 +65,7 @@ def _table(curves: Curves, id: str) -> Html:
         for method in curves.methods:
             line = curves.line(method, match, data, metric)
             if line:
-                rows.append([method, data, metric, match, _percent(area(line)), needed_text(line)])
+                rows.append([method, curves.label(data), metric, match, _percent(area(line)), needed_text(line)])
     return table(header, rows, id=id, caption="Mean height of each curve, and the data it needs", numbers=header[-2:])
 
 

@@ -73,7 +73,7 @@ def _line(row: Row, keys: Sequence[str], found: Found, number: Published | bool 
     summary = row.summary
     wanted = summary.n + len(row.missing)
     cells: list[Cell] = [(without_paths(row.settings.get(key, "")), None) for key in keys]
-    cells += [(row.data, None), (row.metric, None)]
+    cells += [(row.label, None), (row.metric, None)]
     cells.append((f"{summary.n} of {wanted}" if row.missing else str(summary.n), summary.n))
     whole = spell(row).rpartition(" (")[0] if summary.mean is not None else "–"
     cells.append((tag("strong", whole) if row.more.get("better") else whole, summary.mean))

@@ -62,7 +62,7 @@ def best(found: Found, rows: Sequence[Row]) -> str:
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
     who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
-    return f"{first.data}: {who}{first.metric} {value}{spread}{seeds}{judged(found, first)}."
+    return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(found, first)}."
 
 
 def judged(found: Found, row: Row) -> str:
@@ -95,7 +95,7 @@ def _tiles(found: Found) -> Html:
     tiles += [("training time", duration(seconds))] if seconds else []
     for data in found.data[:1]:
         rows = found.rows_of(data)
-        tiles += [(f"best {rows[0].metric}, {data}", scaled(rows[0], rows[0].summary.mean))] if rows else []
+        tiles += [(f"best {rows[0].metric}, {rows[0].label}", scaled(rows[0], rows[0].summary.mean))] if rows else []
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
 
 
