@@ -18,10 +18,11 @@ from typing import Any
 
 from torch import Tensor
 
-from encodery import files, world
+from encodery import digests, files, world
+from encodery.digests import Written
 from encodery.errors import RunFailed
 from encodery.rundir import check_name
-from encodery.tensorfile import Written, read_tensors, write_bytes, write_tensors
+from encodery.tensorfile import read_tensors, write_bytes, write_tensors
 
 FORMAT = 1
 _STEP = re.compile(r"^step-(\d{8,})$")
@@ -195,13 +196,8 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, Written]]:
 
 
 def _verify(path: Path, expected: Written) -> None:
-    if not path.is_file():
-        raise Damaged(f"{path} is missing")
-    size = path.stat().st_size
-    if size != expected.bytes:
-        raise Damaged(f"{path} is damaged: {size} bytes instead of {expected.bytes}")
-    if files.sha256(path) != expected.sha256:
-        raise Damaged(f"{path} is damaged: its sha256 is not the one in the manifest")
+    if sentence := digests.damage(path, expected, "the manifest"):
+        raise Damaged(sentence)
 
 
 def _is_intact(path: Path) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from encodery import files
 from encodery.data.provenance import UNKNOWN, Provenance
 from encodery.errors import UserError
+from encodery.finished import Finished
 
 FOLDER = "dynamics"
 
@@ -40,6 +41,7 @@ class Dynamics:
             raise UserError(f"{run}: has no dynamics; train it with train.dynamics: true")
         if not (Path(run) / "DONE").is_file():
             raise UserError(f"{run}: is not finished; run its command again")
+        Finished(Path(run)).require_intact(folder)
         meta = files.read_json(folder / "meta.json")
         logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
         ids = json.loads((folder / "ids.json").read_text("utf-8"))

@@ -187,7 +187,7 @@ def keep_in_run(run: RunDir, found: Evaluation) -> Path:
     """Into a finished run: its predictions, and its scores under `evaluations`."""
     require_run(run)
     require_same_rows(run, found)
-    with run.lock():
+    with run.lock(), run.change():
         path = _write(run, found)
         result = run.read_scores()
         run.write_scores(result | {"evaluations": result.get("evaluations", {}) | {found.asked.key: found.plain()}})

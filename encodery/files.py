@@ -31,6 +31,11 @@ def hidden_sibling(path: Path, kind: str = "tmp") -> Path:
     return path.with_name(f".{path.name}.{kind}-{pid}-{_mark(pid)}-{secrets.token_hex(4)}")
 
 
+def is_hidden_sibling(name: object) -> bool:
+    """Whether a name is one that `hidden_sibling` gives."""
+    return isinstance(name, str) and "/" not in name and _LEFTOVER.match(name) is not None
+
+
 def _mark(pid: int) -> str | None:
     """The start of a process, short; in containers a new process often has the number of the killed one."""
     mark = process.start_mark(pid)

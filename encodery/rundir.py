@@ -11,13 +11,15 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from encodery import files
+from encodery import files, finished
 from encodery.errors import UserError
+from encodery.finished import Change, Finished
 from encodery.lock import Holder, RunLock, holder
 from encodery.metrics_file import MetricsFile
 from encodery.scrub import scrub, scrub_data, scrub_yaml
@@ -32,7 +34,6 @@ _NAMES = {
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _LEGAL = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
 _MOVED = re.compile(r"\.old-\d+$")
-_MEND = "restore it from a copy, or train the run anew with --restart"
 
 
 class RunDir:
@@ -52,6 +53,8 @@ class RunDir:
         self.kept = self.path / "kept"
         self.best = self.path / "best"
         self.code = self.path / "code"
+        self.done = Finished(self.path)
+        self._change: Change | None = None
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -91,7 +94,8 @@ class RunDir:
         return holder(self.path)
 
     def clean(self) -> None:
-        """Remove what killed writers left. Call it with the lock held."""
+        """Complete or remove what killed writers left. Call it with the lock held."""
+        self.done.complete()
         for folder in (self.path, self.predictions, self.attacks, self.checkpoints, self.kept, self.best):
             files.remove_leftovers(folder)
 
@@ -109,6 +113,47 @@ class RunDir:
     def _old_paths(self) -> Iterator[Path]:
         return (self.path.with_name(f"{self.path.name}.old-{number}") for number in range(1, 1_000_000))
 
+    # Writing
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Inside, what is written into a finished run is held back; at the end all of it takes effect as one step.
+
+        Call it with the lock held. An unfinished run is written file by file: it is not read before it is done.
+        """
+        if self._change or not self.is_done:
+            yield
+            return
+        self.clean()
+        self._change = Change(self.done)
+        try:
+            yield
+            self._change.commit()
+        finally:
+            self._change.undo()
+            self._change = None
+
+    @contextmanager
+    def atomic(self, path: Path) -> Iterator[IO[bytes]]:
+        """A stream whose bytes become a file of the run when the block, or the change it is part of, ends well."""
+        if not path.parent.is_dir():
+            with files.io_trouble(f"{path} could not be written", self.path):
+                path.parent.mkdir(exist_ok=True)
+        with self.change(), self._change.open(path) if self._change else files.atomic(path) as stream:
+            yield stream
+
+    def write(self, path: Path, content: bytes | str) -> None:
+        """Replace a file of the run in one instant, or with the change that is under way."""
+        with self.atomic(path) as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Write a value as readable JSON."""
+        self.write(path, files.plain_json(value, indent=2) + "\n")
+
+    def _current(self, path: Path) -> Path:
+        return self._change.current(path) if self._change else path
+
     # What was asked, and where it ran
 
     def config_text(self) -> str:
@@ -120,11 +165,11 @@ class RunDir:
 
     def write_config(self, text: str) -> None:
         """Store the resolved config; to compare later, compare with `scrub_yaml` of the new one."""
-        files.write_atomic(self.config, scrub_yaml(text))
+        self.write(self.config, scrub_yaml(text))
 
     def info(self) -> dict[str, Any]:
         """run.json: what happened, as data; empty before the first `update_info`."""
-        path = self.path / "run.json"
+        path = self._current(self.path / "run.json")
         if not path.exists():
             return {}
         found = files.read_json(path)
@@ -148,7 +193,7 @@ class RunDir:
 
     def update_info(self, **fields: Any) -> None:
         """Merge fields into run.json."""
-        files.write_json(self.path / "run.json", self.info() | scrub_data(fields))
+        self.write_json(self.path / "run.json", self.info() | scrub_data(fields))
 
     def notice(self, text: str) -> None:
         """Add to the list of things a reader of the run should know."""
@@ -188,9 +233,7 @@ class RunDir:
     def write_predictions(self, task: str, split: str, rows: Iterable[Mapping[str, Any]]) -> Path:
         """Write one prediction per line, all or none."""
         path = self.predictions_path(task, split)
-        with files.io_trouble(f"{path} could not be written", self.path):
-            path.parent.mkdir(exist_ok=True)
-        with files.atomic(path) as stream:
+        with self.atomic(path) as stream:
             stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
         return path
 
@@ -199,36 +242,28 @@ class RunDir:
     ) -> Path:
         """Predictions by line, and beside them the files that the task's community exchanges, and pages to read."""
         for ending, text in (pages or {}).items():
-            page = self.predictions_path(task.name, split).with_suffix(f".{ending}")
-            with files.io_trouble(f"{page} could not be written", self.path):
-                page.parent.mkdir(exist_ok=True)
-            files.write_atomic(page, text)
+            self.write(self.predictions_path(task.name, split).with_suffix(f".{ending}"), text)
         for name, data in task.official_files(answers).items():
-            path = self.predictions_path(task.name, split).with_suffix(f".{name}.json")
-            with files.io_trouble(f"{path} could not be written", self.path):
-                path.parent.mkdir(exist_ok=True)
-            files.write_json(path, data)
+            self.write_json(self.predictions_path(task.name, split).with_suffix(f".{name}.json"), data)
         rows = ({"id": id, **{k: v for k, v in a.items() if k not in task.unwritten}} for id, a in answers.items())
         return self.write_predictions(task.name, split, rows)
 
     def read_scores(self) -> dict[str, Any]:
         """scores.json."""
-        found = files.read_json(self.scores)
+        found = files.read_json(self._current(self.scores))
         if not isinstance(found, dict):
-            raise UserError(f"{self.scores} is damaged, it is not a mapping: {_MEND}")
+            raise UserError(f"{self.scores} is damaged, it is not a mapping: {finished.REMEDY}")
         return found
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
-        """Write scores.json; a finished run's DONE follows."""
-        files.write_json(self.scores, scrub_data(scores))
-        if self.is_done:
-            self.finish()
+        """Write scores.json; a finished run's DONE changes with it."""
+        self.write_json(self.scores, scrub_data(scores))
 
     def write_card(self, text: str) -> None:
         """README.md, beside the run and inside its model."""
         for folder in (self.path, self.model):
             if folder.is_dir():
-                files.write_atomic(folder / self.card.name, scrub(text))
+                self.write(folder / self.card.name, scrub(text))
 
     def forget(self) -> None:
         """Remove a directory in which nothing was written yet but hidden files; call it with the lock held."""
@@ -240,15 +275,15 @@ class RunDir:
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def finish(self) -> None:
-        """Write DONE, last of all, with the digest of the scores."""
+        """Write DONE, last of all, with the sizes and digests of all files."""
         self.sync()
-        digest = files.sha256(self.scores) if self.scores.exists() else None
-        files.write_json(self.path / "DONE", {"time": now(), "scores_sha256": digest})
+        with files.io_trouble(f"{self.done.path} could not be written", self.path):
+            self.done.write(now())
 
     @property
     def is_done(self) -> bool:
         """Whether the run is finished."""
-        return (self.path / "DONE").is_file()
+        return self.done.path.is_file()
 
     def problem(self) -> str | None:
         """What is wrong with this directory, as a sentence; None if nothing is."""
@@ -259,22 +294,16 @@ class RunDir:
             return f"{self.path} is not a whole run: {' and '.join(missing)} missing"
         try:
             self.config_text(), self.info()  # not the metrics: a table of a thousand runs would read millions of lines
-            return self._scores_problem()
+            return self._done_problem()
         except UserError as error:
             return str(error)
 
-    def _scores_problem(self) -> str | None:
+    def _done_problem(self) -> str | None:
         if not self.is_done:
             return None
-        done = files.read_json(self.path / "DONE")
-        digest = done.get("scores_sha256") if isinstance(done, dict) else None
-        if digest is None:
-            return None
-        self.read_scores()
-        changed = files.sha256(self.scores) != digest
-        return (
-            f"{self.scores} was changed after the run had finished (DONE has its sha256): {_MEND}" if changed else None
-        )
+        if self.done.read().get("scores_sha256") is not None:
+            self.read_scores()
+        return self.done.problem()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Reading is the library's.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from encodery import files
+from encodery.digests import Written
 
 _NAMES = {
     torch.float64: "F64",
@@ -28,14 +28,6 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-
-
-@dataclass(frozen=True)
-class Written:
-    """Size and digest of a file, as it was meant to be written."""
-
-    bytes: int
-    sha256: str
 
 
 def write_bytes(path: Path, chunks: Iterator[bytes | memoryview]) -> Written:

@@ -153,7 +153,7 @@ def test_done_comes_last_and_knows_the_scores(tmp_path: Path) -> None:
     assert run.problem() is None
     (run.path / "scores.json").write_text('{"glue/rte": {"accuracy": 0.99}}')
     assert "changed after" in (run.problem() or "")
-    assert "restore it from a copy, or train the run anew" in (run.problem() or "")
+    assert "restore it from a copy, or train the run again" in (run.problem() or "")
 
 
 def test_restart_moves_the_old_run_aside(tmp_path: Path) -> None:

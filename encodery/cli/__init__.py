@@ -50,8 +50,13 @@ def run_verb(verb: Verb, words: list[str]) -> int:
     parser = Parser(f"encodery {verb.name}", module.__doc__ or verb.help)
     module.arguments(parser)
     known, rest = split(parser, words) if verb.overrides else (words, [])
-    code: int = module.run(parser.parse_args(known), rest)
-    return code
+    args = parser.parse_args(known)
+    if not getattr(args, "no_verify", False):
+        return int(module.run(args, rest))
+    from encodery.digests import sizes_only
+
+    with sizes_only():
+        return int(module.run(args, rest))
 
 
 def _verb(name: str) -> Verb:

@@ -95,13 +95,14 @@ def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
 def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], found: dict[str, Any]) -> list[Path]:
     """All models together in the folder of -o, else each in its own run."""
     from encodery.report import attacks
+    from encodery.rundir import RunDir
 
     if args.out:
-        return [attacks.keep(Path(args.out) / "attacks", about, found)]
+        return [attacks.keep(RunDir(args.out), about, found)]
     pictures = []
     for path, one in runs.items():
         with one.lock():
-            pictures.append(attacks.keep(one.attacks, about, {path: found[path]}))
+            pictures.append(attacks.keep(one, about, {path: found[path]}))
     return pictures
 
 

@@ -31,6 +31,7 @@ def arguments(parser: Parser) -> None:
         "--executor", choices=["local", "ray", "slurm"], default="local", help="where pieces are made; default: here"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.no_verify()
     parser.examples(
         "encodery embed runs/mnli --on glue/mnli:train -o mnli-cls",
         "encodery embed sentence-transformers/all-MiniLM-L6-v2 --on glue/mnli:train --site mean",

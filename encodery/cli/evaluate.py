@@ -55,6 +55,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.no_verify()
     attack = parser.add_argument_group("attack")
     attack.add_argument(
         "--attack", choices=["pgd", "fgsm", "random"],

@@ -20,6 +20,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--tolerance", type=float, metavar="X", help="with --onnx: largest difference to torch; default 1e-4"
     )
+    parser.no_verify()
     parser.examples(
         "encodery export runs/rte rte-model",
         "encodery export runs/all rte-model --on glue/rte",

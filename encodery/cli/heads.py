@@ -44,6 +44,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--json", action="store_true", help="print data instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.no_verify()
     parser.examples(
         "encodery heads runs/rte --on glue/rte -o heads/rte",
         "encodery heads runs/rte --on glue/rte --max-rows 500 --estimator kv_weight",

@@ -22,6 +22,13 @@ class Parser(argparse.ArgumentParser):
         """Shown at the end of --help."""
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
 
+    def no_verify(self) -> None:
+        """For verbs that open models; `run_verb` heeds it."""
+        self.add_argument(
+            "--no-verify", action="store_true",
+            help="compare the files of finished runs by size alone, not by sha256: for huge models",
+        )  # fmt: skip
+
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
         unknown = message.removeprefix("unrecognized arguments: ").split()[0]

@@ -30,6 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.no_verify()
     parser.examples(
         'encodery predict runs/sst2 --text "a film to remember"',
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',

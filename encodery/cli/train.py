@@ -43,6 +43,7 @@ def arguments(parser: Parser) -> None:
         "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
     )
     parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.no_verify()
     parser.examples(
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
@@ -125,7 +126,7 @@ def words_of(args: argparse.Namespace) -> list[str]:
     for name in ("out", "seeds", "copy_to"):
         if (value := getattr(args, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
-    flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "quiet")
+    flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "no_verify", "quiet")
     return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name)]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from encodery import digests, finished
 from encodery.errors import UserError
 from encodery.rundir import RunDir, find_runs
 
@@ -38,8 +39,7 @@ class Folder:
         for file in [self.path] if self.path.is_file() else sorted(self.path.iterdir()):
             if file.suffix in {".json", ".safetensors", ".txt", ".model"} and file.name != "encodery.json":
                 whole.update(file.name.encode())
-                with open(file, "rb") as stream:
-                    whole.update(hashlib.file_digest(stream, "sha256").digest())
+                whole.update(bytes.fromhex(digests.known_sha256(file)))
         return whole.hexdigest()
 
 
@@ -50,6 +50,7 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
         path = (base or Path()) / place
         for folder in [_kept(path, name, share)] if share else [path / "model", path]:
             if found := _weights(folder):
+                require_intact(found)
                 return Folder(found.resolve(), name)
         if path.exists() and (path / "run.json").exists():
             raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
@@ -59,6 +60,13 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
     if is_path(name):
         raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
     return _from_hub(name, revision)
+
+
+def require_intact(folder: Path) -> None:
+    """Refuse a folder of a finished run whose files are not as the run wrote them."""
+    folder = folder.absolute()
+    if run := finished.of_folder(folder):
+        run.require_intact(folder)
 
 
 def share_of(name: str) -> tuple[str, str]:
@@ -118,6 +126,8 @@ def resolve_tokenizer(name: str, near: Path) -> Folder:
     )
     for path in [base / place / part for base in (near, Path()) for part in ("", *inner)]:
         if path.is_file() or any((path / file).exists() for file in TOKENIZER_FILES):
+            if path.is_dir():
+                require_intact(path)
             return Folder(path.resolve(), name)
     if is_path(name) or name.endswith(".txt"):
         raise UserError(f"tokenizer {name}: no such file, and no such folder with a tokenizer.json")

@@ -8,6 +8,7 @@ from typing import Any
 
 from encodery import files
 from encodery.report.figures import robustness
+from encodery.rundir import RunDir
 
 Levels = Sequence[Mapping[str, float]]  # one mapping a radius: radius, loss, the scores, the sizes
 SIZES = {"per_embedding_norm": "δ / embedding norm", "per_neighbour_distance": "δ / neighbour distance"}
@@ -37,18 +38,19 @@ def _cell(name: str, value: float) -> str:
     return f"{value:g}" if name == "radius" else f"{value:.4f}"
 
 
-def keep(folder: Path, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
-    """Write `glue-rte-dev-pgd-5-l2` (5 steps) as .json, .csv and .svg; returns the picture's path."""
+def keep(run: RunDir, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
+    """Write attacks/glue-rte-dev-pgd-5-l2 (5 steps) as .json, .csv and .svg, in one step; the picture's path."""
     data = about["data"].replace("/", "-").replace(":", "-")
     stem = f"{data}-{about['attack']}-{about['steps']}-{about['norm']}"
-    with files.io_trouble(f"{folder} cannot be written", folder.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / f"{stem}.json", {**about, "models": {model: list(x) for model, x in found.items()}})
-    files.write_atomic(folder / f"{stem}.csv", _csv(found))
-    picture = folder / f"{stem}.svg"
-    files.write_atomic(
-        picture, robustness(found, about["main"], f"{about['data']}, {about['attack']}, {about['norm']}")
-    )
+    with files.io_trouble(f"{run.attacks} cannot be written", run.path.parent):
+        run.attacks.mkdir(parents=True, exist_ok=True)
+    picture = run.attacks / f"{stem}.svg"
+    title = f"{about['data']}, {about['attack']}, {about['norm']}"
+    with run.change():
+        models = {model: list(levels) for model, levels in found.items()}
+        run.write_json(picture.with_suffix(".json"), {**about, "models": models})
+        run.write(picture.with_suffix(".csv"), _csv(found))
+        run.write(picture, robustness(found, about["main"], title))
     return picture
 
 

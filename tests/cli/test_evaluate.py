@@ -55,6 +55,7 @@ def permuted(run: Path, target: Path, order: list[int]) -> Path:
     config = json.loads((folder / "config.json").read_text())
     config["id2label"], config["label2id"] = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
     (folder / "config.json").write_text(json.dumps(config))
+    RunDir(target).finish()  # the digests of what was changed
     return target
 
 
@@ -121,6 +122,7 @@ def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
     weights = load_file(other / "model" / "model.safetensors")
     weights["classifier.bias"] += torch.tensor([1.0, 0.0, -1.0])
     save_file(weights, other / "model" / "model.safetensors", metadata={"format": "pt"})
+    RunDir(other).finish()  # the digests of what was changed
     out = tmp_path / "both"
     data = mnli.parent / "data"
     said = encodery("evaluate", mnli, other, "--on", "glue/mnli:dev", "-o", out, "--data", data)

@@ -99,6 +99,7 @@ def test_S6_what_slips_through_is_refused(run, tmp_path, word, monkeypatch):
     RunDir(run).update_info(data=info["data"])
     path = run / "run.json"
     path.write_text(path.read_text().replace("c0ffee", word))
+    RunDir(run).finish()
     with pytest.raises(RunFailed, match=r"README\.md has") as told:
         publish.pack(run, tmp_path / "out")
     assert "hf_abc" not in str(told.value)
