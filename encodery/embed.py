@@ -1,7 +1,8 @@
 """Model + task → one vector for each example: a memory-mapped matrix whose rows are keyed by example id.
 
-A folder holds vectors.npy [n, width], ids.json and meta.json (last). While it is made, shards/ holds fixed-size pieces
-and plan.json what they are pieces of; a killed command goes on at the first piece that is missing.
+A folder holds vectors.npy [n, width], ids.json, manifest.json (their digests) and meta.json (last). While it is made,
+shards/ holds fixed-size pieces and plan.json what they are pieces of; a killed command goes on at the first piece that
+is missing.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from encodery import build, files
+from encodery import build, cache, files
 from encodery.data.batches import Batch, Cutter
 from encodery.data.pieces import TokenizerPieces
 from encodery.data.provenance import Provenance
@@ -118,6 +119,8 @@ def embed(
         folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         files.remove_leftovers(folder)
+        if damaged := cache.damages(folder):
+            cache.discard(folder, damaged)
         files.require_same_plan(folder, plan, "embeddings")
         if not (folder / "meta.json").is_file():
             _make(source, asked, options, plan, folder, tick, elsewhere)
@@ -138,7 +141,7 @@ def _make(
     shards.mkdir(exist_ok=True)
     files.remove_leftovers(shards)
     every = range(-(-len(examples) // SHARD))
-    todo = [number for number in every if not _piece(folder, number).is_file()]
+    todo = [number for number in every if not cache.has_array(_piece(folder, number))]
     maker = elsewhere or (lambda _, todo: map(piece_maker(source, asked, options, plan, folder), todo))
     for number in chain(set(every) - set(todo), maker(folder, todo)):
         if tick:
@@ -162,8 +165,7 @@ def piece_maker(
         begin = number * plan["shard"]
         count = min(plan["shard"], len(examples) - begin)
         found = shard(table, begin, count, give, options.batch_size, source.encoder)
-        with files.atomic(_piece(folder, number)) as stream:
-            np.save(stream, found, allow_pickle=False)
+        cache.save_array(_piece(folder, number), found)
         return number
 
     return make
@@ -201,6 +203,7 @@ def open_all(model: str, on: str, data: str | None, device: str, int8: bool) -> 
 def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[str, Any]) -> None:
     """All pieces in one file; meta.json is the sign that everything is there."""
     pieces = sorted(shards.glob("*.npy"))
+    cache.require_arrays(pieces)
     width = np.load(pieces[0], mmap_mode="r", allow_pickle=False).shape[1]
     with files.atomic(folder / "vectors.npy") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), width)}
@@ -209,7 +212,8 @@ def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[st
             stream.write(np.load(piece, allow_pickle=False).astype("<f4").tobytes())
     files.write_atomic(folder / "ids.json", json.dumps([example.id for example in examples]))
     made_from = Provenance.of(plan["task"], plan["split"], examples).plain()
-    files.write_json(folder / "meta.json", {**plan, **made_from, "width": width, "count": len(examples)})
+    about = {**plan, **made_from, "width": width, "count": len(examples)}
+    cache.complete(folder, ["vectors.npy", "ids.json"], about)
     (folder / "plan.json").unlink(missing_ok=True)
     shutil.rmtree(shards)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from encodery import files
+from encodery import cache, files
 from encodery.data.provenance import Provenance
 from encodery.errors import UserError
 from encodery.options import Options
@@ -64,4 +64,5 @@ class Embeddings:
         """An existing folder, whole."""
         if not (Path(folder) / "meta.json").is_file():
             raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again, it goes on")
+        cache.require_intact(Path(folder), "run the `encodery embed` that made it: they are made again")
         return cls(Path(folder))

@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from encodery import config, files, heap
+from encodery import cache, config, files, heap
 from encodery.attack import labelled, require_labels
 from encodery.classifier import Classifier as Trained
 from encodery.data import draws
@@ -287,6 +287,8 @@ def measure(given: Request, folder: Path | None = None, tick: Callable[[int], No
         folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         files.remove_leftovers(folder)
+        if damaged := cache.damages(folder):
+            cache.discard(folder, damaged)
         files.require_same_plan(folder, given.plan, "importances of heads")
         if not (folder / META).is_file():
             _make(given, folder, tick)
@@ -321,15 +323,14 @@ def _make(given: Request, folder: Path, tick: Callable[[int], None] | None) -> N
     spent = 0.0
     for begin in range(0, len(examples), SHARD):
         path, part = shards / f"{begin // SHARD:06d}.npy", examples[begin : begin + SHARD]
-        if not path.is_file():
+        if not cache.has_array(path):
             start = time.perf_counter()
             table = table_of(model, given.asked.task, part)
             found = importances(model.model, table, cutter, model.head.name, given.options)
             if not np.isfinite(found).all():
                 bad = part[int(np.flatnonzero(~np.isfinite(found).all((1, 2)))[0])].id
                 raise UserError(f"heads: the gradient of example {bad} is not finite")
-            with files.atomic(path) as stream:
-                np.save(stream, found, allow_pickle=False)
+            cache.save_array(path, found)
             spent += time.perf_counter() - start
         if tick:
             tick(len(part))
@@ -339,10 +340,12 @@ def _make(given: Request, folder: Path, tick: Callable[[int], None] | None) -> N
 def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[str, Any], spent: float) -> None:
     """All pieces in one file; meta.json is the sign that everything is there."""
     total = np.zeros((plan["layers"], plan["heads"]))
+    pieces = sorted(shards.glob("*.npy"))
+    cache.require_arrays(pieces)
     with files.atomic(folder / INSTANCES) as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(examples), plan["layers"], plan["heads"])}
         np.lib.format.write_array_header_1_0(stream, header)
-        for piece in sorted(shards.glob("*.npy")):
+        for piece in pieces:
             values = np.load(piece, allow_pickle=False).astype("<f4")
             total += values.sum(0, dtype=np.float64)
             stream.write(values.tobytes())
@@ -352,6 +355,6 @@ def _join(folder: Path, shards: Path, examples: Sequence[Example], plan: dict[st
     halves = Importance(folder).halves()
     made_from = Provenance.of(plan["task"], plan["split"], examples).plain()
     about = {"count": len(examples), "seconds": round(spent, 3), "halves": halves}
-    files.write_json(folder / META, {**plan, **made_from, **about})
+    cache.complete(folder, [INSTANCES, TASK, IDS], {**plan, **made_from, **about})
     (folder / "plan.json").unlink(missing_ok=True)
     shutil.rmtree(shards)

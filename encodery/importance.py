@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from encodery import files
+from encodery import cache, files
 from encodery.correlation import Kind, Numbers, constant, correlations
 from encodery.errors import UserError
 
@@ -40,6 +40,7 @@ class Importance:
         """An existing folder, whole."""
         if not (Path(folder) / META).is_file():
             raise UserError(f"{folder} holds no finished head importance; `encodery heads` makes it, and goes on")
+        cache.require_intact(Path(folder), "run the `encodery heads` that made it: it is made again")
         return cls(Path(folder))
 
     @cached_property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from encodery import files
+from encodery import cache, files
 from encodery.build import teacher_digest
 from encodery.classifier import Classifier, open_classifier
 from encodery.data.tokens import TokenTable
@@ -19,6 +19,8 @@ from encodery.objectives._distill import TEACHER
 from encodery.subject import Subject
 from encodery.tasks.base import Example, Task
 from encodery.tasks.classify import Classification
+
+VERSION = 2  # raise it when equal inputs give another file
 
 
 def taught(subject: Subject, folder: Path, device: str) -> Subject:
@@ -45,15 +47,14 @@ def kept_logits(
     names: Sequence[str], task: Classification, examples: Sequence[Example], folder: Path, device: str
 ) -> np.ndarray:
     """From the cache, or asked now: a run that goes on does not ask again."""
-    content = [teacher_digest(names, folder), task.labels, [[e.id, *e.texts] for e in examples]]
+    content = [VERSION, teacher_digest(names, folder), task.labels, [[e.id, *e.texts] for e in examples]]
     key = hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
     path = files.cache_root() / "teachers" / f"{key}.npy"
-    if not path.is_file():
+    if not cache.has_array(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         models = [open_classifier(place(name, folder), device, undecided=True) for name in names]
         answered = together([logits_of(model, task, examples) for model in models], task.answer_form)
-        with files.atomic(path) as stream:
-            np.save(stream, answered, allow_pickle=False)
+        cache.save_array(path, answered)
     found: np.ndarray = np.load(path, allow_pickle=False)
     return found
 

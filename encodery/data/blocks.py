@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from encodery import files
+from encodery import cache, files
 from encodery.data import shards
 from encodery.data.crew import Workers
 from encodery.data.pieces import TokenizerPieces
@@ -19,7 +19,12 @@ from encodery.tasks.corpus import Corpus
 Tick = Callable[[float | None, int], None]  # share of the text that is prepared (None: nobody knows), characters
 OPEN = 256  # shards that are mapped at the same time: each costs a file handle
 
-open_shard = lru_cache(maxsize=OPEN)(shards.mapped)
+
+@lru_cache(maxsize=OPEN)
+def open_shard(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a shard, compared with the list of its folder when it is first read."""
+    cache.require_shard(path)
+    return shards.mapped(path)
 
 
 class Spread:
@@ -250,6 +255,7 @@ def corpus_table(
     if task.prepared:
         table = BlockTable(task.prepared_folder, split)
         task.origin(split)  # says what is missing
+        cache.require_intact(table.folder, "run the `encodery prepare` that made it: what is damaged is made again")
         _require_fit(table, pieces, max_length)
         return table
     from encodery.data.prepare import cached

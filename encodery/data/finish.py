@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from encodery import files
+from encodery import cache, files
 from encodery.data import shards
 from encodery.data.worker import NAMED
 from encodery.tasks.readers import BadRow
+
+PARTS = ("shards", *shards.SPLITS, "tokenizer")  # folders of a preparation that its manifest lists
 
 
 def bad_rows(folder: Path, bad: Sequence[BadRow]) -> None:
@@ -41,7 +43,8 @@ def finish(folder: Path, number: int, recipe: dict[str, Any], pair: dict[str, An
         "second_type": pair["types"][2],
         "splits": splits,
     }
-    files.write_json(folder / "meta.json", meta)
+    names = [path for part in PARTS for path in sorted((folder / part).iterdir())]
+    cache.complete(folder, ["report.json", *(path.relative_to(folder).as_posix() for path in names)], meta)
 
 
 def _join(folder: Path, split: str, paths: Sequence[Path], full: bool, max_length: int) -> dict[str, Any]:

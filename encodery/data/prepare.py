@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from encodery import files
+from encodery import cache, files
 from encodery.data import finish, shards
 from encodery.data.blocks import Tick
 from encodery.data.crew import Workers, made_by
@@ -39,7 +39,7 @@ def cached(
     """The folder in the cache that holds the blocks; prepared now if it is not there, or waited for."""
     recipe, sentences = recipe_of(corpus, pieces, max_length)
     folder = files.cache_root() / "corpora" / _digest(recipe)[:32]
-    while not (folder / "meta.json").is_file():
+    while not _is_whole(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = RunLock(folder)
         try:
@@ -48,10 +48,16 @@ def cached(
             time.sleep(1)
             continue
         try:
+            cache.repair(folder)
             _prepare(folder, corpus, pieces, recipe, sentences, tick, workers)
         finally:
             lock.release()
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether everything is there, and as it was made."""
+    return (folder / "meta.json").is_file() and not cache.damages(folder)
 
 
 def prepare(
@@ -66,8 +72,9 @@ def prepare(
     recipe, sentences = recipe_of(corpus, pieces, max_length)
     folder.mkdir(parents=True, exist_ok=True)
     _require_same(folder, recipe)
-    if not (folder / "meta.json").is_file():
+    if not _is_whole(folder):
         with RunLock(folder):
+            cache.repair(folder)
             _prepare(folder, corpus, pieces, recipe, sentences, tick, workers)
     report: dict[str, Any] = files.read_json(folder / "report.json")
     return report

@@ -2,6 +2,7 @@
 
 A table is a folder of .npy files. Rows are sequences; `starts` cuts the flat arrays. Built once beside its final
 name and renamed when whole, so that a half-written table is never seen and two processes may build the same one.
+manifest.json has size and sha256 of every file; they are compared whenever a process opens the table.
 """
 
 import hashlib
@@ -16,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from encodery import files
+from encodery import cache, files
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Features, Task
 
-VERSION = 1  # raise it when the content of a table changes for equal inputs
+VERSION = 2  # raise it when the content of a table changes for equal inputs
 CHUNK = 2048  # examples tokenised at once
 
 
@@ -119,6 +120,8 @@ def token_table(
     """The table of a split, from the cache or made now. `examples` may be given where they are at hand."""
     rows = task.examples(split) if examples is None else examples
     folder = files.cache_root() / "tokens" / _key(task, split, pieces, max_length, rows)
+    if folder.is_dir() and cache.damages(folder):
+        cache.discard_folder(folder)
     if not (folder / "meta.json").exists():
         _build(folder, task, rows, pieces, max_length)
     return TokenTable(folder)
@@ -170,6 +173,7 @@ def _build(folder: Path, task: Task, rows: Sequence[Example], pieces: TokenizerP
     beside.mkdir(parents=True)
     try:
         _write(beside, _features(task, rows, pieces, max_length), [r.id for r in rows], max_length)
+        cache.write_manifest(beside, sorted(path.name for path in beside.iterdir()))
         files.sync_tree(beside)
         try:
             beside.rename(folder)

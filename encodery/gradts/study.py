@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from encodery import files
+from encodery import cache, files
 from encodery.data.provenance import fingerprint
 from encodery.data.subset import Subset
 from encodery.errors import UserError
@@ -135,6 +135,8 @@ class Study:
             **how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest,
             "part": part_of(task.examples("train"), rows) if rows else None,
         }  # fmt: skip
+        if damaged := cache.damages(folder):
+            cache.discard(folder, damaged)
         known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
         same = known is not None and all(known.get(key) == value for key, value in wanted.items())
         if same and (folder / "meta.json").is_file():
