@@ -25,6 +25,7 @@ from encodery.rundir import check_name
 from encodery.tensorfile import read_tensors, write_bytes, write_tensors
 
 FORMAT = 1
+RUN = "run"  # in the state: which run the checkpoint is of, and how many records it had; older ones have none
 _STEP = re.compile(r"^step-(\d{8,})$")
 
 
@@ -106,6 +107,17 @@ def load(path: Path) -> Checkpoint:
     except OSError as error:
         raise Damaged(f"{error.filename or path} cannot be read ({error.strerror})") from error
     return Checkpoint(step, path, stored["state"], tuple(stored["tied"]), stored["tied"])
+
+
+def identity_of(found: Checkpoint) -> str | None:
+    """The identity of the run that saved a checkpoint."""
+    known: str | None = found.state.get(RUN, {}).get("identity")
+    return known
+
+
+def records_of(found: Checkpoint) -> int:
+    """How many records metrics.jsonl had when the checkpoint was saved."""
+    return int(found.state.get(RUN, {}).get("records", 0))
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:

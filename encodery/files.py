@@ -141,6 +141,10 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path} does not exist") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path} is damaged, it is nested without end: restore it from a copy") from None
     except ValueError as error:  # bad JSON or bad UTF-8
         raise UserError(f"{path} is damaged, it is not JSON ({error}): restore it from a copy") from None
 

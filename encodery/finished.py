@@ -35,7 +35,7 @@ class Finished:
 
     def read(self) -> dict[str, Any]:
         """What it says; an error if it is damaged, or names files that are not the run's."""
-        found = files.read_json(self.path)
+        found: dict[str, Any] = files.read_json(self.path)
         sound = isinstance(found, dict) and all(isinstance(found.get(key, {}), dict) for key in (FILES, PENDING))
         if not sound or not all(map(self._is_own, [*found.get(FILES, {}), *found.get(PENDING, {})])):
             raise UserError(f"{self.path} is damaged: it does not list the files of this run; {REMEDY}")

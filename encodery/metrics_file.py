@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from encodery import files
+from encodery import files, shapes
 from encodery.errors import UserError
 
 
@@ -14,6 +14,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._whole = False  # whether the last line is known to be whole
+        self._count: int | None = None  # whole lines, where this process knows
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a record; NaN and infinities become null."""
@@ -21,6 +22,14 @@ class MetricsFile:
             files.cut_torn_line(self.path)
             self._whole = True
         files.append_line(self.path, files.plain_json(record))
+        if self._count is not None:
+            self._count += 1
+
+    def count(self) -> int:
+        """How many whole records there are."""
+        if self._count is None:
+            self._count = self.path.read_bytes().count(b"\n") if self.path.exists() else 0
+        return self._count
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records."""
@@ -37,11 +46,12 @@ class MetricsFile:
             return []
         return [self._parse(line, number) for number, line in enumerate(lines, start=1)]
 
-    def rewind(self, step: int) -> None:
-        """Keep the records up to the step, byte for byte."""
+    def rewind(self, step: int) -> int:
+        """Keep the records up to the step, byte for byte; how many those are."""
         kept = [line for line, record in self._pairs() if record["step"] <= step]
         files.write_atomic(self.path, b"".join(line + b"\n" for line in kept))
-        self._whole = True
+        self._whole, self._count = True, len(kept)
+        return len(kept)
 
     def _pairs(self) -> list[tuple[bytes, dict[str, Any]]]:
         """The whole lines and what they say. What follows the last line end was torn, or is being written."""
@@ -51,8 +61,10 @@ class MetricsFile:
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise UserError(f"{self.path}, line {number}: not a record with a step; delete that line")
+        if found := shapes.mistake(record, shapes.RECORD):
+            raise UserError(f"{self.path}, line {number}: {found}; delete that line")
         return record

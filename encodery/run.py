@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from encodery import __version__, build, config, files, world, yaml_reader
+from encodery import __version__, build, checkpoint, config, files, world, yaml_reader
 from encodery.build import Inputs, PoolingSource
 from encodery.config import Resolved
 from encodery.environment import environment
@@ -78,6 +78,8 @@ def prepared(
             named = check_same(run, resolved, inputs, identity, allow_change, progress)
         if world.from_lead(run.is_done):
             progress.say(f"{run.path} is done already (--restart begins anew)")
+            if world.leads() and run.drop_left_checkpoints():
+                progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")
             world.rest()
             yield run
             return
@@ -91,7 +93,7 @@ def prepared(
         if world.leads():
             begin(run, resolved, inputs, named)
             run.update_info(auto_pooling=built.model.encoder.pooling, pooling=pooling.of_heads(built.card))
-        session = Session(run, resolved, built, progress, stop)
+        session = Session(run, resolved, built, progress, stop, named.get("identity", identity))
         if world.leads():
             run.update_info(steps=session.state.total)
         data = [line for subject in built.subjects for line in data_lines(subject.task)]
@@ -140,6 +142,45 @@ def conclude(session: Session, resolved: Resolved) -> None:
     world.rest()
 
 
+def what_changed(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Resolved, identity: str) -> list[str]:
+    """What differs from the run that the directory holds, a line each; nothing: it is the same run, or none."""
+    known = info.get("identity")
+    if known is not None and not recognises(run, identity, [task for task, _ in resolved.tasks]):
+        settings = changed_settings(run, info, inputs, resolved)
+        return settings or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
+    newest, _ = (None, []) if run.is_done else checkpoint.latest(run.checkpoints)
+    saved_by = checkpoint.identity_of(newest) if newest else None
+    if newest and saved_by and saved_by not in (identity, known, *went_on_from(info)):
+        settings = changed_settings(run, info, inputs, resolved) if run.config.is_file() else []
+        return settings or [f"  {newest.path} was saved by another run"]
+    if known or saved_by:
+        return []
+    if run.config.is_file():  # begun, but only the settings say what
+        return changed_settings(run, info, inputs, resolved)
+    return [f"  {newest.path} does not say which run saved it, and config.yaml is missing"] if newest else []
+
+
+def went_on_from(info: dict[str, Any]) -> list[str]:
+    """The identities that the run had before `--allow-change`: their checkpoints are its own."""
+    return info.get("went_on_from") or []
+
+
+def earlier_identities(run: RunDir, info: dict[str, Any]) -> list[str]:
+    """Whose checkpoints will count as this run's, because a person said so."""
+    newest, _ = checkpoint.latest(run.checkpoints)
+    found = {*went_on_from(info), info.get("identity"), checkpoint.identity_of(newest) if newest else None}
+    return sorted(str(one) for one in found - {None})
+
+
+def changed_settings(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
+    """The settings that matter and are not those that the directory holds, a line each."""
+    old = yaml_reader.read_text(run.config_text(), str(run.config)).tree
+    before = info.get("inputs") or {}
+    same = [key for key, digest in inputs.digests.items() if before.get(key) == digest]
+    found = changes(old, resolved.config.plain(), [task for task, _ in resolved.tasks], same)
+    return [f"  {key}: {was!r} there, {now!r} now" for key, was, now in found]
+
+
 def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
     """Which files differ from what the run was made with, by the settings that name them."""
     before = info.get("inputs", {})
@@ -156,24 +197,22 @@ def check_same(
     """
     info: dict[str, Any] = run.info()
     named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
-    if not info:
-        return named
-    tasks = [task for task, _ in resolved.tasks]
-    if recognises(run, identity, tasks):
-        named = {key: info[key] for key in named if key in info}
-    else:
-        old = yaml_reader.read_text(run.config_text(), "config.yaml").tree
-        same = [key for key, digest in inputs.digests.items() if info.get("inputs", {}).get(key) == digest]
-        found = changes(old, resolved.config.plain(), tasks, same)
-        lines = [f"  {key}: {before!r} there, {now!r} now" for key, before, now in found]
-        lines = lines or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
+    if lines := what_changed(run, info, inputs, resolved, identity):
         if not allow_change:
             listing = "\n".join(lines)
             raise UserError(
                 f"{run.path} was made with other settings:\n{listing}\n"
                 "Give another -o, begin anew with --restart, or go on all the same with --allow-change."
             )
+        run.update_info(went_on_from=earlier_identities(run, info))
         run.notice("went on with changed settings: " + "; ".join(line.strip() for line in lines))
+    elif info.get("identity"):
+        named = {key: info[key] for key in named if key in info}
+    if not info and checkpoint.steps(run.checkpoints):
+        progress.say(f"{run.path}: run.json was missing, it is written again")
+        run.notice("run.json was missing and was written again")
+    if not info:
+        return named
     for name, now in hardware(resolved).items():
         before = info.get("hardware", {}).get(name, 1 if name == "processes" else None)
         if before != now:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from encodery import files, finished
+from encodery import files, finished, shapes, yaml_reader
 from encodery.errors import UserError
 from encodery.finished import Change, Finished
 from encodery.lock import Holder, RunLock, holder
@@ -175,6 +175,7 @@ class RunDir:
         found = files.read_json(path)
         if not isinstance(found, dict):
             raise UserError(f"{path} is damaged, it is not a mapping: restore it from a copy")
+        shapes.require(found, shapes.INFO, path, "restore it from a copy")
         return found
 
     def task_names(self) -> list[str]:
@@ -209,9 +210,9 @@ class RunDir:
         """All records; a last line that was torn by a kill, or is being written now, is left out."""
         return self.metrics_file.read()
 
-    def rewind_metrics(self, step: int) -> None:
-        """Drop the records after the step, so that a resumed run's equal an undisturbed one's."""
-        self.metrics_file.rewind(step)
+    def rewind_metrics(self, step: int) -> int:
+        """Drop the records after the step, so that a resumed run's equal an undisturbed one's; how many are left."""
+        return self.metrics_file.rewind(step)
 
     def log(self, line: str) -> None:
         """Add to log.txt, with the time."""
@@ -253,6 +254,7 @@ class RunDir:
         found = files.read_json(self._current(self.scores))
         if not isinstance(found, dict):
             raise UserError(f"{self.scores} is damaged, it is not a mapping: {finished.REMEDY}")
+        shapes.require(found, shapes.SCORES, self.scores, finished.REMEDY)
         return found
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
@@ -273,6 +275,16 @@ class RunDir:
     def drop_checkpoints(self) -> None:
         """Remove the checkpoints of a finished run: model/ holds its weights."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def drop_left_checkpoints(self) -> bool:
+        """Remove the checkpoints of a finished run whose process was killed while it did so; whether there were any."""
+        if not self.is_done or not self.checkpoints.is_dir():
+            return False
+        train = yaml_reader.read_text(self.config_text(), str(self.config)).tree.get("train")
+        if not isinstance(train, Mapping) or train.get("keep_checkpoints") is not False:
+            return False
+        self.drop_checkpoints()
+        return True
 
     def finish(self) -> None:
         """Write DONE, last of all, with the sizes and digests of all files."""
@@ -297,6 +309,8 @@ class RunDir:
             return self._done_problem()
         except UserError as error:
             return str(error)
+        except OSError as error:
+            return f"{error.filename or self.path} cannot be read: {error.strerror}"
 
     def _done_problem(self) -> str | None:
         if not self.is_done:

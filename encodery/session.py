@@ -33,7 +33,10 @@ WEIGHTING = "weighting"
 class Session:
     """The state of a run in memory; everything that must outlive the process goes through `save`."""
 
-    def __init__(self, run: RunDir, resolved: Resolved, built: Built, progress: Progress, stop: StopRequest):
+    def __init__(
+        self, run: RunDir, resolved: Resolved, built: Built, progress: Progress, stop: StopRequest, identity: str
+    ):
+        self.identity = identity
         self.run, self.config, self.built, self.progress, self.stop = run, resolved.config, built, progress, stop
         options_of_method: Any = resolved.method
         self.method: Running = options_of_method.start(built.model)
@@ -82,8 +85,17 @@ class Session:
             self.weighting.load(found.tensors(WEIGHTING))
         now, self.state = self.state, TrainState.read(found.state["train"])
         self.state.total, self.state.budget = now.total, min(self.state.budget, now.budget)  # for lack of memory
-        self.run.rewind_metrics(self.state.step)
+        self.rewind_metrics(found)
         self.tell(f"going on at step {self.state.step} of {self.state.total}")
+
+    def rewind_metrics(self, found: checkpoint.Checkpoint) -> None:
+        """Drop what was recorded after the checkpoint; what was recorded before it and is no longer there is named."""
+        left, written = self.run.rewind_metrics(found.step), checkpoint.records_of(found)
+        if world.leads() and left < written:
+            path, step = self.run.metrics_file.path, found.step
+            sentence = f"{path} has {left} of the {written} records up to step {step}, the others are lost"
+            self.tell(f"warning: {sentence}; weights and scores do not depend on them")
+            self.run.notice(sentence)
 
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
@@ -104,7 +116,8 @@ class Session:
             tensors[self.method_group] = held
         if weights := self.weighting.tensors():
             tensors[WEIGHTING] = weights
-        state = {"train": self.state.plain(), "optimizer": self.optimizer.state()}
+        about = {"identity": self.identity, "records": self.run.metrics_file.count()}
+        state = {"train": self.state.plain(), "optimizer": self.optimizer.state(), checkpoint.RUN: about}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
         newest = checkpoint.newest(self.run.checkpoints, 2, until=self.state.step)
         checkpoint.prune(self.run.checkpoints, newest | self.best_steps())
