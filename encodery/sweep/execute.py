@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from encodery.errors import UserError
 from encodery.progress import Progress
-from encodery.sweep import child, claims, state
+from encodery.sweep import child, claims, judge, state
 from encodery.sweep.file import Limits, Resources
 from encodery.sweep.local import Scheduler, Score
 from encodery.sweep.slots import find_slots
@@ -31,10 +31,14 @@ def execute(
 ) -> list[Outcome]:
     """Do every run that the source offers; how they ended, with those of this folder that had ended before.
 
-    Run again = go on: what has ended stays, what was stopped or killed goes on. `score` gives the sweep's metric of a
-    finished run.
+    Run again = go on: what has ended stays, what was stopped, killed or failed for want of room on the disk goes on.
+    `score` gives the sweep's metric of a finished run.
     """
     resources, limits, progress = resources or Resources(), limits or Limits(), progress or Progress(quiet=True)
+    full = [one.id for one in status(folder) if judge.lacked_room(one)] if folder.is_dir() else []
+    if full:
+        progress.say(f"{len(full)} runs failed because the disk was full: they are tried again")
+        retry(folder, full)
     if executor == "local":
         slots = find_slots(resources)
         scheduler = Scheduler(folder, source, slots, limits, progress, free_bytes=resources.free_bytes, score=score)

@@ -1,5 +1,7 @@
 """How an attempt of a run ended, and whether it is worth another one."""
 
+import errno
+import os
 import re
 import shutil
 import signal
@@ -21,6 +23,8 @@ _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory|MemoryError|std::bad_alloc"
     r"|CUBLAS_STATUS_ALLOC_FAILED",
 )
+_FULL = "|".join(re.escape(os.strerror(number)) for number in (errno.ENOSPC, errno.EDQUOT))
+_NO_ROOM = re.compile(rf"{_FULL}|only [\d.]+ MB are free in ")
 _RETRY = {"failed": "crash", "oom": "oom", "timeout": "timeout"}
 
 
@@ -86,6 +90,11 @@ def again(spec: RunSpec, status: RunStatus, limits: Limits) -> bool:
     if wrong or _RETRY.get(status.state) not in limits.retry_on or status.failures >= limits.retries:
         return False
     return status.state != "oom" or limits.on_oom != "fail"
+
+
+def lacked_room(status: RunStatus) -> bool:
+    """Whether a run failed because the disk was full: the same command then starts it again once there is room."""
+    return status.state == "failed" and bool(_NO_ROOM.search(status.error or ""))
 
 
 def smaller(spec: RunSpec, changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from encodery.errors import EncoderyError
 from encodery.lock import BEAT
 from encodery.progress import Progress, duration
+from encodery.rundir import RunDir
 from encodery.sweep import child, claims, judge, state
 from encodery.sweep.alarm import Alarm
 from encodery.sweep.child import Child
@@ -329,7 +330,16 @@ class Scheduler:
             self.waiting.appendleft(one.spec)
         else:
             self.report(status)
+        if ended == "done" and one.spec.command is None:
+            self.tidy(run)
         one.claim.release()
+
+    def tidy(self, run: Path) -> None:
+        """A run that was killed behind its DONE could not remove its checkpoints."""
+        try:
+            RunDir(run).drop_left_checkpoints()
+        except (EncoderyError, OSError) as error:  # a finished run with too much in it is still finished
+            self.progress.say(str(error))
 
     def report(self, status: RunStatus) -> None:
         """A run has ended for good, or was stopped."""
