@@ -110,7 +110,7 @@ def test_a_killed_command_goes_on_at_the_first_missing_piece(rows, source, tmp_p
     assert calls == [0, 16, "again", 32, 48]
     assert np.array_equal(part.vectors, whole.vectors)
     assert sorted(p.name for p in part.folder.iterdir() if not p.name.startswith(".")) == [
-        "ids.json", "meta.json", "vectors.npy",
+        "ids.json", "manifest.json", "meta.json", "vectors.npy",
     ]  # fmt: skip
 
 

@@ -105,7 +105,8 @@ def varying(records: Sequence[Record]) -> list[str]:
 def only_between_tasks(records: Sequence[Record]) -> list[str]:
     """A remark on the settings that are no columns because they go with the task."""
     shown = varying(records)
-    hidden = [key for key in varying_keys([record.settings for record in records]) if key not in shown]
+    readable = [record.settings for record in records if record.settings]
+    hidden = [key for key in varying_keys(readable) if key not in shown]
     hidden = [key for key in hidden if not key.startswith("tasks.")]
     listed = ", ".join(hidden[:MOST]) + (", …" if len(hidden) > MOST else "")
     return [f"differs only from task to task and is not shown: {listed}"] if hidden else []

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from encodery import files, yaml_reader
+from encodery import files, shapes, yaml_reader
 from encodery.config import flat
 from encodery.errors import UserError
+from encodery.finished import REMEDY
 from encodery.report.plans import Plans
 from encodery.rundir import RunDir, find_runs
 from encodery.sweep.spec import RunSpec
@@ -64,10 +65,10 @@ def read(folders: Sequence[str | Path], *, every: bool = False) -> tuple[list[Re
         plan = plans.of(item.run.path)
         if plan and not every and not plan.has(item.run.path):
             left += 1
-        elif item.problem and not item.run.config.is_file():
-            remarks.append(f"{item.run.path} is left out: {item.problem}")
         else:
-            records.append(_record(item.run, item.problem, plan.spec(item.run.path) if plan else None))
+            records.append(_row(item.run, item.problem, plan.spec(item.run.path) if plan else None))
+            if not records[-1].settings:  # its row has little room for the reason
+                remarks.append(f"{item.run.path} is damaged: {records[-1].why}")
     seen = {record.path.resolve() for record in records}
     for path, spec in plans.planned(folders):
         if path.resolve() not in seen and spec.config is not None:
@@ -86,19 +87,42 @@ def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
     return Record(path, settings, seed, task, state, _last_line(told.get("error")), spec.variant, tree=config)
 
 
+def _row(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
+    """A run, whatever is wrong with it: one whose settings nobody can read stands under its own name."""
+    if problem and not run.config.is_file() and not (spec and spec.config):
+        return Record(run.path, {}, "?", run.path.name, "damaged", problem)
+    try:
+        return _record(run, problem, spec)
+    except (UserError, OSError) as error:
+        return Record(run.path, {}, "?", run.path.name, "damaged", problem or str(error))
+
+
 def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     """The plan's settings where there is a plan: quick, and what a sweep changed to save memory makes no other row."""
     planned = spec.config if spec else None
-    tree = planned or yaml_reader.read_text(run.config_text(), str(run.config)).tree
+    tree = planned or _tree(run)
     settings, seed = split_seed(tree)
     variant = spec.variant if spec else None
     if problem:
         return Record(run.path, settings, seed, task_name(tree), "damaged", problem, variant, tree=tree)
-    info = run.info()
+    info = {key: value for key, value in run.info().items() if value is not None}
     state, why = state_of(run, info)
-    digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items()}
+    digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items() if about}
     known = Record(run.path, settings, seed, info.get("task", ""), state, why, variant, digests=digests, tree=tree)
     return _with_scores(known, run, info) if known.done else known
+
+
+def _tree(run: RunDir) -> dict[str, Any]:
+    """config.yaml as data; refused if it is not the config of a run."""
+    tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
+    if not isinstance(tree, dict):
+        raise UserError(f"{run.config} is damaged: it is not a mapping of settings; {REMEDY}")
+    shapes.require(tree, shapes.CONFIG, run.config, REMEDY)
+    seed = tree.get("seed")
+    parts = seed.values() if isinstance(seed, dict) else [seed]
+    if not all(one is None or isinstance(one, int | str) for one in parts):
+        raise UserError(f"{run.config} is damaged: seed is not a number; {REMEDY}")
+    return tree
 
 
 def task_name(tree: Mapping[str, Any]) -> str:
@@ -158,11 +182,13 @@ def _status(path: Path) -> Mapping[str, Any]:
 
 
 def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record:
-    result = run.read_scores()
+    result = {key: value for key, value in run.read_scores().items() if value is not None}
     scores, main = dict(result.get("scores", {})), dict(result.get("main", {}))
     for key, about in result.get("evaluations", {}).items():
-        if about.get("scores") and key not in scores:
+        if about.get("scores") and about.get("main") and key not in scores:
             scores[key], main[key] = about["scores"], about["main"]
+    if lost := next((key for key in scores if not main.get(key) or scores[key] is None), None):
+        raise UserError(f"{run.scores} is damaged: {lost} has no scores, or no main metric; {REMEDY}")
     notes = {key: _notes(result, key, info) for key in scores}
     alarms = {key: _alarms(result, key, record.task) for key in scores}
     more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": seconds_of(run)}

@@ -97,7 +97,7 @@ def read(item: Found) -> Seen:
         state, why = state_of(run, info)
         records = run.metrics_file.last()
         final = final_score(run.read_scores()) if state == "done" else ""
-    except UserError as error:
+    except (UserError, OSError) as error:
         return Seen(run.path, run.path.name, "damaged", str(error))
     return described(run.path, state, why, info.get("steps"), records, final)
 
@@ -106,14 +106,14 @@ def described(
     path: Path, state: str, why: str, steps: int | None, records: Sequence[Mapping[str, Any]], final: str
 ) -> Seen:
     """What the latest records say."""
-    training = [one for one in records if "loss" in one and "seconds" in one]
+    training = [one for one in records if "loss" in one and None not in (one.get("seconds"), one.get("time"))]
     last: Mapping[str, Any] = training[-1] if training else {}
     step = max((int(one["step"]) for one in records), default=0)
     pace = seconds_a_step(training)
     known = pace is not None and steps is not None
     left = pace * max(steps - step, 0) if known and state == "running" else None  # type: ignore[operator]
     whole = pace * steps if known else None  # type: ignore[operator]
-    speed = last["tokens"] / last["seconds"] if last.get("seconds") and "tokens" in last else None
+    speed = last["tokens"] / last["seconds"] if last.get("seconds") and last.get("tokens") is not None else None
     return Seen(
         path, path.name, state, why, step, steps, last.get("loss"), last.get("lr"), speed,
         final or latest_score(records), left, whole,
@@ -132,7 +132,8 @@ def seconds_a_step(training: Sequence[Mapping[str, Any]]) -> float | None:
 def latest_score(records: Sequence[Mapping[str, Any]]) -> str:
     """`dev accuracy 0.8123`: the first metric of the latest evaluation."""
     for one in reversed(records):
-        scores = [(key[5:], value) for key, value in one.items() if key.startswith("eval.") and value is not None]
+        numbers = ((key, value) for key, value in one.items() if isinstance(value, int | float))
+        scores = [(key[5:], value) for key, value in numbers if key.startswith("eval.")]
         if scores:
             where = ":".join(str(one[key]) for key in ("task", "split") if key in one)
             return f"{where} {scores[0][0]} {scores[0][1]:.4f}".strip()
@@ -141,9 +142,9 @@ def latest_score(records: Sequence[Mapping[str, Any]]) -> str:
 
 def final_score(result: Mapping[str, Any]) -> str:
     """The main score of the first data set."""
-    for key, scores in result.get("scores", {}).items():
-        metric = result["main"][key]
-        if metric in scores:
+    for key, scores in (result.get("scores") or {}).items():
+        metric = (result.get("main") or {}).get(key)
+        if scores and scores.get(metric) is not None:
             return f"{key.rpartition(':')[2]} {metric} {scores[metric]:.4f}"
     return ""
 

@@ -25,13 +25,14 @@ def section(found: Found) -> Section | None:
 
 def trained(found: Found) -> str:
     """`12 runs in 4 configurations of roberta-base on glue/rte: 11 done, 1 failed.`"""
-    tasks = list(dict.fromkeys(one.task or "own task" for one in found.records))
+    readable = [one for one in found.records if one.settings] or found.records  # others stand among the failures
+    tasks = list(dict.fromkeys(one.task or "own task" for one in readable))
     shown = ", ".join(tasks[:FEW]) + (f" and {len(tasks) - FEW} more tasks" if len(tasks) > FEW else "")
-    kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in found.records})
+    kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in readable})
     states = Counter(one.state for one in found.records)
     ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
     of = f" in {kinds} configurations" if kinds > len(tasks) else ""
-    return f"{_count(len(found.records), 'run')}{of} of {_models(found.records)} on {shown}: {ended}."
+    return f"{_count(len(found.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
 
 
 def _models(those: Sequence[Record]) -> str:
