@@ -12,6 +12,15 @@ from encodery.importers import electra
 NO_WEIGHTS = ("embeddings.position_ids",)  # a buffer that older transformers stored
 
 
+class PlainList:
+    """Stands for fastcore's `L`, the list in which fastai keeps the optimiser's settings: data, and no code of it."""
+
+    items: list[Any]
+
+
+LIST = (PlainList, "fastcore.foundation.L")
+
+
 def convert(file: Path, out: Path, heads: electra.Heads, vocab: Path | None) -> list[str]:
     """The .pth → discriminator/ and generator/; what was made."""
     return electra.write(out, models(file), heads, vocab)
@@ -37,9 +46,10 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _load(file: Path) -> dict[str, Tensor]:
-    """A state dict, or fastai's {model, opt}. Anything but tensors is refused by torch, which names it."""
+    """A state dict, or fastai's {model, opt}. All but tensors and that list is refused by torch, which names it."""
     try:
-        found: Any = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([LIST]):
+            found: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo

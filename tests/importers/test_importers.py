@@ -1,5 +1,7 @@
 """Foreign ELECTRA checkpoints become transformers folders with every key accounted for and the same logits."""
 
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -115,8 +117,27 @@ def test_google_checkpoint_with_other_variables_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+class L:
+    """Pickled as fastcore's: a class by its name, and a dict with its items."""
+
+    def __init__(self, items):
+        self.items = items
+
+
+@pytest.fixture
+def fastcore(monkeypatch):
+    """The module as it is where electra_pytorch runs; not there when the file is opened."""
+    module = types.ModuleType("fastcore.foundation")
+    module.L = L
+    monkeypatch.setattr(L, "__module__", "fastcore.foundation")
+    monkeypatch.setitem(sys.modules, "fastcore", types.ModuleType("fastcore"))
+    monkeypatch.setitem(sys.modules, "fastcore.foundation", module)
+    yield
+    assert electra_pytorch.LIST not in torch.serialization.get_safe_globals()  # allowed for this file alone
+
+
 @pytest.mark.parametrize("form", ["state dict", "model and opt"])
-def test_electra_pytorch_file_gives_both_models(tmp_path, form):
+def test_electra_pytorch_file_gives_both_models(tmp_path, form, fastcore, monkeypatch):
     discriminator, generator = pair()
     tensors = {
         f"{name}.{key}": value
@@ -125,8 +146,11 @@ def test_electra_pytorch_file_gives_both_models(tmp_path, form):
     }
     tensors["generator.electra.embeddings.position_ids"] = torch.arange(24)[None]
     torch.save(
-        tensors if form == "state dict" else {"model": tensors, "opt": {"hypers": [{"lr": 1e-3}]}}, tmp_path / "x.pth"
+        tensors if form == "state dict" else {"model": tensors, "opt": {"state": [], "hypers": L([{"lr": 1e-3}])}},
+        tmp_path / "x.pth",
     )
+    monkeypatch.delitem(sys.modules, "fastcore.foundation")
+    monkeypatch.delitem(sys.modules, "fastcore")
     electra_pytorch.convert(tmp_path / "x.pth", tmp_path / "out", HEADS, None)
     check_folders(tmp_path / "out", discriminator, generator)
 
@@ -140,6 +164,7 @@ class Evil:
     ("content", "message"),
     [
         ({"model": {"discriminator.x": Evil()}}, "cannot be opened as weights"),
+        ({"model": {}, "opt": {"hypers": Evil()}}, "cannot be opened as weights"),
         ({"weights": torch.zeros(2)}, "do not begin with discriminator"),
         ([1, 2], "is no state dict"),
     ],
