@@ -17,6 +17,7 @@ from encodery.rundir import RunDir, find_runs
 
 # Weights come as safetensors only: pickled checkpoints are never opened.
 FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
+BIN, BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"  # only `encodery import bin` opens them
 KEPT = "kept"  # folder of a run: its models on the way, by percent of the steps
 SHOWN = 5  # runs that an error lists
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
@@ -51,6 +52,7 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
         for folder in [_kept(path, name, share)] if share else [path / "model", path]:
             if found := _weights(folder):
                 require_intact(found)
+                _require_safetensors(found, name)
                 return Folder(found.resolve(), name)
         if path.exists() and (path / "run.json").exists():
             raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
@@ -138,10 +140,46 @@ def resolve_tokenizer(name: str, near: Path) -> Folder:
 def _from_hub(name: str, revision: str | None) -> Folder:
     folder = _download(name, revision, f"model {name}", FILES, ["*.safetensors"])
     if not list(folder.glob("*.safetensors")):
-        raise UserError(
-            f"model {name}: no safetensors weights there; pickled weights are never opened, convert them first"
-        )
+        raise UserError(f"model {name}: no safetensors weights there; {_convert(name)}")
     return Folder(folder, name, folder.name)
+
+
+def _convert(name: str) -> str:
+    """What to do with weights in a form that is never opened here."""
+    out = name.rstrip("/").rpartition("/")[2]
+    return f"if it has a {BIN}, convert it once: `encodery import bin {name} {out}-safetensors`, and train from that"
+
+
+def _require_safetensors(folder: Path, name: str) -> None:
+    """A folder that has only pickled weights is named with what to do; one without any is told by transformers."""
+    if _bins(folder) and not list(folder.glob("*.safetensors")):
+        raise UserError(f"model {name}: no safetensors weights there; {_convert(name)}")
+
+
+def _bins(folder: Path) -> list[Path]:
+    return [file for file in (folder / BIN, folder / BIN_INDEX) if file.is_file()]
+
+
+def resolve_bin(name: str, revision: str | None) -> Folder:
+    """The folder of a model with pickled weights: on this disk, or of the hub."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not _bins(path):
+            raise UserError(f"{name}: there is no {BIN} in it")
+        return Folder(path, name)
+    if is_path(name):
+        raise UserError(f"model {name}: no such folder")
+    patterns = [*TOKENIZER_PATTERNS, "pytorch_model*.bin"]
+    folder = _download(name, revision, f"model {name}", patterns, [BIN, BIN_INDEX])
+    if not _bins(folder):
+        raise UserError(f"model {name}: there is no {BIN} there; if it has safetensors, give it to --model as it is")
+    return Folder(folder, name, folder.name)
+
+
+def files_beside_weights(folder: Path) -> list[Path]:
+    """Config and tokenizer files of a model folder."""
+    found = {file for pattern in TOKENIZER_PATTERNS for file in folder.glob(pattern) if file.is_file()}
+    return sorted(file for file in found if file.name != BIN_INDEX)
 
 
 def _download(name: str, revision: str | None, what: str, patterns: list[str], needed: list[str]) -> Path:
