@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from transformers import AutoTokenizer
 
 from encodery import chosen, pretrain, world
 from encodery.cards import about, card_of, foreign_card
@@ -20,7 +21,7 @@ from encodery.data.mixed import Mixed, Stream
 from encodery.data.pieces import TokenizerPieces
 from encodery.errors import UserError
 from encodery.models import hub, lora, pooling, prove, sharding
-from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder
+from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken
 from encodery.models.model import Model, read_card
 from encodery.models.pretrained import from_folder
 from encodery.models.ready import make_ready
@@ -148,6 +149,7 @@ def build(resolved: Resolved, inputs: Inputs, tick: Tick | None = None) -> Built
         generator = inputs.generator.path if inputs.generator else None
         notes += [line for task in tasks if not task.labelled for line in pretrain.go_on(model, task, start, generator)]
         notes += model.take_heads(start) if config.model.heads else []
+        notes = without_taken(notes, {name for task in tasks for name in model.question(task.name).taken})
     elif config.model.heads:
         raise UserError("model.heads: a new encoder has no heads to take over")
     budget = pretrain.token_budget(config, tasks, device)
@@ -216,6 +218,8 @@ def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encode
     else:
         encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
         require_vocabulary(encoder, tokenizer)
+        if inputs.tokenizer or config.model.tokenizer == "toy":
+            notes += require_same_pieces(folder.path, tokenizer)
     named = (getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos"))
     encoder.special_ids = tuple(sorted({one for one in named if one is not None}))
     if encoder.layout == "packed":
@@ -242,6 +246,24 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
             f"model.tokenizer: its ids go up to {highest:,}, but the encoder has embeddings for {rows:,} tokens; "
             "use the model's own tokenizer"
         )
+
+
+def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
+    """A named tokenizer must mean by most ids what the weights learnt by them; a few others are a note."""
+    try:
+        own = AutoTokenizer.from_pretrained(folder).get_vocab()
+    except (OSError, ValueError):  # weights without a tokenizer: nothing to compare with
+        return []
+    named = tokenizer.get_vocab()
+    pieces = {id: piece for piece, id in own.items()}
+    other = [(pieces[id], piece) for piece, id in named.items() if pieces.get(id, piece) != piece]
+    if 2 * len(other) > len(named):
+        (theirs, ours), share = other[0], len(other) / len(named)
+        raise UserError(
+            f"model.tokenizer: it does not fit {folder}: {share:.0%} of its ids mean other pieces there (such as "
+            f"{ours!r} for {theirs!r}); leave it away to use the model's own tokenizer"
+        )
+    return [f"model.tokenizer: {len(other):,} of its ids mean other pieces in {folder}"] if other else []
 
 
 def make_model(
@@ -346,8 +368,6 @@ def load_model(
     `head` leaves all other heads away. `code` holds the own Python files that may run (`Resolved.code`); a card alone
     never makes a file run.
     """
-    from transformers import AutoTokenizer
-
     encoder, _ = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = from_folder(AutoTokenizer, folder)
     require_vocabulary(encoder, tokenizer)

@@ -15,6 +15,11 @@ from encodery.schema import Entry
 from encodery.yaml_reader import Key
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+# What model.new.size stands for, in the words of the architectures' configs.
+SIZES = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "embedding_size", "n_layers", "dim",
+    "n_heads", "hidden_dim",
+)  # fmt: skip
 _ANY_STYLE = "write --key value, --key=value or key=value"
 
 
@@ -40,7 +45,9 @@ class Layer:
         self._merge(self.tree, above.tree, (), above.places)
 
     def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
-        self._make_room(below, above, at)
+        self._make_room(below, above, at, places)
+        if at == ("model", "new"):
+            self._require_free_sizes(below, above, places)
         for name, value in above.items():
             here = (*at, name)
             if here == ("tasks",) and isinstance(value, dict):
@@ -64,7 +71,7 @@ class Layer:
         self.places[("tasks", 0)] = moved[("tasks", 0)]
         self._merge(entries[0], value, ("tasks", 0), moved)
 
-    def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key) -> None:
+    def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
         """Drop keys of the old kind when the kind changes, because the new kind does not know them."""
         gone: list[str] = []
         if at in (("method",), ("mix",), ("weighting",)) and _changed(below, above):
@@ -75,6 +82,9 @@ class Layer:
             gone = [
                 old for old, new in (("name", "new"), ("new", "name")) if above.get(new) is not None and old in below
             ]
+            # The vocabulary of a new encoder does not fit weights that bring their own, unless both are from one hand.
+            if "new" in gone and "tokenizer" in below and self._elsewhere(("model", "tokenizer"), places["model",]):
+                gone.append("tokenizer")
         for name in gone:
             del below[name]
             self._forget((*at, name))
@@ -82,8 +92,38 @@ class Layer:
         if lost:
             self.notes.append(f"{_dotted(at)} changed its kind: dropped {', '.join(lost)}.")
 
+    def _elsewhere(self, at: Key, place: Place) -> bool:
+        """Whether a value was written in another source: lines of one file and words of one command are one source."""
+        return _source(self.places[at]) != _source(place)
+
+    def _require_free_sizes(self, below: dict[str, Any], above: Mapping[str, Any], places: Mapping[Key, Place]) -> None:
+        """A size or kind over numbers of another source would be ignored, or fit nothing."""
+        numbers, given = _mapping(below.get("config")), _mapping(above.get("config"))
+        for key in ("size", "kind"):
+            if key not in above or above[key] == below.get(key):
+                continue
+            place = places["model", "new", key]
+            names = [name for name in numbers if name not in given and (key == "kind" or name in SIZES)]
+            fixed = [name for name in names if self._elsewhere(("model", "new", "config", name), place)]
+            if fixed:
+                where = self.places["model", "new", "config", fixed[0]].text
+                raise UserError(
+                    f"{place.text}: model.new.{key}: {where} sets {', '.join(fixed)} by number, for {below.get(key)}; "
+                    f"{key} would not change them. Set them too (--model.new.config.{fixed[0]} VALUE), or begin from a "
+                    "recipe without such numbers."
+                )
+
     def _forget(self, at: Key) -> None:
         self.places = {key: place for key, place in self.places.items() if key[: len(at)] != at}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _source(place: Place) -> str:
+    """`rte.yaml:3` is of rte.yaml; `command line, --lr` of the command line."""
+    return re.sub(r":\d+$", "", place.text.partition(", ")[0])
 
 
 def _changed(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:

@@ -304,6 +304,52 @@ def test_name_and_new_replace_each_other():
     assert load(BASE, ["optim.kind=adamax", "optim.lr=1"]).config.optim.lr == 1
 
 
+def test_P41_a_model_over_a_recipe_for_a_new_one_brings_its_own_tokenizer():
+    recipe, over = "recipe:pretrain/electra-small", ["--model", "owner/x"]
+    got = load(recipe, over)
+    assert (got.config.model.name, got.config.model.new, got.config.model.tokenizer) == ("owner/x", None, None)
+    assert got.notes == ["model changed its kind: dropped tokenizer."]
+    for words in ([*over, "--model.tokenizer", "t"], ["--model.tokenizer", "t", *over]):  # named by the same hand
+        assert load(recipe, words).config.model.tokenizer == "t"
+    assert load(recipe).config.model.tokenizer == "google/electra-small-discriminator"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "message"),
+    [
+        (
+            "mlm-nano",
+            ["--model.new.size", "small"],
+            r"model\.new\.size: recipe:pretrain/_nano:\d+ sets hidden_size, .*tiny",
+        ),
+        (
+            "mlm-nano",
+            ["--model.new.kind", "bert"],
+            r"model\.new\.kind: .* relative_initializer_range by number, for amos",
+        ),
+        ("modernbert-base", ["--model.new.kind", "bert"], "sets max_position_embeddings by number, for modernbert"),
+    ],
+)
+def test_P41_a_size_or_kind_that_numbers_would_overrule_is_refused(recipe, words, message):
+    with pytest.raises(UserError, match=message):
+        load(f"recipe:pretrain/{recipe}", words)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("mlm-nano", ["--model.new.size", "tiny"]),  # what it is already
+        ("modernbert-base", ["--model.new.size", "small"]),  # its number is none of a size
+        ("electra-small", ["--model.new.size", "tiny", "--model.new.config.num_hidden_layers", "3"]),
+        ("electra-small", ["--model.new.config.num_hidden_layers", "3", "--model.new.size", "tiny"]),
+    ],
+)
+def test_P41_a_size_that_counts_is_taken(recipe, words):
+    new = load(f"recipe:pretrain/{recipe}", words).config.model.new
+    assert new is not None
+    assert new.size == words[words.index("--model.new.size") + 1]
+
+
 def test_extends_in_circles_is_refused(write):
     write("a.yaml", "extends: b.yaml")
     assert "extends itself: b.yaml -> a.yaml -> b.yaml" in refusal(write("b.yaml", "extends: a.yaml"))

@@ -194,6 +194,44 @@ def test_any_task_can_begin_from_a_pretraining(pretrained: RunDir, share: str, t
     assert "left out: discriminator_predictions.dense" in done.log_file.read_text()
 
 
+def test_P41_a_tokenizer_that_means_other_pieces_is_refused(pretrained: RunDir, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, BertTokenizerFast
+
+    own = AutoTokenizer.from_pretrained(hub.resolve(str(pretrained.path)).path).get_vocab()
+    in_order = sorted(own, key=lambda piece: own[piece])
+    turned = [*in_order[:5], *reversed(in_order[5:])]
+    few = [*in_order[:-1], "zebra"]
+    for name, pieces in (("turned", turned), ("few", few)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(pieces) + "\n")
+        BertTokenizerFast(vocab=str(tmp_path / f"{name}.txt")).save_pretrained(tmp_path / name)
+    tree: dict[str, Any] = {
+        "model": {"name": str(pretrained.path), "tokenizer": str(tmp_path / "turned")},
+        "tasks": [{"name": "toy/sentiment", "train_rows": 16, "dev_rows": 8}],
+        "train": {"max_steps": 1, "batch_size": 8, "max_length": 32},
+    }
+    with pytest.raises(UserError, match=r"model\.tokenizer: it does not fit .* of its ids mean other pieces"):
+        run(tree, tmp_path / "refused")
+    tree["model"]["tokenizer"] = str(tmp_path / "few")
+    assert "1 of its ids mean other pieces" in run(tree, tmp_path / "noted").log_file.read_text()
+    tree["model"]["tokenizer"] = str(hub.resolve(str(pretrained.path)).path)
+    assert "mean other pieces" not in run(tree, tmp_path / "own").log_file.read_text()
+
+
+@pytest.mark.parametrize("objective", ["electra", "mlm"])
+def test_P42_a_head_that_is_taken_over_is_not_called_left_out(
+    pretrained: RunDir, tmp_path: Path, objective: str
+) -> None:
+    short = {"max_steps": 1, "keep_at": [], "evaluate": "never"}
+    begin = (
+        pretrained if objective == "electra" else run(settings({"kind": "mlm"}, "bert", train=short), tmp_path / "a")
+    )
+    tree = settings({"kind": objective}, train=short)
+    tree["model"] = {"name": str(begin.path)}
+    assert "left out" not in run(tree, tmp_path / "b").log_file.read_text()
+    tree["tasks"][0]["objective"] = {"kind": "mlm"} if objective == "electra" else {"kind": "electra"}
+    assert "left out: " in run(tree, tmp_path / "c").log_file.read_text()  # this time it is
+
+
 def test_pretraining_goes_on_with_generator_and_head(pretrained: RunDir, tmp_path: Path) -> None:
     tree = settings({"kind": "electra"}, train={"max_steps": 1, "evaluate": "end"})
     tree["model"] = {"name": str(pretrained.path)}

@@ -1,7 +1,7 @@
 """The encoder: loaded or new, in float32, with one door through which every objective enters it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ HEADS = re.compile(
     r"generator_predictions|generator_lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|"
     r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
+LEFT_OUT = "left out: "
 FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
 DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
@@ -178,13 +179,26 @@ def check_loaded(folder: Path, report: dict[str, Any]) -> list[str]:
         wrong += [f"{what} {n}" for n in body]
         others = sorted({n.rsplit(".", 1)[0] for n in names if n not in body})
         if others:
-            made = "newly initialised" if what == "missing" else "left out"
-            notes.append(f"{made}: {', '.join(others)}")
+            made = "newly initialised: " if what == "missing" else LEFT_OUT
+            notes.append(made + ", ".join(others))
     wrong += [f"wrong shape {n}" for n, *_ in sorted(report["mismatched_keys"])]
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise UserError(f"{folder}: the weights do not fit the architecture: {', '.join(wrong[:5])}{more}")
     return notes
+
+
+def without_taken(notes: list[str], taken: Iterable[str]) -> list[str]:
+    """The notes of `load_encoder`, where heads whose tensors an objective took over are not called left out."""
+    parts = {name.rsplit(".", 1)[0] for name in taken}
+    found = []
+    for note in notes:
+        if note.startswith(LEFT_OUT):
+            left = [name for name in note.removeprefix(LEFT_OUT).split(", ") if name not in parts]
+            found += [LEFT_OUT + ", ".join(left)] if left else []
+        else:
+            found.append(note)
+    return found
 
 
 def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> Encoder:

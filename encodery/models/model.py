@@ -119,6 +119,7 @@ class Model(nn.Module):
                     raise UserError(f"{folder}: {'; '.join(lacking)}")
             elif stock is not None:
                 _load_stock_head(head, stock.base_model_prefix, folder)
+                question.taken = frozenset(head.state_dict())
             else:
                 raise UserError(f"{folder}: no head for {name}")
 

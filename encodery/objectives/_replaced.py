@@ -72,6 +72,7 @@ def load_detector(question: "Detector", encoder: Encoder, folder: Path, generato
     head = {k.removeprefix(HEAD): v for k, v in tensors(folder).items() if k.startswith(HEAD)}
     if head:
         question.detect.load_state_dict({k: v.float() for k, v in head.items()})
+        question.taken = frozenset(HEAD + name for name in head)
     else:
         notes.append(f"{folder.name}: no head for replaced tokens there; it is new")
     if question.generator is None:

@@ -106,15 +106,15 @@ class VocabularyHead(nn.Module):
         bias: Tensor | None = self.stock.get_output_embeddings().bias
         return self.weight.new_zeros(len(self.weight)) if bias is None else bias
 
-    def load(self, folder: Path) -> bool:
-        """Take over the head of a saved masked language model; False where the folder has none."""
+    def load(self, folder: Path) -> frozenset[str]:
+        """Take over the head of a saved masked language model; its tensors' names, none where the folder has none."""
         with quiet():
             other, report = from_folder(
                 AutoModelForMaskedLM, folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
             )
         prefix = other.base_model_prefix
         if any(not name.startswith(f"{prefix}.") for name in report["missing_keys"]):
-            return False
+            return frozenset()
         own = {n: p for n, p in other.state_dict().items() if not n.startswith(f"{prefix}.")}
         self.load_state_dict(own)
-        return True
+        return frozenset(own)

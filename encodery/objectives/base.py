@@ -20,6 +20,8 @@ from encodery.options import Options
 class Question(nn.Module):
     """What `Objective.build` returns."""
 
+    taken: frozenset[str] = frozenset()  # tensors of a checkpoint that became its head, by their names there
+
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Named outputs for a micro-batch."""
         raise NotImplementedError

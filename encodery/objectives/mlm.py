@@ -78,4 +78,5 @@ class Guesser(Question):
 
     def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from; says what is new."""
-        return [] if self.head.load(folder) else [f"{folder.name}: no masked-language head there; it is new"]
+        self.taken = self.head.load(folder)
+        return [] if self.taken else [f"{folder.name}: no masked-language head there; it is new"]
