@@ -16,6 +16,7 @@ from encodery.errors import RunFailed
 from encodery.head import Head
 from encodery.models import hub
 from encodery.models.encoder import quiet
+from encodery.models.model import read_card
 from encodery.models.pretrained import from_folder
 from encodery.paths import require_new
 
@@ -33,6 +34,8 @@ class Exported:
     rows: int
     difference: float
     thresholds: Mapping[str, float] = field(default_factory=dict)  # in encodery.json; transformers knows of none
+    what: str = "the model"
+    not_there: str | None = None  # what belongs to the run and was not exported
 
 
 def export(source: str | Path, folder: Path, task: str | None = None) -> Exported:
@@ -42,6 +45,8 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
     """
     origin = hub.resolve(str(source)).path
     require_new(folder)
+    if pretrained := pretrained_class(origin):
+        return export_pretrained(origin, folder, pretrained)
     ours = open_classifier(source, "cpu", head=task)
     if ours.head.says not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)
@@ -56,6 +61,56 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
     opens = f"transformers.AutoModelForSequenceClassification{after_import(folder)}" if stock else "encodery.load"
     thresholds = ours.head.thresholds if isinstance(ours.head, Head) else {}
     return Exported(folder, opens, len(texts), difference, thresholds)
+
+
+def pretrained_class(origin: Path) -> str | None:
+    """The class of transformers that a pretrained encoder of ours opens with; None for models that answer people."""
+    card = read_card(origin) or {"tasks": {}}
+    kinds = {about["objective"]["kind"] for about in card["tasks"].values()}
+    if not kinds:
+        return None
+    return (
+        "AutoModelForPreTraining"
+        if kinds <= {"electra", "amos"}
+        else "AutoModelForMaskedLM"
+        if kinds == {"mlm"}
+        else None
+    )
+
+
+def export_pretrained(origin: Path, folder: Path, name: str) -> Exported:
+    """The encoder of a pretraining with its own head; the copy must give the same hidden states."""
+    with files.atomic_folder(folder) as beside:
+        shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        ours, theirs = (hidden_states(path) for path in (origin, beside))
+        difference = max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
+        if not difference <= TOLERANCE:
+            raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
+    what = "discriminator" if origin.name == "discriminator" else "encoder with its masked-language head"
+    after = " (after import encodery)" if read_kind(folder) == "amos" else ""
+    generator = origin.parent / "generator"
+    beside_it = f"the generator, {generator}, stays where it is" if generator.is_dir() else None
+    return Exported(
+        folder, f"transformers.{name}{after}", len(ours), difference, what=f"the pretrained {what}", not_there=beside_it
+    )
+
+
+@torch.no_grad()
+def hidden_states(folder: Path) -> list[torch.Tensor]:
+    """What the encoder of a folder makes of a few texts, by transformers alone."""
+    from transformers import AutoModel, AutoTokenizer
+
+    with quiet():
+        net = from_folder(AutoModel, folder, dtype=torch.float32).eval()
+    tokenizer = from_folder(AutoTokenizer, folder)
+    words = WORDS.split()
+    texts = [" ".join(words[: 1 + 3 * i]) for i in range(4)]
+    return [net(**tokenizer(text, return_tensors="pt")).last_hidden_state for text in texts]
+
+
+def read_kind(folder: Path) -> str:
+    """The architecture of a folder."""
+    return str(files.read_json(folder / "config.json")["model_type"])
 
 
 def export_away(source: str | Path, address: str, task: str | None = None) -> Exported:

@@ -42,8 +42,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     away = is_remote(args.folder)
     done = export_away(args.run, args.folder, args.on) if away else export(args.run, Path(args.folder), args.on)
-    same = f"{done.rows} texts give the same logits (to {done.difference:.0e})"
-    print(f"{done.folder}: opens with {done.opens_with}; {same}")
+    outputs = "logits" if done.what == "the model" else "hidden states"
+    same = f"{done.rows} texts give the same {outputs} (to {done.difference:.0e})"
+    print(f"{done.folder}: {done.what}; opens with {done.opens_with}; {same}")
+    if done.not_there:
+        print(f"  {done.not_there}")
     if not done.opens_with.startswith("transformers"):
         print("  AutoModel opens the encoder in it; the head is in heads/, because transformers has no class for it")
     if done.thresholds:

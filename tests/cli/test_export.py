@@ -53,3 +53,34 @@ def test_refusals(trained, tmp_path, encodery):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({}))
     assert "no model/ yet" in encodery("export", tmp_path / "run", tmp_path / "b").err
+
+
+@pytest.mark.parametrize(
+    ("objective", "kind", "opens"),
+    [
+        ("electra", "electra", "transformers.AutoModelForPreTraining;"),
+        ("electra", "amos", "transformers.AutoModelForPreTraining (after import encodery);"),
+        ("mlm", "bert", "transformers.AutoModelForMaskedLM;"),
+    ],
+)
+def test_P43_a_pretraining_says_what_of_it_is_exported(objective, kind, opens, tmp_path, encodery):
+    import transformers
+
+    fields = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    options = {"generator_size": 1, "generator_layers": 0.5} if kind == "amos" else {}
+    config = {
+        "model": {"new": {"kind": kind, "config": fields | ({"embedding_size": 32} if kind == "electra" else {})}},
+        "tasks": [{"name": "toy/corpus", "documents": 20, "objective": {"kind": objective, **options}}],
+        "train": {"max_steps": 1, "batch_size": 4, "max_length": 32, "keep_at": []},
+    }
+    run = en.train(config, tmp_path / "run")
+    said = encodery("export", run.path, tmp_path / "model")
+    assert said.code == 0
+    what = "discriminator" if objective == "electra" else "encoder with its masked-language head"
+    assert f"the pretrained {what}; opens with {opens} 4 texts give the same hidden states" in said.out
+    assert ("the generator, " in said.out) == (objective == "electra")
+    opened = getattr(transformers, opens.split(".")[1].split(";")[0].split(" ")[0])
+    _, info = opened.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert encodery("export", run.path, tmp_path / "model").code == 2  # it is there already
