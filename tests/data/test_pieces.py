@@ -1,5 +1,6 @@
 """Texts become pieces and pieces one sequence, exactly as the tokenizer itself would do it where nothing is cut."""
 
+import itertools
 from collections.abc import Callable
 from functools import cache
 
@@ -10,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from encodery.data.pieces import TokenizerPieces, shorten
+from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import UserError
 
 TEXTS = [
@@ -130,6 +132,22 @@ def test_F7_a_cut_sequence_keeps_its_special_tokens(make: Callable[[], Tokenizer
     kept_a, kept_b = pop_loop(n, m, limit - form.extra)
     assert ids == [*form.before, *a[:kept_a], *form.between, *b[:kept_b], *form.after]
     assert len(types) == len(ids) == min(limit, n + m + form.extra)
+
+
+def test_truncation_differs_from_fast_tokenizers_in_the_odd_token_alone() -> None:
+    """What docs/from-run-glue.md says: theirs goes to the longer text, to the second if both are equal."""
+    tokenizer = toy_tokenizer()
+    pieces, words = TokenizerPieces(tokenizer), ["teacher"] * 9
+    differed = 0
+    for a, b, room in itertools.product(range(1, 9), range(1, 9), range(2, 14)):
+        first, second = " ".join(words[:a]), " ".join(words[:b])
+        theirs = tokenizer(first, second, truncation="longest_first", max_length=room + 3)["token_type_ids"]
+        ours = pieces.join(*pieces.many([first, second]), room + 3)[1]
+        odd = a + b > room and room % 2 == 1 and min(a, b) > room // 2 and a <= b
+        assert sum(theirs) - sum(ours) == odd
+        assert len(theirs) == len(ours)
+        differed += odd
+    assert differed > 10
 
 
 def test_padding_and_truncation_of_a_published_file_are_switched_off() -> None:
