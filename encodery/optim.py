@@ -38,8 +38,10 @@ def schedule(options: OptimOptions, total: int) -> Callable[[int], float]:
 
     Sequential is transformers' shape, step / warmup and then (total - step) / (total - warmup). Simultaneous is
     ELECTRA's, min(1, step / warmup) · (1 - step / total). With a warm-up both begin at 0: the first step moves nothing
-    but the moments. A warm-up longer than the run ends before its peak.
+    but the moments. A warm-up longer than the run ends before its peak. `schedule_steps` stands for the run's own
+    number of steps.
     """
+    total = options.schedule_steps or total
     warmup = warmup_steps(options, total)
     begin = fall_begin(options, total, warmup)
     shape = SHAPES[options.schedule]

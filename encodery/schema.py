@@ -115,6 +115,8 @@ class OptimOptions(Options):
     """simultaneous: warm-up multiplies a decay that already runs (ELECTRA): the peak is then 0.9 lr at 10 %."""
     decay_share: float = Field(default=0.1, gt=0, le=1)
     """wsd: the share of all steps in which the rate falls to zero."""
+    schedule_steps: int | None = Field(default=None, ge=1)
+    """Steps that the schedule is made for; default: those of the run. A run that ends before does not reach 0."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Each layer below gets this times the rate of the one above; 1: off."""
     layer_decay_compat: bool = True

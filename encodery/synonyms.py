@@ -43,8 +43,14 @@ SYNONYMS = {
     }.items()
 }
 _BY_WORD = {word: target for target, words in SYNONYMS.items() for word in words}
+# Two codes mean different numbers by the same word.
+_TWO_MEANINGS = {
+    "adv_steps": "method.steps (passes, as FreeLB's ALBERT code counts) or method.ascent_steps (ascents, one less, as "
+    "its RoBERTa code counts)",
+}
 
 
 def ours(word: str) -> str | None:
     """Our key for a word of other programs: learning_rate -> optim.lr."""
-    return _BY_WORD.get(word.lower().replace("-", "_"))
+    word = word.lower().replace("-", "_")
+    return _TWO_MEANINGS.get(word, _BY_WORD.get(word))

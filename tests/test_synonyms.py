@@ -4,6 +4,7 @@ import pytest
 
 from encodery import config
 from encodery.check import _sub_fields
+from encodery.config import load
 from encodery.errors import UserError
 from encodery.find import find
 from encodery.schema import Config
@@ -45,3 +46,9 @@ def test_a_word_of_another_program_is_answered_with_ours(typed, meant):
     with pytest.raises(UserError, match=rf"did you mean {meant}\?"):
         config.load({"model": "some-encoder", "tasks": "toy/nli"}, [typed])
     assert ours("nonsense") is None
+
+
+def test_adv_steps_is_answered_with_both_of_its_meanings():
+    for typed in ("adv_steps=2", "method.adv_steps=2"):
+        with pytest.raises(UserError, match=r"did you mean method\.steps \(passes.* or method\.ascent_steps \(ascents"):
+            load({"model": "x", "tasks": "toy/nli", "method": "freelb"}, [typed])

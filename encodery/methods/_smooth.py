@@ -77,7 +77,8 @@ class Climb(Smooth):
     init_mag: float = Field(default=1e-5, ge=0)
     """Standard deviation of the random start, σ. At 0 nothing can climb: the distance is flat there."""
     max_norm: float | None = Field(default=1e-5, ge=0)
-    """Radius of the ball, ε; null or 0: no limit."""
+    """Radius of the ball, ε; null or 0: no limit. The default is the published one, and next to nothing for small
+    encoders."""
     norm: Norm = "linf"
     """l2, or linf (the largest absolute number)."""
 

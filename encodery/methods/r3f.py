@@ -22,7 +22,8 @@ class R3F(Perturbation):
     weight: float = Field(default=1.0, ge=0)
     """How much the distance counts, λ."""
     eps: float = Field(default=1e-5, ge=0)
-    """Size of the noise: bound (uniform) or standard deviation (normal) of each number."""
+    """Size of the noise: bound (uniform) or standard deviation (normal) of each number. The default is the published
+    one and by itself next to nothing for small encoders; its part of the distance grows with the square."""
     noise: Literal["uniform", "normal"] = "uniform"
     """Its distribution."""
     norm: Literal["linf"] = "linf"

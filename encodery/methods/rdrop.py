@@ -20,7 +20,7 @@ class RDrop(Method):
     """The mean loss of two dropout masks, plus the distance of their answers."""
 
     weight: float = Field(default=0.5, ge=0)
-    """How much the distance counts, α."""
+    """How much the distance counts, α, as a mean over examples; the authors' GLUE code is 0.25 · batch_size here."""
     start_step: int = Field(default=0, ge=0)
     """Plain training before this step."""
 

@@ -60,6 +60,26 @@ def test_rdrop_is_its_formula() -> None:
     assert float(value) / 8 == pytest.approx(loss.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", [3, 8])
+def test_A28_a_quarter_of_the_batch_is_the_weight_of_the_authors_code(batch_size: int) -> None:
+    """They add the losses and 0.5 times half of the divergences, summed over the batch: twice of ours."""
+    made = bench(lengths=[6] * batch_size, dropout=0.2)
+    got, _ = made.step(RDrop(weight=0.25 * batch_size))
+    batch, model = made.micro[0], made.model
+    model.zero_grad()
+    seed_dropout(batch, 0)
+    p = model.outputs(batch)["logits"]
+    seed_dropout(batch, 1)
+    q = model.outputs(batch)["logits"]
+    label = batch.targets["label"]
+    loss = torch.nn.functional.cross_entropy(p, label) + torch.nn.functional.cross_entropy(q, label)
+    kl = torch.nn.KLDivLoss(reduction="sum", log_target=True)
+    a, b = p.log_softmax(1), q.log_softmax(1)
+    ((loss + 0.5 * (kl(a, b) + kl(b, a)) / 2) / 2).backward()  # type: ignore[no-untyped-call]
+    assert furthest(got, gradients(model)) < 1e-6
+    assert furthest(made.step(RDrop())[0], got) > 1e-6
+
+
 @pytest.mark.parametrize("method", ALL, ids=lambda m: type(m).__name__)
 def test_A24_the_weight_does_not_depend_on_batch_size(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row four times: a mean stays, a sum would grow."""
