@@ -251,7 +251,7 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
 def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
     """A named tokenizer must mean by most ids what the weights learnt by them; a few others are a note."""
     try:
-        own = AutoTokenizer.from_pretrained(folder).get_vocab()
+        own = from_folder(AutoTokenizer, folder).get_vocab()
     except (OSError, ValueError):  # weights without a tokenizer: nothing to compare with
         return []
     named = tokenizer.get_vocab()
