@@ -90,6 +90,11 @@ class VocabularyHead(nn.Module):
         """The transformers model that this head and the encoder make together."""
         return self.hidden[0]
 
+    @property
+    def saved(self) -> Stock:
+        """The model that is written to disk."""
+        return self.stock
+
     def forward(self, hidden: Tensor) -> Tensor:
         """Vectors [K, e]; only of the positions that are asked about."""
         return self.vectors_of(self.stock, hidden)
