@@ -201,8 +201,18 @@ class _Check:
 
     def _with_folders(self, own: dict[str, Any], kind: type[Options], at: Key) -> dict[str, Any]:
         """The run's data folder, and for own files the folder of the config that names them."""
-        folders = {"data": self.layer.tree.get("data"), "root": str(self._folder(at).resolve())}
+        if "root" in kind.model_fields and own.get("root") is None:
+            own = self._rooted(own, kind, at)
+        folders = {"data": self.layer.tree.get("data")}
         return own | {key: f for key, f in folders.items() if key in kind.model_fields and own.get(key) is None}
+
+    def _rooted(self, own: dict[str, Any], kind: type[Options], at: Key) -> dict[str, Any]:
+        """Each path starts where it was written, whatever other keys of the task the command line sets."""
+        paths = [key for key in getattr(kind, "paths", ()) if key != "root" and isinstance(own.get(key), str)]
+        places = {key: self._folder((*at, key)).resolve() for key in paths}
+        root = next(iter(places.values()), self._folder(at).resolve())
+        moved = {key: str(place / Path(own[key]).expanduser()) for key, place in places.items() if place != root}
+        return own | moved | {"root": str(root)}
 
     def _objective(self, task: "Task", entry: Entry, at: Key) -> None:
         """Options of the objective are checked here so that a wrong key is not found after the data were read."""

@@ -505,3 +505,16 @@ def test_S6_token_as_a_value_is_refused():
 
 def test_not_finite_numbers_in_python_are_refused():
     assert "finite" in refusal({**BASE, "optim": {"lr": math.nan}})
+
+
+def test_an_override_of_a_task_does_not_move_the_files_that_the_config_names(tmp_path, monkeypatch):
+    """Paths start where they are written: those of a file in its folder, those of the command line where it runs."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir(), here.mkdir()
+    for path in (home / "a.csv", here / "b.csv"):
+        path.write_text("text,label\n" + "".join(f"t{i},{'xy'[i % 2]}\n" for i in range(20)))
+    (home / "a.yaml").write_text("model: m\ntasks: {kind: table, train: a.csv}\n")
+    monkeypatch.chdir(here)
+    task = load(home / "a.yaml", ["tasks.skip_bad_rows=true", "tasks.dev=b.csv"]).tasks[0][0]
+    assert task.skip_bad_rows
+    assert len(task.examples("train")) == len(task.examples("dev")) == 20
