@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from encodery import auto
 
 if TYPE_CHECKING:
-    from encodery.api import Classifier, Prediction, Run, load, steps, table, train
+    from encodery.api import Classifier, Prediction, Run, cross_validate, load, steps, table, train
 
     __version__: str
 
-__all__ = ["Classifier", "Prediction", "Run", "__version__", "load", "steps", "table", "train"]
+__all__ = ["Classifier", "Prediction", "Run", "__version__", "cross_validate", "load", "steps", "table", "train"]
 
 
 auto.watch()

@@ -16,7 +16,9 @@ from encodery import run as runs
 from encodery import yaml_reader
 from encodery.classifier import Classifier, Prediction, open_classifier
 from encodery.digests import sizes_only
-from encodery.errors import UserError
+from encodery.errors import RunFailed, UserError
+from encodery.folds import Folds
+from encodery.folds import cross_validate as validate
 from encodery.loop import StepReport
 from encodery.progress import Progress
 from encodery.rundir import RunDir
@@ -26,7 +28,18 @@ from encodery.tasks import split_name
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Classifier", "Prediction", "Run", "StepReport", "load", "steps", "table", "train"]
+__all__ = [
+    "Classifier",
+    "Folds",
+    "Prediction",
+    "Run",
+    "StepReport",
+    "cross_validate",
+    "load",
+    "steps",
+    "table",
+    "train",
+]
 
 
 class Run:
@@ -101,6 +114,34 @@ def train(
     place = None if out is None else _path(out)
     progress = Progress(quiet)
     return Run(runs.train_run(resolved, place, restart=restart, allow_change=allow_change, progress=progress))
+
+
+def cross_validate(
+    config: str | Path | Mapping[str, Any] | RunDir | Run | None = None,
+    out: str | Path | None = None,
+    *,
+    folds: int = 5,
+    restart: bool = False,
+    allow_change: bool = False,
+    quiet: bool = True,
+    **sections: Any,
+) -> Folds:
+    """Train on each fold's complement and answer the fold, as `encodery train --folds` does; called again it resumes.
+
+    The result has `scores` of each fold, `together` of all rows at once, `markdown()` and the file `predictions`.
+    """
+
+    def resolve(fold: int | None) -> settings.Resolved:
+        base = settings.load(_config(config), sections)
+        if fold is None or len(base.config.tasks) != 1:
+            return base
+        tree = base.config.plain()
+        return settings.load({**tree, "tasks": [{**tree["tasks"][0], "folds": folds, "fold": fold}]})
+
+    done, failures = validate(resolve, folds, out, restart, allow_change, lambda: Progress(quiet))
+    if done is None:
+        raise RunFailed("; ".join(f"fold {number}: {sentence}" for number, sentence in failures.items()))
+    return done
 
 
 def steps(

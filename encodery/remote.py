@@ -117,4 +117,4 @@ def put(folder: Path, address: str, leave_out: Sequence[str] = ()) -> int:
 
 def _wanted(path: Path, folder: Path, leave_out: Sequence[str]) -> bool:
     parts = path.relative_to(folder).parts
-    return not any(part.startswith(".") for part in parts) and parts[0] not in leave_out
+    return not any(part.startswith(".") for part in parts) and not set(parts) & set(leave_out)

@@ -35,7 +35,7 @@ FLOORS = [
         "session", "evaluate", "attack", "raw", "export", "export_onnx", "publish", "prepare", "importers",
         "calibrate", "embed", "heads",
     },
-    {"run", "many", "api", "launch", "on_slurm"},
+    {"run", "many", "folds", "api", "launch", "on_slurm"},
     {"sweep", "select", "selection", "elsewhere"},
     {"curve", "curve_plan", "curve_parts", "gradts"},
     {"cli"},

@@ -27,6 +27,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="run directory; default: runs/<name>-<hash>")
     parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with this seed and the next ones")
+    parser.add_argument(
+        "--folds", type=int, metavar="K", help="cross-validation of own data: K runs, each part of train is dev once"
+    )
     parser.add_argument("--restart", action="store_true", help="begin anew; the old run is moved aside, not deleted")
     parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
@@ -48,6 +51,7 @@ def arguments(parser: Parser) -> None:
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
+        "encodery train mails.yaml --folds 5 -o runs/mails  # one table, and out_of_fold.jsonl",
         "encodery train recipe:toy/nli                      # no download, half a minute",
         "encodery train recipe:pretrain/electra-tiny -o runs/tiny",
         "encodery train --model runs/tiny --tasks.name glue/mnli --tasks.subset selections/stream --tasks.fraction 10%",
@@ -69,6 +73,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.skip_bad_rows:
         rest = [*rest, "tasks.skip_bad_rows=true"]
+    if args.folds is not None:
+        return in_folds(args, rest)
     try:
         runs, failures = train_seeds(args, rest)
     except UserError as error:
@@ -85,6 +91,34 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     elif runs:
         print(last_line(runs[0]))
     return 1 if failures else 0
+
+
+def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
+    """Cross-validation: a run for each fold, then one table."""
+    from encodery.config import Resolved, load
+    from encodery.folds import cross_validate
+    from encodery.progress import Progress
+
+    if args.seeds is not None:
+        raise UserError("--folds and --seeds: give one of them; for other seeds run --folds again with --seed and -o")
+
+    def resolve(fold: int | None) -> Resolved:
+        words = [] if fold is None else [f"tasks.folds={args.folds}", f"tasks.fold={fold}"]
+        return load(args.config, [*rest, *words], allow_code=args.allow_code)
+
+    done, failures = cross_validate(
+        resolve, args.folds, args.out, args.restart, args.allow_change, lambda: Progress(args.quiet)
+    )
+    if os.environ.get("RANK", "0") != "0":
+        return 0
+    for fold, sentence in failures.items():
+        print(f"failed: fold {fold}: {sentence}")
+    if done is None:
+        return 1
+    if args.copy_to:
+        copy_away([done.path], args.copy_to)
+    print(f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it")
+    return 0
 
 
 def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
@@ -123,7 +157,7 @@ def copy_away(runs: list[Path], address: str) -> None:
 def words_of(args: argparse.Namespace) -> list[str]:
     """The command line again, without what only starts processes."""
     words = [args.config] if args.config else []
-    for name in ("out", "seeds", "copy_to"):
+    for name in ("out", "seeds", "folds", "copy_to"):
         if (value := getattr(args, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "no_verify", "quiet")

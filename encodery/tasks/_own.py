@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from encodery.errors import UserError
+from encodery.tasks._folds import Strata, assign, require_enough
 from encodery.tasks._read import Read
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.readers import BadRow
@@ -31,15 +32,27 @@ class Own(Read):
     """How much of train is set aside when there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
     """Another number, another part set aside."""
+    folds: int | None = Field(default=None, ge=2)
+    """Cross-validation: train is cut into so many parts; the option --folds of `encodery train` sets this and fold."""
+    held_fold: int | None = Field(default=None, ge=1, alias="fold")
+    """Which of the folds is the dev set, from 1; the others are trained on."""
     called: str | None = Field(default=None, alias="name", pattern=r"^(table/)?[A-Za-z0-9._-]+$")
     """The task is called table/<name>; default: the name of the training file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    _fold_of: dict[str, int] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_files(self) -> Self:
         if not self._files():
             raise ValueError("a table needs a file: give train, dev or test")
+        if (self.folds is None) != (self.held_fold is None):
+            raise ValueError("folds and fold belong together")
+        if self.folds is not None and self.held_fold is not None:
+            if self.held_fold > self.folds:
+                raise ValueError(f"fold {self.held_fold} of {self.folds} folds does not exist")
+            if self.train is None or self.dev is not None:
+                raise ValueError("folds are parts of train, each the dev set once: give train and no dev file")
         return self
 
     @property
@@ -81,11 +94,13 @@ class Own(Read):
 
     def loaded(self, split: str) -> Loaded:
         """A file that is not here is an error only when its rows are asked for."""
-        if split in self._files() and not self._path(split).exists():
-            raise UserError(self._why_not(split))
+        file = "train" if split == "dev" and self.dev is None else split  # which it is a part of
+        if file in self._files() and not self._path(file).exists():
+            raise UserError(self._why_not(file))
         if not self._loaded:
             found = dict(self._read_all())
-            self._loaded.update(self._with_dev(found) if "train" in found and self.dev is None else found)
+            divided = self._with_dev if self.folds is None else self._with_fold
+            self._loaded.update(divided(found) if "train" in found and self.dev is None else found)
         if split not in self._loaded:
             raise UserError(self._why_not(split))
         return self._loaded[split]
@@ -113,6 +128,37 @@ class Own(Read):
             "train": replace(whole, examples=rest, origin=renewed(whole.origin, rest, whole.origin.note)),
             "dev": Loaded(aside, renewed(whole.origin, aside, notes)),
         }
+
+    def _with_fold(self, found: dict[str, Loaded]) -> dict[str, Loaded]:
+        """One fold as dev, the others as train."""
+        assert self.folds is not None
+        assert self.held_fold is not None
+        whole, strata, least = found["train"], *self._strata(found["train"].examples)
+        try:
+            require_enough(whole.examples, strata, least, self.folds)
+            folds = assign(whole.examples, strata, self.folds, self.split_seed)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from None
+        self._fold_of.update({e.id: fold + 1 for e, fold in zip(whole.examples, folds, strict=True)})
+        rest = [e for e in whole.examples if self._fold_of[e.id] != self.held_fold]
+        aside = [e for e in whole.examples if self._fold_of[e.id] == self.held_fold]
+        by = f", rows of one {self._set_aside_by} together" if self._set_aside_by else ""
+        note = f"fold {self.held_fold} of {self.folds} of {self._path('train').name}{by}, split_seed {self.split_seed}"
+        notes = "; ".join(filter(None, [whole.origin.note, note]))
+        return found | {
+            "train": replace(whole, examples=rest, origin=renewed(whole.origin, rest, whole.origin.note)),
+            "dev": Loaded(aside, renewed(whole.origin, aside, notes)),
+        }
+
+    def _strata(self, examples: Sequence[Example]) -> tuple[Strata, int]:
+        """What every fold should have its share of, and in how many groups of rows each must be at least."""
+        return [()] * len(examples), 0
+
+    @property
+    def fold_of(self) -> Mapping[str, int]:
+        """The fold of each training row by its id, in the order of the file."""
+        self.loaded("train")
+        return self._fold_of
 
 
 def renewed(origin: Origin, examples: Sequence[Example], note: str | None) -> Origin:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr, model_validator
 
 from encodery.errors import UserError
+from encodery.tasks._folds import Strata, bins
 from encodery.tasks._own import Own
 from encodery.tasks._rank_table import RankTable
 from encodery.tasks._scored import Scored
@@ -115,6 +116,14 @@ class Table(Own, Scored):
             raise UserError(f'{self.name}: column "{self.label}" needs {least} labels or more, and there is {have}')
         self._require_fitting_labels(names)
         return names
+
+    def _strata(self, examples: Sequence[Example]) -> tuple[Strata, int]:
+        """Labels; of numbers bins of neighbours. A single label must be in every fold, one of several in two."""
+        if self.form == "regression":
+            return bins([float(e.label) for e in examples], self.folds or 2), 0  # type: ignore[arg-type]
+        if self.form == "multilabel":
+            return [tuple(e.label) for e in examples], 2  # type: ignore[arg-type]
+        return [(str(e.label),) for e in examples], self.folds or 2
 
     def _sheet(self, split: str) -> Sheet:
         path = self._path(split)
