@@ -116,6 +116,43 @@ def settled(tree: Mapping[str, Any], tasks: "Sequence[Task]") -> Tree:
     return found
 
 
+def as_before(tree: Mapping[str, Any]) -> Tree:
+    """A copy without later keys that are as before and without epochs that count for nothing, to compare old with new.
+
+    It takes any tree, also one that is no whole config.
+    """
+    found: Tree = by_value(tree)
+    sections = [(name, _inner(field.annotation), found.get(name)) for name, field in Config.model_fields.items()]
+    sections += [
+        (f"{name}:{_kind(found.get(name))}", _known(room, found.get(name)), found.get(name))
+        for name, (room, _) in KINDS.items()
+    ]
+    for entry in found.get("tasks") or () if isinstance(found.get("tasks"), list) else ():
+        sections.append(("tasks", Entry, entry))
+    for at, kind, section in sections:
+        if kind is not None and isinstance(section, dict):
+            for key, before in _keys(at, kind).later:
+                if key in section and section[key] == before:
+                    del section[key]
+    train = found.get("train")
+    if isinstance(train, dict) and train.get("max_steps") is not None:
+        train.pop("epochs", None)
+    return found
+
+
+def _kind(section: Any) -> str:
+    return str(section.get("kind", "")).replace("-", "_") if isinstance(section, dict) else ""
+
+
+def _known(room: str, section: Any) -> type[Options] | None:
+    """The class of a component of ours; None for own code and for what is not there."""
+    kind = _kind(section)
+    try:
+        return _found(room, kind) if kind and ".py:" not in kind else None
+    except UserError:
+        return None
+
+
 def _sections(tree: Tree, tasks: "Sequence[Task]") -> Iterator[tuple[str, type[Options], Tree]]:
     """Every part of a config, with its place and the class that knows its keys; own classes are not among them."""
     yield "", Config, tree

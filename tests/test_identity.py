@@ -15,6 +15,7 @@ from encodery import build, config, identity, yaml_reader
 from encodery.cli import main
 from encodery.errors import UserError
 from encodery.methods.freelb import FreeLB
+from encodery.report.records import split_seed
 from encodery.run import train_run
 from encodery.rundir import RunDir
 from encodery.schema import Config, TrainOptions
@@ -131,6 +132,16 @@ def test_W25_a_key_that_is_as_before_is_not_named_on_resume(here: Path, later: N
     assert identity.changes(old, tree, tasks) == []
     tree["train"]["changed"] = "auto"
     assert identity.changes(old, tree, tasks) == [("train.changed", None, "auto")]
+
+
+def test_W25_tables_put_seeds_of_two_versions_into_one_row(here: Path, later: None) -> None:
+    old = yaml_reader.read_text((STORED / NAME / "config.yaml").read_text(), "config.yaml").tree
+    new = config.load("stopped.yaml", ["seed=2"]).config.plain()
+    new["train"] |= {"later": 3, "changed": "first"}
+    new["method"]["adv_steps_of_a_later_version"] = None
+    assert split_seed(old)[0] == split_seed(new)[0]
+    new["train"]["later"] = 4
+    assert split_seed(new)[0]["train.later"] == 4
 
 
 def test_W25_epochs_do_not_count_where_steps_do(here: Path) -> None:

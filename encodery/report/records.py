@@ -10,6 +10,7 @@ from encodery import files, shapes, yaml_reader
 from encodery.config import flat
 from encodery.errors import UserError
 from encodery.finished import REMEDY
+from encodery.identity import as_before
 from encodery.report.plans import Plans
 from encodery.rundir import RunDir, find_runs
 from encodery.sweep.spec import RunSpec
@@ -139,7 +140,7 @@ def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:
     """The settings that make a configuration, and the seed: one number, or `1/2` where init and data differ."""
     settings = {
         key: value
-        for key, value in flat(tree).items()
+        for key, value in flat(as_before(tree)).items()
         if not key.startswith(IGNORED) and not (key.startswith("tasks.") and key.endswith(IGNORED_OF_TASKS))
         if value is not None and value != {}
     }
