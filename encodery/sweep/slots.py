@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from encodery.sweep.file import Resources
 
 Kind = Literal["cuda", "hip", "xpu", "mps", "cpu"]
 VISIBLE: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
+ACCELERATORS = ("gpu", "cuda", "hip", "xpu", "mps")  # as words of `devices`: all of this kind
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
@@ -76,19 +78,38 @@ def find_slots(resources: Resources, environment: Mapping[str, str] = os.environ
     found = accelerators(environment)
     if wanted == "all":
         return gpu_slots(resources, found, found.devices) if found else cpu_slots(resources, 0)
-    found = found or Found("cuda", ())
-    return gpu_slots(resources, found, [_named(word, found) for word in wanted.split(",")])
+    return gpu_slots(resources, *_asked(wanted, found))
 
 
-def _named(word: str, found: Found) -> str:
-    """A device that somebody named: by its position among the visible ones, or by its UUID."""
-    if not word.isdigit() or not found.devices:  # without a driver to ask, the person knows better
-        return word
-    if int(word) >= len(found.devices):
+def _asked(wanted: str, found: Found | None) -> tuple[Found, list[str]]:
+    """The devices that somebody named; an error where this machine does not have them."""
+    words = wanted.split(",")
+    kinds = [word.partition(":")[0] for word in words if word.partition(":")[0] in ACCELERATORS]
+    if found is None:
         raise UserError(
-            f"devices: there is no device {word}; {len(found.devices)} are visible here ({', '.join(found.devices)})"
+            f"devices: {wanted}: no GPU is visible to this process (CUDA_VISIBLE_DEVICES may hide it, or the driver "
+            "is missing); use cpu, or cpu:2 for two runs at once"
         )
-    return found.devices[int(word)]
+    if wrong := [kind for kind in kinds if kind not in ("gpu", found.kind)]:
+        raise UserError(f"devices: {wanted}: there is no {wrong[0]} here; use {found.kind}, all or cpu")
+    if len(words) == 1 and words[0] in ACCELERATORS:
+        return found, list(found.devices)
+    known = _uuids() if found.kind == "cuda" else []
+    named = [_named(word.rpartition(":")[2], found, known) for word in words]
+    if twice := sorted({one for one in named if named.count(one) > 1}):
+        raise UserError(f"devices: {wanted} names {twice[0]} twice; runs_per_device lets several runs share a device")
+    return found, named
+
+
+def _named(word: str, found: Found, uuids: Sequence[str]) -> str:
+    """A device by its position among the visible ones, or by its UUID or the beginning of it."""
+    if word.isdigit() and int(word) < len(found.devices):
+        return found.devices[int(word)]
+    by_name = not word.isdigit() and word in found.devices
+    if by_name or any(uuid.startswith(word) for uuid in uuids if word.startswith(("GPU-", "MIG-"))):
+        return word
+    there = ", ".join([*found.devices, *uuids])
+    raise UserError(f"devices: there is no device {word}; {len(found.devices)} are visible here ({there})")
 
 
 def gpu_slots(resources: Resources, found: Found, devices: Sequence[str]) -> list[Slot]:
@@ -158,6 +179,11 @@ def _nvidia() -> int:
     if listed:
         return sum(line.startswith("GPU ") for line in listed)
     return len([path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()])
+
+
+def _uuids() -> list[str]:
+    """The UUIDs of NVIDIA's GPUs and of their parts; empty where the driver does not say."""
+    return [match[1] for line in _nvidia_smi("-L") if (match := re.search(r"UUID: ([^)]+)", line))]
 
 
 def _amd() -> int:

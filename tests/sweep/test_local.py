@@ -12,7 +12,7 @@ import pytest
 
 from encodery.cli import main
 from encodery.errors import RunFailed
-from encodery.sweep import state
+from encodery.sweep import slots, state
 from encodery.sweep.execute import execute, retry, stop
 from encodery.sweep.file import Limits, Resources
 from encodery.sweep.launch import Launcher
@@ -51,7 +51,9 @@ def test_W24_a_run_has_no_terminal_to_wait_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_W10_four_slots_are_filled_and_never_more(tmp_path: Path) -> None:
+def test_W10_four_slots_are_filled_and_never_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_ASK", (("cuda", lambda: 4),))  # devices that are not here are refused
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     line = 'echo "start $CUDA_VISIBLE_DEVICES $(date +%s.%N)"; sleep 1; echo "end x $(date +%s.%N)"'
     specs = [command(line, f"r{i}") for i in range(24)]
     begin = time.monotonic()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encodery.cli import main
 from encodery.errors import UserError
 from encodery.sweep import slots
 from encodery.sweep.file import Resources
@@ -108,3 +109,42 @@ def test_cpu_slots_are_never_without_a_core_or_a_thread(cores: int, count: int, 
 
 def test_threads_can_be_said(four_cores: None) -> None:
     assert {s.threads for s in find_slots(Resources(devices="cpu:4", threads=3))} == {3}
+
+
+@pytest.mark.parametrize("wanted", ["foo", "cuda", "gpu", "0", "0,1,7", "GPU-00", "cuda:0"])
+def test_W27_devices_that_are_not_here_are_refused(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_ASK", ())
+    with pytest.raises(UserError, match=f"devices: {wanted}: no GPU is visible"):
+        find_slots(Resources(devices=wanted), {})
+
+
+@pytest.mark.parametrize("wanted", ["foo", "7", "0,1,7", "GPU-33", "cuda:5"])
+def test_W27_a_device_that_is_none_of_these_is_named(driver: Path, wanted: str) -> None:
+    last = wanted.split(",")[-1].removeprefix("cuda:")
+    with pytest.raises(UserError, match=f"there is no device {last}; 3 are visible here"):
+        find_slots(Resources(devices=wanted), {})
+
+
+def test_W27_another_maker_and_a_device_twice_are_refused(driver: Path) -> None:
+    with pytest.raises(UserError, match="there is no mps here; use cuda"):
+        find_slots(Resources(devices="mps"), {})
+    with pytest.raises(UserError, match="names 1 twice"):
+        find_slots(Resources(devices="1,1"), {})
+
+
+@pytest.mark.parametrize("wanted", ["cuda", "gpu", "all", "0,1,2", "cuda:0,cuda:1,cuda:2"])
+def test_W27_cuda_means_all_of_them(driver: Path, wanted: str) -> None:
+    assert [s.devices for s in find_slots(Resources(devices=wanted), {})] == [("0",), ("1",), ("2",)]
+
+
+def test_W27_the_sweep_verb_refuses_before_it_makes_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slots, "_ASK", ())
+    out, words = tmp_path / "out", ["recipe:toy/nli", "-o", str(tmp_path / "out"), "--devices", "cuda"]
+    assert main(["sweep", "run", *words]) == 2
+    assert "no GPU is visible" in capsys.readouterr().err
+    assert not out.exists()
+    (tmp_path / "lines").write_text("true\n")
+    assert main(["sweep", "run", "--commands", str(tmp_path / "lines"), "-o", str(out), "--devices", "0,1"]) == 2
+    assert not out.exists()
