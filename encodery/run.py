@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from encodery import __version__, build, checkpoint, config, files, world, yaml_reader
-from encodery.build import Inputs, PoolingSource
+from encodery.build import Built, Inputs, PoolingSource
 from encodery.config import Resolved
 from encodery.environment import environment
 from encodery.errors import EncoderyError, Stopped, UserError
 from encodery.follower import Follower
 from encodery.identity import FORM, changes, recognises
-from encodery.loop import StepReport
+from encodery.loop import StepReport, steps_in_all
 from encodery.models import pooling
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
@@ -76,7 +76,11 @@ def prepared(
         named: dict[str, Any] = {}
         if world.leads():
             named = check_same(run, resolved, inputs, identity, allow_change, progress)
-        if world.from_lead(run.is_done):
+        done = world.from_lead(run.is_done)
+        longer = done and world.from_lead(allow_change and asks_for_steps(run, resolved))
+        if longer:
+            require_checkpoint(run)
+        elif done:
             progress.say(f"{run.path} is done already (--restart begins anew)")
             if world.leads() and run.drop_left_checkpoints():
                 progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")
@@ -90,7 +94,13 @@ def prepared(
         except BaseException:
             run.forget()
             raise
+        if longer and (short := not_longer(run, resolved, built)):
+            progress.say(short)
+            world.rest()
+            yield run
+            return
         if world.leads():
+            run.reopen()
             begin(run, resolved, inputs, named)
             run.update_info(auto_pooling=built.model.encoder.pooling, pooling=pooling.of_heads(built.card))
         session = Session(run, resolved, built, progress, stop, named.get("identity", identity))
@@ -100,9 +110,38 @@ def prepared(
         for note in [*resolved.notes, *built.notes, *data]:
             session.tell(note)
         session.resume()
+        if longer:
+            session.prolong()
         if not resolved.config.train.shard:
             world.require_equal(built.model.named_parameters(), "the weights")
         yield session
+
+
+def asks_for_steps(run: RunDir, resolved: Resolved) -> bool:
+    """Whether another number of steps or epochs is asked for than the run was made with."""
+    old = yaml_reader.read_text(run.config_text(), "config.yaml").tree
+    found = changes(old, resolved.config.plain(), [task for task, _ in resolved.tasks])
+    return any(key in ("train.max_steps", "train.epochs") for key, _, _ in found)
+
+
+def require_checkpoint(run: RunDir) -> None:
+    """Only with its last checkpoint can a finished run be trained for longer: model/ has no optimiser."""
+    if not world.from_lead(bool(checkpoint.steps(run.checkpoints))):
+        raise UserError(
+            f"{run.path} is done, and its checkpoints were not kept, so it cannot be trained for more steps. Train it "
+            "again with --restart and train.keep_checkpoints=true, which keeps the last one; or begin a new run from "
+            f"its weights with --model {run.path}."
+        )
+
+
+def not_longer(run: RunDir, resolved: Resolved, built: Built) -> str | None:
+    """A sentence if a finished run has taken as many steps as are asked for."""
+    options = resolved.config.train
+    total = steps_in_all(built.batches, options.epochs, options.max_steps)
+    last = world.from_lead(max(checkpoint.steps(run.checkpoints), default=0))
+    if total > last:
+        return None
+    return f"{run.path} is done already with {last} steps; to train it for longer, ask for more than that, not {total}"
 
 
 def same_identity(identity: str) -> str:

@@ -292,6 +292,10 @@ class RunDir:
         with files.io_trouble(f"{self.done.path} could not be written", self.path):
             self.done.write(now())
 
+    def reopen(self) -> None:
+        """Take DONE away: the run is trained for longer. Call it with the lock held."""
+        (self.path / "DONE").unlink(missing_ok=True)
+
     @property
     def is_done(self) -> bool:
         """Whether the run is finished."""

@@ -180,7 +180,8 @@ class TrainOptions(Options):
     """Record what the model says of each training row in each epoch, for choosing data: true or train as the steps see
     it, dropout on; eval in a pass of its own after each epoch; `200 steps` in such a pass every 200 steps."""
     keep_checkpoints: bool = False
-    """Keep the checkpoints after the run is done (default: only model/ stays)."""
+    """Keep the last checkpoints after the run is done (default: only model/ stays): with them it can be trained for
+    more steps later (--allow-change)."""
 
 
 class Seed(Options):

@@ -15,6 +15,7 @@ from encodery.errors import RunFailed, Stopped, UserError
 from encodery.judge import Headline, better, means, over_tasks, require_metric, stuck
 from encodery.loop import LossScale, StepReport, TrainState, steps_in_all, train
 from encodery.methods.base import Presampling, Running
+from encodery.metric_table import among
 from encodery.models import lora, sharding
 from encodery.models.model import safe
 from encodery.optim import Param
@@ -96,6 +97,11 @@ class Session:
             sentence = f"{path} has {left} of the {written} records up to step {step}, the others are lost"
             self.tell(f"warning: {sentence}; weights and scores do not depend on them")
             self.run.notice(sentence)
+
+    def prolong(self) -> None:
+        """After `resume` of a finished run: what ended it, other than its number of steps, counts anew."""
+        self.state.stopped_early, self.state.waited = False, 0
+        self.tell(f"trained for longer: from {self.state.step} to {self.state.total} steps, on the schedule of these")
 
     def load_weights(self, found: checkpoint.Checkpoint) -> None:
         """The model's weights as they were."""
@@ -283,7 +289,7 @@ class Session:
         if found := task.choose_thresholds(answers, split.examples):  # as they would be chosen for these weights
             answers = task.decided(answers, found["labels"])
         scores = task.score(answers, split.examples)
-        metric = self.config.train.select_metric or task.main_metric
+        metric = among(self.config.train.select_metric or task.main_metric, scores)
         several = len(self.built.subjects) > 1
         where = {"split": split.name} | ({"task": task.name} if several else {})
         self.run.record(step, **where, **{f"eval.{k}": v for k, v in scores.items()})

@@ -18,8 +18,8 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "identity", "rundir", "digests", "finished", "cache", "shapes", "reference", "synonyms", "sweep.spec", "auto",
-        "follower", "remote", "correlation", "importance",
+        "identity", "metric_table", "rundir", "digests", "finished", "cache", "shapes", "reference", "synonyms",
+        "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
     },
     {"tasks"},
     {"world", "heartbeat", "board"},

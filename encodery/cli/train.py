@@ -31,7 +31,11 @@ def arguments(parser: Parser) -> None:
         "--folds", type=int, metavar="K", help="cross-validation of own data: K runs, each part of train is dev once"
     )
     parser.add_argument("--restart", action="store_true", help="begin anew; the old run is moved aside, not deleted")
-    parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
+    parser.add_argument(
+        "--allow-change",
+        action="store_true",
+        help="go on although settings changed; more steps prolong a finished run",
+    )
     parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument(
         "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
