@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encodery.errors import UserError
-from encodery.tasks import pretraining
+from encodery.metric_table import direction, lower_is_better
 
-LOWER_IS_BETTER = {"nll", "ece", "brier", "rmse", *pretraining.LOWER_IS_BETTER}
 Headline = tuple[str, float]  # metric and score
 
 
@@ -19,7 +18,7 @@ def means(values: Sequence[float]) -> float:
 def better(found: Headline, known: Mapping[str, Any] | None) -> bool:
     """Whether a score beats the best one so far."""
     metric, value = found
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if lower_is_better(metric) else 1
     return known is None or sign * value > sign * known["score"]
 
 
@@ -31,7 +30,7 @@ def over_tasks(found: Mapping[str, Headline], decides: str | None) -> Headline:
         return found[decides]
     if len(found) == 1:
         return next(iter(found.values()))
-    up = [value for metric, value in found.values() if metric not in LOWER_IS_BETTER]
+    up = [value for metric, value in found.values() if not lower_is_better(metric)]
     return ("mean", means(up)) if up else ("nll", means([value for _, value in found.values()]))
 
 
@@ -39,6 +38,7 @@ def require_metric(metric: str, scores: Mapping[str, float], task: str) -> None:
     """What nobody could know before the first scores."""
     if metric not in scores:
         raise UserError(f"train.select_metric: {task} has no {metric}; it has {', '.join(scores)}")
+    direction(metric, "train.select_metric")
 
 
 def stuck(losses: Sequence[float], classes: int) -> str | None:

@@ -17,6 +17,7 @@ from encodery.data.sampling import Sampler
 from encodery.data.share import Share
 from encodery.data.tokens import TokenTable, token_table
 from encodery.errors import UserError
+from encodery.metric_table import among
 from encodery.models.encoder import Encoder
 from encodery.schema import Config, Entry
 from encodery.tasks.base import Example, Task
@@ -216,8 +217,8 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
             "enough), and train.holdout where there is no dev set"
         )
     if choice and options.select_metric and task.labelled:
-        known = predict.majority(task, train.examples, choice.examples)
-        if options.select_metric not in known:
+        known = (*predict.majority(task, train.examples, choice.examples), *task.metrics_of_models)
+        if among(options.select_metric, known) not in known:
             raise UserError(
                 f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
             )

@@ -15,6 +15,7 @@ from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
+    from encodery.sweep.file import Resources
     from encodery.sweep.read import SweepFile
     from encodery.sweep.spec import RunSpec
 
@@ -32,7 +33,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="each point N times, with this seed and the next ones")
     parser.add_argument("--commands", metavar="FILE", help="run: the lines of a file, any programs, instead of a sweep")
     parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
-    parser.add_argument("--devices", metavar="D", help="all, 0,1 or cpu:2 (two runs at once on the CPU)")
+    parser.add_argument("--devices", metavar="D", help="all, cuda (every GPU), 0,1 or cpu:2 (two runs at once)")
     parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
     parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
     parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
@@ -97,6 +98,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.rundir import RunDir
     from encodery.sweep import given
     from encodery.sweep.plan import Planner
+    from encodery.sweep.resolve import Resolver
     from encodery.sweep.slots import find_slots
 
     file = _file(args, rest)
@@ -104,8 +106,11 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     if file.sweep.search.kind == "tpe":
         print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
         return 0
-    planner = Planner(file, folder)
+    planner = Planner(file, folder, Resolver(absent_ok=True))
     specs = planner.specs()
+    for name in planner.resolver.absent:
+        what = "the ids of its runs are other ones once it is, because its content is part of them"
+        print(f"note: {name} is not on this machine: {what}", file=sys.stderr)
     if args.json:
         print(json.dumps([_plain(spec) for spec in specs], indent=1))
         return 0
@@ -160,6 +165,7 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     folder = _folder(args, file)
     resources = given.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
     limits = given.limits(file.sweep, args.timeout, args.retries)
+    _require_devices(resources, args.executor)
     folder.mkdir(parents=True, exist_ok=True)
     runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()})
     files.write_atomic(folder / "sweep.yaml", file.text)
@@ -186,12 +192,21 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--commands: the file says everything; no sweep, settings or seeds beside it.")
     path = Path(args.commands)
     specs = commands(path)
+    resources = given.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
+    _require_devices(resources, args.executor)
     folder = Path(args.out) if args.out else Path("runs") / as_name(path.stem)
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(folder, specs, {"command": _again()})
-    resources = given.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
     limits = given.limits(Sweep(), args.timeout, args.retries)
     return _ended(execute(folder, FixedPlan(specs), resources, limits, args.executor, Progress(args.quiet)), folder)
+
+
+def _require_devices(resources: "Resources", executor: str) -> None:
+    """What this machine does not have is found before anything is planned or written; other machines know theirs."""
+    from encodery.sweep.slots import find_slots
+
+    if executor == "local":
+        find_slots(resources)
 
 
 def _again() -> list[str]:
@@ -302,7 +317,8 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
         others = len(tasks[one.task]) - 1
         if others:
             print(
-                f"  the best of {others + 1} configurations: its score is partly luck, so train it again with new seeds"
+                f"  the best of {others + 1} configurations by {one.goal}: its score is partly luck, "
+                "so train it again with new seeds"
             )
     return 0
 

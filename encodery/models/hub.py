@@ -44,7 +44,7 @@ class Folder:
         return whole.hexdigest()
 
 
-def resolve(name: str, revision: str | None = None, near: Path | None = None) -> Folder:
+def resolve(name: str, revision: str | None = None, near: Path | None = None, download: bool = True) -> Folder:
     """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), or a hub name."""
     place, share = share_of(name)
     for base in (near, Path()):
@@ -61,7 +61,7 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None) ->
     refuse_many(name, near)
     if is_path(name):
         raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
-    return _from_hub(name, revision)
+    return _from_hub(name, revision, download)
 
 
 def require_intact(folder: Path) -> None:
@@ -118,7 +118,7 @@ def is_path(name: str) -> bool:
     return any((one / "run.json").is_file() for one in beside)
 
 
-def resolve_tokenizer(name: str, near: Path) -> Folder:
+def resolve_tokenizer(name: str, near: Path, download: bool = True) -> Folder:
     """A vocab.txt, a tokenizer or model folder, a run directory, or a hub name; no weights are needed."""
     place, share = share_of(name)
     inner = (
@@ -133,12 +133,12 @@ def resolve_tokenizer(name: str, near: Path) -> Folder:
             return Folder(path.resolve(), name)
     if is_path(name) or name.endswith(".txt"):
         raise UserError(f"tokenizer {name}: no such file, and no such folder with a tokenizer.json")
-    folder = _download(name, None, f"tokenizer {name}", TOKENIZER_PATTERNS, TOKENIZER_FILES)
+    folder = _download(name, None, f"tokenizer {name}", TOKENIZER_PATTERNS, TOKENIZER_FILES, download)
     return Folder(folder, name, folder.name)
 
 
-def _from_hub(name: str, revision: str | None) -> Folder:
-    folder = _download(name, revision, f"model {name}", FILES, ["*.safetensors"])
+def _from_hub(name: str, revision: str | None, download: bool) -> Folder:
+    folder = _download(name, revision, f"model {name}", FILES, ["*.safetensors"], download)
     if not list(folder.glob("*.safetensors")):
         raise UserError(f"model {name}: no safetensors weights there; {_convert(name)}")
     return Folder(folder, name, folder.name)
@@ -182,7 +182,9 @@ def files_beside_weights(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.name != BIN_INDEX)
 
 
-def _download(name: str, revision: str | None, what: str, patterns: list[str], needed: list[str]) -> Path:
+def _download(
+    name: str, revision: str | None, what: str, patterns: list[str], needed: list[str], download: bool = True
+) -> Path:
     """The snapshot on this disk if it has one of the needed files, else the hub's."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -192,6 +194,8 @@ def _download(name: str, revision: str | None, what: str, patterns: list[str], n
             here = Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True))
             if any(list(here.glob(pattern)) for pattern in needed):  # else somebody fetched only the config, say
                 return here
+        if not download:
+            raise UserError(f"{what} is not on this disk")
         require_hub(what)
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except HFValidationError as error:

@@ -39,10 +39,10 @@ class Sheet(NamedTuple):
 
 
 def scaled(row: Row, value: float | None) -> str:
-    """Scores times 100, losses and errors as they are."""
+    """As the table of metrics says: shares times 100, losses and errors as they are."""
     if value is None:
         return ""
-    return f"{value:.4f}" if row.lower else f"{value * 100:.2f}"
+    return row.about.text(value)
 
 
 def spell(row: Row) -> str:

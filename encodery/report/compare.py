@@ -87,7 +87,8 @@ def _compare(row: Row, base: Row, marks: Marks) -> None:
         row.more["difference"] = one.mean - other.mean
     row.more["low"], row.more["high"] = interval or (None, None)
     row.more |= {"pairs": len(seeds), "p_t": stats.paired_t(differences), "p_flips": stats.sign_flips(differences)}
-    row.more["better"] = (one.mean < other.mean) if row.lower else (one.mean > other.mean)
+    above = one.mean < other.mean if row.lower else one.mean > other.mean
+    row.more["better"] = above and row.about.better != "neither"
     ps = [p for seed in seeds if (p := marks.test(row, base, seed)) is not None]
     row.more |= {"p_mcnemar": stats.combined(ps), "mcnemar_seeds": len(ps)}
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from encodery import metric_table
+from encodery.metric_table import Metric
 from encodery.report import stats
 from encodery.report.records import Record
 from encodery.schema import ModelOptions, OptimOptions, TrainOptions
@@ -34,9 +36,14 @@ class Row:
     fixed: stats.Summary | None = None  # of rows that are no plain sample, such as averages over tasks
 
     @property
+    def about(self) -> Metric:
+        """What is known of its metric."""
+        return metric_table.metric(self.metric)
+
+    @property
     def lower(self) -> bool:
         """Whether less is better."""
-        return self.metric in stats.LOWER_IS_BETTER
+        return self.about.lower
 
     @property
     def label(self) -> str:
@@ -46,7 +53,8 @@ class Row:
     @property
     def summary(self) -> stats.Summary:
         """n, mean, sd, median, best."""
-        return self.fixed or stats.summary(list(self.values.values()), lower=self.lower)
+        found = self.fixed or stats.summary(list(self.values.values()), lower=self.lower)
+        return found if self.about.better != "neither" else found._replace(best=None)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -145,7 +153,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
     for record in (record for record in records if record.done):
         settings = {key: setting(record.settings, key) for key in keys}
         for data in record.scores:
-            name = metric or record.main[data]
+            name = metric_table.among(metric, record.scores[data]) if metric else record.main[data]
             value = record.value(data, name)
             if value is None:
                 continue

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encodery.errors import UserError
-from encodery.report import records, stats
+from encodery.metric_table import lower_is_better
+from encodery.report import records
 from encodery.report.groups import spelled, varying
 from encodery.report.records import Record
 
@@ -78,7 +79,7 @@ def _of_task(task: str, members: Sequence[Record], how: str, wanted: Mapping[str
     scored = [(value, record) for record in done if (value := _dev_score(record)) is not None]
     if not scored:
         raise UserError(f"{task}: no run has a dev score to pick by; name a seed, such as --pick {_short(task)}=1")
-    lower = _metric(done[0]) in stats.LOWER_IS_BETTER
+    lower = lower_is_better(_metric(done[0]))
     ranked = sorted(scored, key=lambda pair: (pair[0] if lower else -pair[0], str(pair[1].seed)))
     place = 0 if how == "best" else len(ranked) // 2  # of an even number the lower one: a run cannot be half of two
     value, record = ranked[place]

@@ -11,13 +11,14 @@ from typing import Any
 import yaml
 
 from encodery import __version__
+from encodery.metric_table import spelled
 from encodery.report.card import labelled, pipeline
 from encodery.report.citations import citations
 from encodery.report.groups import Row
 from encodery.rundir import RunDir
 
 Z = 1.959964  # of 95 %
-SHARES = frozenset({"accuracy", "exact_match", "em"})  # means of 0 and 1 over examples
+SHARES = frozenset({"accuracy", "exact"})  # means of 0 and 1 over examples
 RECIPE = (
     ("method", "method.kind"), ("learning rate", "optim.lr"), ("schedule", "optim.schedule"),
     ("warm-up", "optim.warmup"), ("weight decay", "optim.weight_decay"), ("layer decay", "optim.layer_decay"),
@@ -115,7 +116,7 @@ def number(value: float | None) -> str:
 
 def wilson_text(metric: str, value: float, rows: int | None) -> str:
     """The interval of a share of `rows` examples."""
-    if metric not in SHARES or not rows:
+    if spelled(metric) not in SHARES or not rows:
         return ""
     low, high = wilson(value, rows)
     return f"{low:.4f} to {high:.4f}"

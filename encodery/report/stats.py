@@ -14,7 +14,6 @@ import numpy as np
 RESAMPLES = 10_000  # of sign flips, where there are too many to count
 FEW = 3  # below so many seeds there is no interval, and nothing should be concluded
 EXACT = 14  # up to so many pairs all sign flips are counted; above they are drawn
-LOWER_IS_BETTER = frozenset({"nll", "ece", "brier", "rmse", "loss", "perplexity", "masked_loss"})
 
 
 class Summary(NamedTuple):

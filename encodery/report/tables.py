@@ -83,13 +83,13 @@ def best_of_many(rows: Sequence[Row]) -> list[str]:
     for data, metric in dict.fromkeys((row.data, row.metric) for row in rows):
         same = [row for row in rows if (row.data, row.metric) == (data, metric)]
         means = [row.summary.mean for row in same if row.summary.mean is not None]
-        if len(means) < MANY:
+        if len(means) < MANY or same[0].about.better == "neither":
             continue
-        lower, scale = same[0].lower, 1.0 if same[0].lower else 100.0
+        about, lower = same[0].about, same[0].lower
         tries = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n < len(means)] + [len(means)]
-        curve = ", ".join(f"{stats.expected_best(means, n, lower=lower) * scale:.2f} of {n}" for n in tries)
-        best = (min(means) if lower else max(means)) * scale
-        remarks.append(f"{data}: {best:.2f} is the best of {len(means)} configurations; expected best: {curve}")
+        curve = ", ".join(f"{about.text(stats.expected_best(means, n, lower=lower))} of {n}" for n in tries)
+        best = about.text(min(means) if lower else max(means))
+        remarks.append(f"{data}: {best} is the best of {len(means)} configurations; expected best: {curve}")
     return remarks
 
 

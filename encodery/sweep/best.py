@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from encodery import yaml_reader
 from encodery.errors import UserError
@@ -24,6 +24,8 @@ class Candidate:
     spec: RunSpec  # its best run
     scores: tuple[float, ...]
     planned: int
+    metric: str = ""
+    mode: Literal["max", "min"] = "max"  # which is better
 
     @property
     def mean(self) -> float:
@@ -43,6 +45,11 @@ class Candidate:
         return f"{self.task}  {self.mean:.4f}{spread} (n={len(self.scores)}{missing})  {self.label}  {self.spec.name}"
 
     @property
+    def goal(self) -> str:
+        """What it was chosen by: `lowest loss`."""
+        return f"{'highest' if self.mode == 'max' else 'lowest'} {self.metric}"
+
+    @property
     def missing(self) -> bool:
         """Whether a run failed or is not done yet."""
         return len(self.scores) < self.planned
@@ -50,7 +57,18 @@ class Candidate:
 
 def metric_of(folder: Path) -> Metric:
     """What the sweep goes by."""
-    return Metric.model_validate_json(json.dumps(read_about(folder).get("metric", {})))
+    found = dict(read_about(folder).get("metric", {}))
+    if found.get("mode") == "max" and not _says_mode(folder / "sweep.yaml"):
+        found["mode"] = "auto"  # plans used to hold max where no direction was given
+    return Metric.model_validate_json(json.dumps(found))
+
+
+def _says_mode(path: Path) -> bool:
+    """Whether a sweep's file itself says which values are better."""
+    if not path.is_file():
+        return True
+    given = yaml_reader.read_file(path).tree.get("metric")
+    return isinstance(given, dict) and "mode" in given
 
 
 def ranking(folder: Path) -> dict[str, list[Candidate]]:
@@ -61,10 +79,9 @@ def ranking(folder: Path) -> dict[str, list[Candidate]]:
     for spec in specs:
         if spec.config is not None and spec.id not in needed:
             groups.setdefault(_without_seed(spec), []).append(spec)
-    sign = 1 if metric.mode == "min" else -1
-    found = [one for group in groups.values() if (one := _candidate(group, folder, metric, sign))]
+    found = [one for group in groups.values() if (one := _candidate(group, folder, metric))]
     tasks: dict[str, list[Candidate]] = {}
-    for one in sorted(found, key=lambda one: (one.missing, sign * one.mean)):
+    for one in sorted(found, key=lambda one: (one.missing, -one.mean if one.mode == "max" else one.mean)):
         tasks.setdefault(one.task, []).append(one)
     return tasks
 
@@ -76,19 +93,22 @@ def _without_seed(spec: RunSpec) -> str:
     return json.dumps([spec.stage, config | {"model": {**config["model"], **starts}}], sort_keys=True)
 
 
-def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric, sign: int) -> Candidate | None:
+def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candidate | None:
     done = [spec for spec in group if RunDir(folder / spec.name).is_done]
-    scored = [(value, spec) for spec in done if (value := metrics.score(folder / spec.name, metric)) is not None]
+    scored = [(*one, spec) for spec in done if (one := metrics.scored(folder / spec.name, metric)) is not None]
     if not scored:
         return None
-    _, best = min(scored, key=lambda pair: sign * pair[0])
+    name = scored[0][0]
+    mode = metric.looks_for(name)
+    best = (max if mode == "max" else min)(scored, key=lambda one: one[1])[2]
     task = str(lookup(dict(best.config or {}), "tasks"))
-    return Candidate(task, best, tuple(value for value, _ in scored), len(group))
+    return Candidate(task, best, tuple(value for _, value, _ in scored), len(group), name, mode)
 
 
 def export(found: Candidate, folder: Path) -> str:
     """The configuration as a config file."""
     head = f"# The best of {folder.name} on {found.task}: {found.mean:.4f}, the mean of {len(found.scores)} runs.\n"
+    head += f"# Chosen by the {found.goal}.\n"
     return head + yaml_reader.write(dict(found.spec.config or {}))
 
 

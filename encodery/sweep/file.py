@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from encodery.metric_table import direction
 from encodery.options import Options
 
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -34,8 +35,9 @@ def _amount(text: str, units: dict[str, int], expected: str) -> float:
 class Resources(Options):
     """Where the runs of a sweep run."""
 
-    devices: str = Field(default="all", pattern=r"^(all|cpu(:[1-9][0-9]*)?|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*)$")
-    """all: every GPU that is visible, else the CPU; `0,1` or UUIDs: these GPUs; `cpu:2`: two runs at once on CPU."""
+    devices: str = Field(default="all", pattern=r"^(all|cpu(:[1-9][0-9]*)?|[A-Za-z0-9:-]+(,[A-Za-z0-9:-]+)*)$")
+    """all: every GPU that is visible, else the CPU; cuda: every GPU, and an error without one; `0,1` or UUIDs: these
+    GPUs; `cpu:2`: two runs at once on CPU."""
     per_run: float = Field(default=1, gt=0)
     """Devices of one run: 2 takes two whole ones, 0.5 lets two runs share one."""
     runs_per_device: int = Field(default=1, ge=1)
@@ -194,12 +196,16 @@ class Metric(Options):
 
     name: str | None = None
     """Such as accuracy; default: the task's main metric."""
-    mode: Literal["max", "min"] = "max"
-    """Which is better."""
+    mode: Literal["auto", "max", "min"] = "auto"
+    """Which is better; auto: as the metric has it, so the lowest loss and the highest accuracy."""
     at: str = Field(default="last", pattern=r"^(last|best|step:[1-9][0-9]*)$")
     """last: the score that the run reports; best: of all evaluations on the way; step:N: at that step."""
     split: str | None = None
     """Split that is scored; default: the run's first."""
+
+    def looks_for(self, name: str) -> Literal["max", "min"]:
+        """Which values of this metric are the better ones."""
+        return direction(name, "metric.name") if self.mode == "auto" else self.mode
 
     @field_validator("name")
     @classmethod

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.errors import UserError
+from encodery.metric_table import among, spelled
 from encodery.metrics_file import MetricsFile
 from encodery.rundir import RunDir
 from encodery.sweep.file import Metric
@@ -11,19 +12,31 @@ from encodery.sweep.file import Metric
 
 def score(run: Path, metric: Metric) -> float | None:
     """The score of a finished run; None where it has none, such as a foreign command's."""
+    found = scored(run, metric)
+    return found[1] if found else None
+
+
+def scored(run: Path, metric: Metric) -> tuple[str, float] | None:
+    """The metric of a finished run that counts, by name, and its value."""
     if not (run / "scores.json").is_file():
         return None
     result = RunDir(run).read_scores()
     key = _key(result, metric, run)
-    name = metric.name or result["main"][key]
+    there = result["scores"][key]
+    name = among(metric.name, there) if metric.name else str(result["main"][key])
     if metric.at == "last":
-        if name not in result["scores"][key]:
-            there = ", ".join(result["scores"][key])
-            raise UserError(f"metric.name: {run} has no {name} for {key}; there are: {there}.")
-        return _number(result["scores"][key][name])
-    found = on_the_way(run / "metrics.jsonl", name)
+        if name not in there:
+            raise UserError(f"metric.name: {run} has no {name} for {key}; there are: {', '.join(there)}.")
+        value = _number(there[name])
+    else:
+        value = _at(on_the_way(run / "metrics.jsonl", name), metric, name)
+    return None if value is None else (name, value)
+
+
+def _at(found: dict[int, float], metric: Metric, name: str) -> float | None:
+    """The best of what was recorded on the way, or that of a step."""
     if metric.at == "best":
-        return (max if metric.mode == "max" else min)(found.values(), default=None)
+        return (max if metric.looks_for(name) == "max" else min)(found.values(), default=None)
     return found.get(int(metric.at.removeprefix("step:")))
 
 
@@ -40,7 +53,7 @@ def on_the_way(metrics: Path, name: str) -> dict[int, float]:
     """Step → the value that was recorded there, of an evaluation or of training (`loss`)."""
     found: dict[int, float] = {}
     for record in MetricsFile(metrics).read():
-        value = _number(record.get(f"eval.{name}", record.get(name)))
+        value = _number(record.get(f"eval.{name}", record.get(f"eval.{spelled(name)}", record.get(name))))
         if value is not None:
             found[record["step"]] = value
     return found

@@ -3,6 +3,7 @@
 plan.json in the sweep's folder lists the runs that belong to it now; what else lies there is of an older plan.
 """
 
+import difflib
 import hashlib
 import itertools
 import json
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from encodery import every, files
 from encodery.errors import UserError
 from encodery.identity import earlier_identity, recognises
+from encodery.metric_table import METRICS, among
+from encodery.metric_table import known as known_metric
 from encodery.paths import as_name
 from encodery.rundir import RunDir, check_name
 from encodery.sweep import points
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 PLAN = "plan.json"
 _ID = 8  # hex digits
+ON_THE_WAY = ("loss", "norm", "probe.", "method.")  # what a run records of training, besides its scores
 _FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
 
 
@@ -65,6 +69,10 @@ class Planner:
     def identity(self, spec: RunSpec) -> str:
         """The whole hash of a run, which the run itself writes down too."""
         return self._full[spec.id]
+
+    def main_metric(self, spec: RunSpec) -> str:
+        """The headline of the task that a run is judged by."""
+        return judged(self._tasks[spec.id], (spec.config or {})["tasks"])[0].main_metric
 
     def done_in(self, spec: RunSpec, done: Mapping[str, Path]) -> Path | None:
         """The finished run that is this one, of those given by their identity; also one of an earlier version."""
@@ -150,6 +158,7 @@ class Planner:
                 settings = points.overlaid(free if late else (), point)
                 found.append((variant, self.resolver.point(ground, settings, kinds_vary)))
                 self._check_steps(found[-1][1])
+                self._check_metric(found[-1][1], at)
         self._check_dropped(found, blocks)
         return found
 
@@ -176,6 +185,22 @@ class Planner:
                 f"{self.file.place(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
                 f"train.{key} is '{train[key]}': set it to a number of steps that divides {rule.unit}."
             )
+
+    def _check_metric(self, point: Point, at: Key) -> None:
+        """A metric that the task does not have would be missed only after the first run."""
+        metric, stages = self.file.sweep.metric, self.file.sweep.stages
+        if metric.name is None or (at and any(at[1] in stage.before for stage in stages.values())):
+            return
+        on_the_way = metric.at != "last" or self.file.sweep.early_stop is not None
+        if on_the_way and metric.name.startswith(ON_THE_WAY):
+            return
+        task, entry = judged(point.tasks, point.config["tasks"])
+        known = self.resolver.metric_names(task, entry["objective"].get("kind"))
+        if known and among(metric.name, known) not in known and not _of_readouts(metric.name, task):
+            near = difflib.get_close_matches(metric.name, known, n=1, cutoff=0.6)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            place = self.file.place(("metric", "name")).text
+            raise UserError(f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(known)}.")
 
     def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:
         found = []
@@ -218,6 +243,12 @@ class Planner:
             yield RunSpec(id, name, config, None, axes, variant.name, stage, needs)
 
 
+def judged(tasks: "Sequence[Task]", entries: Sequence[Tree]) -> "tuple[Task, Tree]":
+    """The task whose score counts for the sweep: the first that is scored at the end."""
+    pairs = list(zip(tasks, entries, strict=True))
+    return next((pair for pair in pairs if pair[1].get("evaluate_on") != []), pairs[0])
+
+
 def short(full: str, taken: dict[str, str]) -> str:
     """The first digits of a hash; in the rare case that another run has them too, more."""
     id = full[:_ID]
@@ -225,6 +256,11 @@ def short(full: str, taken: dict[str, str]) -> str:
         id = full[: 2 * _ID]
         taken[id] = full
     return id
+
+
+def _of_readouts(name: str, task: "Task") -> bool:
+    """`mlm_loss_4`: which layers AMOS reads out is known to its objective alone."""
+    return not task.labelled and name not in METRICS and known_metric(name)
 
 
 def _in_order(stages: Mapping[str, Stage], file: SweepFile) -> list[str]:

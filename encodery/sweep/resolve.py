@@ -4,7 +4,7 @@ section of a config is checked once for each of its values, and each input is di
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -57,9 +57,12 @@ class Resolver:
     """Reads, checks and digests, remembering everything."""
 
     code: Code = field(default_factory=Code)
+    absent_ok: bool = False  # a model that is not here is hashed by its name: good enough to list runs
+    absent: dict[str, str] = field(default_factory=dict)  # such models, and why
     _sources: dict[tuple[Any, ...], Layer] = field(default_factory=dict)
     _pieces: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _digests: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _metrics: dict[tuple[Any, ...], tuple[str, ...]] = field(default_factory=dict)
     _methods: dict[str, type[Options]] = field(default_factory=dict)
     _grounds: int = 0
 
@@ -125,6 +128,13 @@ class Resolver:
             self._methods[kind] = self.code.find("methods", kind, Path())
         return self._methods[kind]
 
+    def metric_names(self, task: "Task", objective: str | None) -> tuple[str, ...]:
+        """The scores that runs of a task have."""
+        memo = (type(task), task.model_dump_json(), objective)
+        if memo not in self._metrics:
+            self._metrics[memo] = task.metric_names(objective)
+        return self._metrics[memo]
+
     def digests(self, point: Point) -> dict[str, str]:
         """What stands for the content of model and data; runs of earlier stages are left to the plan."""
         model = point.config["model"]
@@ -153,7 +163,17 @@ class Resolver:
         from encodery.build import teacher_digest
 
         names = [entry["teacher"]] if isinstance(entry["teacher"], str) else entry["teacher"]
-        return teacher_digest(names, Path())
+        return self._or_name(", ".join(names), lambda: teacher_digest(names, Path()))
+
+    def _or_name(self, name: str, digest: Callable[[], str]) -> str:
+        """The digest of a model; in a plan that nobody runs its name will do where it is not on this machine."""
+        try:
+            return digest()
+        except UserError as error:
+            if not self.absent_ok:
+                raise
+            self.absent[name] = str(error)
+            return f"absent:{name}"
 
     def _subset(self, path: str) -> str:
         from encodery.data.subset import digest_of
@@ -167,9 +187,13 @@ class Resolver:
 
         memo = (key == "tokenizer", name, revision)
         if memo not in self._digests:
-            tokenizer = key == "tokenizer"
-            folder = hub.resolve_tokenizer(name, Path()) if tokenizer else hub.resolve(name, revision, Path())
-            self._digests[memo] = folder.digest()
+
+            def digest() -> str:
+                if key == "tokenizer":
+                    return hub.resolve_tokenizer(name, Path(), not self.absent_ok).digest()
+                return hub.resolve(name, revision, Path(), not self.absent_ok).digest()
+
+            self._digests[memo] = self._or_name(name, digest)
         return self._digests[memo]
 
     def _content(self, task: "Task") -> str:

@@ -47,8 +47,9 @@ def _quiet() -> Iterator[None]:
 class Trials:
     """The study: which trial is which runs, what they scored, and which are not worth going on."""
 
-    def __init__(self, folder: Path, sweep: Sweep) -> None:
+    def __init__(self, folder: Path, sweep: Sweep, metric: str) -> None:
         self.optuna, self.sweep, self.folder = _optuna(), sweep, folder
+        self.direction = "maximize" if sweep.metric.looks_for(metric) == "max" else "minimize"
         own = folder / "search"
         own.mkdir(parents=True, exist_ok=True)
         self.lock = RunLock(own)
@@ -71,7 +72,7 @@ class Trials:
         files.cut_torn_line(journal)  # else the next record would be glued to what a kill left
         storages = self.optuna.storages
         backend = storages.journal.JournalFileBackend(str(journal), lock_obj=_Held())
-        mode = "maximize" if self.sweep.metric.mode == "max" else "minimize"
+        mode = self.direction
         with _quiet():
             study = self.optuna.create_study(
                 storage=storages.JournalStorage(backend), study_name="sweep", direction=mode, load_if_exists=True,
@@ -189,7 +190,8 @@ class Watched(FixedPlan):
 
     def __init__(self, specs: Sequence[RunSpec], sweep: Sweep, folder: Path) -> None:
         super().__init__(specs)
-        self.trials, self._known = Trials(folder, sweep), {spec.id: spec for spec in specs}
+        name = str(sweep.metric.name)  # which a rule to stop early needs
+        self.trials, self._known = Trials(folder, sweep, name), {spec.id: spec for spec in specs}
 
     def ready(self, ended: Mapping[str, Outcome], started: Collection[str], free: int) -> list[RunSpec]:
         """As planned."""
@@ -231,10 +233,18 @@ class Tpe:
 
     def __init__(self, planner: Planner, about: Mapping[str, Any]) -> None:
         self.planner, self.about, self.sweep = planner, about, planner.file.sweep
-        self.trials = Trials(planner.folder, self.sweep)
+        self.trials = Trials(planner.folder, self.sweep, self._metric())
         self.distributions = {key: self._distribution(given) for key, given in self.sweep.search.space.items()}
         self.specs = {number: planner.trial(self._values(drawn)) for number, drawn in self.trials.params().items()}
         self._write()
+
+    def _metric(self) -> str:
+        """What the trials are compared by: as named, or the main metric of the task."""
+        drawn = {key: space.draw(given) for key, given in self.sweep.search.space.items()}
+        some = {key: one.choices[0] if one.kind == "choice" else one.low for key, one in drawn.items()}
+        whole = {key: int(value) if drawn[key].kind == "int" else value for key, value in some.items()}
+        spec = self.planner.trial(whole)[0]  # checks the metric too, before there is a study
+        return self.sweep.metric.name or self.planner.main_metric(spec)
 
     def _distribution(self, given: Any) -> Any:
         drawn, kinds = space.draw(given), self.trials.optuna.distributions

@@ -92,6 +92,9 @@ class Task(Options):
     more_ids: ClassVar[bool] = False
     """Whether a prediction file may have rows that the split has not."""
 
+    metrics_of_models: ClassVar[tuple[str, ...]] = ()
+    """Scores that an answer without a model (`simplest`) does not get."""
+
     variants: ClassVar[Mapping[str, "type[Task]"]] = {}
     """Further classes that the name stands for, by what they are called in the reference."""
 
@@ -137,6 +140,15 @@ class Task(Options):
     def main_metric(self) -> str:
         """The headline among the scores."""
         return "accuracy"
+
+    def metric_names(self, objective: str | None = None) -> tuple[str, ...]:
+        """The scores that a model with this objective gets on dev; empty where nobody can know before."""
+        split = next((one for one in self.splits() if one.startswith("dev") and self.has(one)), None)
+        if split is None or not self.labelled:
+            return ()
+        rows = self.examples(split)
+        answers = self.simplest(self.examples("train"), rows)
+        return (*self.score(answers, rows), *self.metrics_of_models) if answers else ()
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from encodery import files as disk
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Features, Origin, Pieces, Task
 from encodery.tasks.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
-from encodery.tasks.pretraining import add_up, scores
+from encodery.tasks.pretraining import AMOS, ELECTRA, MLM, add_up, scores
 from encodery.tasks.readers import BadRow, refuse
 from encodery.tasks.rows import file_digest
 
@@ -148,6 +148,11 @@ class Corpus(Task):
     def main_metric(self) -> str:
         """What pretraining is judged by on held-out text."""
         return "loss"
+
+    def metric_names(self, objective: str | None = None) -> tuple[str, ...]:
+        """Those of the objective, without AMOS's readouts by layer; empty for one that is not ours."""
+        known = {"mlm": MLM, "electra": ELECTRA, "amos": AMOS}
+        return known.get(objective or "mlm", ())
 
     def objective(self) -> dict[str, Any]:
         """Masked words, unless the entry says electra."""

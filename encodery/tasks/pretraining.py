@@ -5,15 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 READOUT = "mlm_loss_"  # and the layer: of one of AMOS's readouts
-LOWER_IS_BETTER = frozenset(
-    {"loss", "perplexity", "generator_loss", "discriminator_loss", "masked_loss", "generator_masked_loss"}
-    | {f"{READOUT}{depth}" for depth in range(1, 100)}
-)
 MLM = ("loss", "perplexity", "accuracy", "masked_loss", "masked_accuracy")
 ELECTRA = (
     "loss", "discriminator_loss", "discriminator_accuracy", "auc", "precision", "recall", "replaced",
     "sampled_accuracy", "generator_loss", "generator_accuracy", "generator_masked_loss", "generator_masked_accuracy",
 )  # fmt: skip
+AMOS = (*ELECTRA, "mixture_entropy")  # and of each readout: mlm_loss_4, mlm_accuracy_4, replaced_4, share_4
 
 
 def scores(sums: Mapping[str, Any]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from encodery.errors import RunFailed
 from encodery.tasks.base import Answer, Example, Features, Pieces, Task
@@ -11,6 +11,8 @@ from encodery.tasks.classify import CHUNK, HIDDEN, paired, softmax
 
 class Ranking(Task):
     """Base: an example's texts are a premise and its candidates; its label is the right candidate's number, from 0."""
+
+    metrics_of_models: ClassVar[tuple[str, ...]] = ("mrr",)
 
     @property
     def labels(self) -> tuple[str, ...]:

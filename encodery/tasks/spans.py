@@ -54,6 +54,12 @@ class Spans(Task):
         """Whether there are questions without an answer."""
         return True
 
+    def metric_names(self, objective: str | None = None) -> tuple[str, ...]:
+        """Where questions may have no answer, also the scores at the best threshold."""
+        found, more = super().metric_names(objective), ("exact", "f1")
+        at_best = [f"best_{name}{end}" for name in more for end in ("", "_threshold")]
+        return (*found, *at_best) if found and self.unanswerable else found
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Answers are texts, not labels."""

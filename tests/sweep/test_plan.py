@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery import build, config
+from encodery.cli import main
 from encodery.errors import UserError
 from encodery.sweep.plan import commands, read_about, read_plan, short, write_plan
 from encodery.sweep.spec import RunSpec
@@ -396,3 +397,37 @@ def test_a_folder_without_a_plan_is_named(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"runs": [{"id": 1}]}')
     with pytest.raises(UserError, match="damaged"):
         read_plan(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["acuracy", "f1_of_something", "discriminator_loss"])
+def test_W28_a_metric_that_the_task_does_not_have_is_found_by_the_plan(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=f"metric.name: toy/sentiment has no {name}.*It has accuracy"):
+        planned(f"metric: {{name: {name}}}\n", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "nll", "acc", "eval_accuracy"])
+def test_W28_the_metrics_of_a_task_are_accepted_in_other_spellings_too(tmp_path: Path, name: str) -> None:
+    assert len(planned(f"metric: {{name: {name}}}\n", tmp_path)) == 1
+
+
+def test_W28_pretraining_has_the_metrics_of_its_objective(tmp_path: Path) -> None:
+    text = "tasks: {name: corpus/toy, held_out: 0.1, objective: {kind: KIND}}\nmetric: {name: NAME}\n"
+
+    def fits(kind: str, name: str) -> bool:
+        return bool(planned(text.replace("KIND", kind).replace("NAME", name), tmp_path))
+
+    assert fits("electra", "discriminator_loss")
+    assert fits("mlm", "perplexity")
+    with pytest.raises(UserError, match="toy/corpus has no discriminator_loss"):
+        fits("mlm", "discriminator_loss")
+
+
+def test_W28_a_plan_needs_no_model_on_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", str(tmp_path / "far/away"), "--tasks", "toy/nli", "--optim.lr", "1e-4,2e-4"]
+    words += ["-o", str(tmp_path / "o")]
+    assert main(["sweep", "plan", *words]) == 0
+    said = capsys.readouterr()
+    assert "2 runs, 0 of them done" in said.out
+    assert "away is not on this machine" in said.err
+    assert main(["sweep", "run", *words, "--devices", "cpu"]) == 2  # which needs it
+    assert "no such folder" in capsys.readouterr().err

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from encodery import recipes, yaml_reader
+from encodery.metric_table import METRICS
 from encodery.report.groups import Row
 
-_SPELLED = {"mcc": "matthews", "spearman": "spearman", "accuracy": "accuracy", "f1": "f1", "exact": "exact"}
 _SPLITS = {"dev": "matched", "dev_mismatched": "mismatched"}
 
 
@@ -49,12 +49,12 @@ def published(row: Row) -> Published | None:
 
 def number(expect: str, metric: str, split: str) -> float | None:
     """`accuracy 84.6 matched, 83.4 mismatched on dev` -> 84.6 for accuracy on dev."""
-    word = _SPELLED.get(metric)
-    if word is None:
+    if metric not in METRICS:
         return None
+    word = "(?:" + "|".join((metric, *METRICS[metric].spellings)) + ")"
     if split == "dev_mismatched":
         found = re.search(r"(\d+\.\d+) (?:mismatched|on dev_mismatched)", expect)
-        return float(found[1]) if found and word in expect else None
+        return float(found[1]) if found and re.search(rf"(?i)\b{word}\b", expect) else None
     found = re.search(rf"(?i)(?<!of )\b{word} (\d+\.\d+)", expect)
     return float(found[1]) if found else None
 
