@@ -19,7 +19,7 @@ from encodery.loop import StepReport, steps_in_all
 from encodery.models import pooling
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
-from encodery.rundir import RunDir, default_path
+from encodery.rundir import RunDir, default_path, now
 from encodery.session import Session
 from encodery.signals import StopRequest
 from encodery.tasks.base import Task
@@ -232,10 +232,12 @@ def check_same(
 ) -> dict[str, Any]:
     """Another seed, data or arithmetic setting is refused; another device or number of threads or processes not.
 
-    Gives what run.json shall say of the identity: an earlier version's run keeps its own, by which others know it.
+    Gives what run.json shall say once the run goes on, so that a finished one stays as it is: its identity (that of an
+    earlier version's run is kept, because others know it by that), and what its readers should know.
     """
     info: dict[str, Any] = run.info()
     named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
+    notes = []
     if lines := what_changed(run, info, inputs, resolved, identity):
         if not allow_change:
             listing = "\n".join(lines)
@@ -243,22 +245,27 @@ def check_same(
                 f"{run.path} was made with other settings:\n{listing}\n"
                 "Give another -o, begin anew with --restart, or go on all the same with --allow-change."
             )
-        run.update_info(went_on_from=earlier_identities(run, info))
-        run.notice("went on with changed settings: " + "; ".join(line.strip() for line in lines))
+        named["went_on_from"] = earlier_identities(run, info)
+        notes.append("went on with changed settings: " + "; ".join(line.strip() for line in lines))
     elif info.get("identity"):
         named = {key: info[key] for key in named if key in info}
     if not info and checkpoint.steps(run.checkpoints):
         progress.say(f"{run.path}: run.json was missing, it is written again")
-        run.notice("run.json was missing and was written again")
-    if not info:
-        return named
-    for name, now in hardware(resolved).items():
-        before = info.get("hardware", {}).get(name, 1 if name == "processes" else None)
-        if before != now:
-            sentence = f"{name} was {before}, is now {now}: bit-identity with an undisturbed run is not promised"
-            progress.say(sentence)
-            run.notice(sentence)
+        notes.append("run.json was missing and was written again")
+    for sentence in other_hardware(info, resolved) if info else ():
+        progress.say(sentence)
+        notes.append(sentence)
+    if notes:
+        named["notices"] = [*info.get("notices", []), *({"time": now(), "text": text} for text in notes)]
     return named
+
+
+def other_hardware(info: dict[str, Any], resolved: Resolved) -> Iterator[str]:
+    """What is computed on something else than before, a sentence each."""
+    for name, here in hardware(resolved).items():
+        before = info.get("hardware", {}).get(name, 1 if name == "processes" else None)
+        if before != here:
+            yield f"{name} was {before}, is now {here}: bit-identity with an undisturbed run is not promised"
 
 
 def pooling_of_run(run: RunDir) -> PoolingSource:

@@ -294,7 +294,7 @@ class RunDir:
 
     def reopen(self) -> None:
         """Take DONE away: the run is trained for longer. Call it with the lock held."""
-        (self.path / "DONE").unlink(missing_ok=True)
+        self.done.path.unlink(missing_ok=True)
 
     @property
     def is_done(self) -> bool:
