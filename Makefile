@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A file of tests stays in one process, which makes its models once; tests/conftest.py puts the longest files first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check style docs stories bench bench-long bench-gpu clean
+.PHONY: demo test check faults style docs stories bench bench-long bench-gpu clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,11 +19,15 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
-	$(PYTEST)
+	$(PYTEST) -m 'not fault'
 
 check: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
-	$(PYTEST) -m 'not slow and not real'
+	$(PYTEST) -m 'not slow and not real and not fault'
+
+# Kills, torn writes, full disks, flipped bits, hostile folders, mutated configs and command lines: "test -> n of m".
+faults: $(VENV)/installed
+	$(PYTEST) -m fault tests/faults --fault-counts runs/faults.json
 
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from tests import tiny
+from tests import fault_counts, tiny
 from tests.config_rooms import ROOMS
+from tests.fault_counts import tally  # noqa: F401
 
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
@@ -24,8 +25,18 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    fault_counts.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    fault_counts.configure(config)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several workers none is left with the longest file at the end: files with many slow tests come first."""
+    fault_counts.mark(items)
     if not hasattr(config, "workerinput"):
         return
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
