@@ -8,9 +8,10 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,9 @@ from encodery import process
 from encodery.errors import RunFailed, UserError
 
 _LEFTOVER = re.compile(r"^\..+\.(?:tmp|old)-(\d+)-([0-9a-f]{8})-[0-9a-f]{8}$")
+
+
+_IN_WORDS = re.compile(r"\(os error (\d+)\)")  # how safetensors, which is written in Rust, reports an errno
 
 
 def cache_root() -> Path:
@@ -72,11 +76,21 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         try:
             temporary.mkdir()
             yield temporary
+            _open_to_readers(temporary)
             sync_tree(temporary)
             replace_folder(temporary, path)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Files with the mode that the umask leaves: safetensors makes its own readable by their owner alone."""
+    mode = folder.stat().st_mode & 0o666
+    for root, _, names in os.walk(folder):
+        for path in (Path(root, name) for name in names):
+            if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o666 != mode:
+                path.chmod(mode | (stat.S_IMODE(path.stat().st_mode) & 0o111))
 
 
 def replace_folder(new: Path, path: Path) -> None:
@@ -90,10 +104,38 @@ def replace_folder(new: Path, path: Path) -> None:
         shutil.rmtree(old)
 
 
+def open_unlinked(path: Path, flags: int) -> int:
+    """Open a file for writing, which must be a file: a link in a run directory may lead to anything of its reader's.
+
+    A new file gets the mode that the umask leaves.
+    """
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a pipe or a socket
+            raise _not_a_file(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_a_file(path)
+    return handle
+
+
+def require_unlinked(path: Path) -> None:
+    """The same for a file that somebody else will open, if it is there already."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise _not_a_file(path)
+
+
+def _not_a_file(path: Path) -> UserError:
+    return UserError(f"{path} is a link or no file at all, and links are not followed here; look at it, then remove it")
+
+
 def append_line(path: Path, text: str) -> None:
     """Add one line by one write. A torn last line of a killed process is ended first; a half write is undone."""
     with io_trouble(f"{path} could not be written", path.parent):
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        handle = open_unlinked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             size = os.fstat(handle).st_size
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
@@ -114,7 +156,11 @@ def cut_torn_line(path: Path) -> None:
     with io_trouble(f"{path} could not be written", path.parent):
         data = path.read_bytes() if path.exists() else b""
         if data and not data.endswith(b"\n"):
-            os.truncate(path, data.rfind(b"\n") + 1)
+            handle = open_unlinked(path, os.O_WRONLY)
+            try:
+                os.ftruncate(handle, data.rfind(b"\n") + 1)
+            finally:
+                os.close(handle)
 
 
 def plain_json(value: Any, indent: int | None = None) -> str:
@@ -242,6 +288,17 @@ def io_trouble(what: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailed(trouble(what, folder, error)) from error
+    except Exception as error:
+        found = from_safetensors(error)
+        if found is None:
+            raise
+        raise RunFailed(trouble(what, folder, found)) from error
+
+
+def from_safetensors(error: BaseException) -> OSError | None:
+    """The system's error behind one of safetensors, which tells it in words only."""
+    found = _IN_WORDS.search(str(error)) if type(error).__name__ == "SafetensorError" else None
+    return OSError(int(found[1]), os.strerror(int(found[1])), "model.safetensors") if found else None
 
 
 def trouble(what: str, folder: Path, error: OSError) -> str:

@@ -14,13 +14,14 @@ import socket
 import threading
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
 from encodery import process
 from encodery.errors import UserError
-from encodery.files import hidden_sibling, io_trouble
+from encodery.files import hidden_sibling, io_trouble, open_unlinked
 
 NAME = ".lock"
 BEAT = 15.0  # seconds between two touches
@@ -75,7 +76,7 @@ class RunLock:
         self._heart.start()
 
     def _attempt(self, waited: float) -> int | None:
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = open_unlinked(self.path, os.O_RDWR | os.O_CREAT)
         taken = False
         try:
             taken = self._try(handle, waited)
@@ -112,7 +113,8 @@ class RunLock:
 
     def _beat(self, handle: int) -> None:
         while not self._leave.wait(BEAT):
-            os.utime(handle)
+            with suppress(OSError):  # of a disk that fails for a moment
+                os.utime(handle)
 
     def release(self) -> None:
         """Give the lock back."""
@@ -120,11 +122,15 @@ class RunLock:
             return
         self._leave.set()
         self._heart.join()  # it must not touch a closed file
-        os.ftruncate(self._handle, 0)
-        if _is_at(self._handle, self.path):  # not after the folder was moved
-            self.path.unlink()
-        os.close(self._handle)
-        self._handle = None
+        try:
+            os.ftruncate(self._handle, 0)
+            if _is_at(self._handle, self.path):  # not after the folder was moved
+                self.path.unlink()
+        except OSError:  # a disk that fails or cannot be written: closing the file gives the lock back all the same
+            pass
+        finally:
+            os.close(self._handle)
+            self._handle = None
         _held.discard(self)
 
     def forget(self) -> None:
@@ -162,9 +168,11 @@ def ourselves() -> Holder:
 def holder(folder: Path) -> Holder | None:
     """Who holds the folder now, without taking it."""
     try:
-        handle = os.open(folder / NAME, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
+        handle = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # nobody's lock; taking it will say what it is
+            return None
+        raise
     try:
         locked = _flock(handle, fcntl.LOCK_SH)
         first = _read(handle)
@@ -209,7 +217,7 @@ def _flock(handle: int, kind: int = fcntl.LOCK_EX) -> bool | None:
 
 def _is_at(handle: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:
         return False
 

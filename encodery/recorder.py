@@ -67,6 +67,7 @@ class Recorder:
             **self.made_from(task).plain(),
         }
         files.write_json(folder / "meta.json", about)
+        files.require_unlinked(path)
         found: np.ndarray = np.load(path, mmap_mode="r+", allow_pickle=False)
         return found
 

@@ -1,7 +1,7 @@
 """Secrets stay out of files: what looks like one is written as `***`.
 
 A value is a secret if it has the shape of a known kind of token, if an environment variable with a telling name
-(HF_TOKEN, WANDB_API_KEY) holds it, or if it stands under a telling key.
+(HF_TOKEN, PGPASSWORD, AZURE_STORAGE_KEY, SLACK_WEBHOOK) holds it, or if it stands under a telling key.
 """
 
 import os
@@ -14,16 +14,36 @@ _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{8,}"
     r"|\bapi_org_[A-Za-z0-9]{8,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
-    r"|\bsk-[\w-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[\w-]{10,}"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"  # user and password in an address
+    r"|\bsk-[\w-]{16,}|\b[srp]k_(?:live|test)_\w{16,}|\bA(?:KIA|SIA)[0-9A-Z]{16}\b"
+    r"|\bxox[abeprs]-[\w-]{10,}|\bxapp-[\w-]{10,}|\bAIza[\w-]{35}|\bya29\.[\w-]{16,}"
+    r"|\bnpm_[A-Za-z0-9]{30,}|\bpypi-[\w-]{30,}|\bdop_v1_[0-9a-f]{32,}"
+    r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"  # a JSON web token
+    r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{8,}"
+    r"|(?<=/api/webhooks/)\d+/[\w-]{8,}"
+    r"|(?<=AccountKey=)[\w+/=]{16,}|(?<=SharedAccessKey=)[\w+/=]{16,}|(?<=[?&]sig=)[\w%+/=-]{16,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",  # user and password in an address
+    re.DOTALL,
 )
-_WORDS = r"(?:token|secret|password|passwd|api_?key|access_?key|private_?key|credentials?)"
-_KEY = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)
+_WORDS = (
+    r"(?:token|secret|\w*password|passwd|passphrase|pass|api_?key|access_?key(?:_id)?|private_?key|secret_?key"
+    r"|storage_?key|account_?key|credentials?|webhook)"
+)
+_KEY = re.compile(rf"(?:^|[_.-]){_WORDS}$|[_.-]pwd$", re.IGNORECASE)  # PWD alone is a folder
+# Names of environment variables only: a setting may well be called `key` or `url`.
+_NAME = re.compile(
+    r"token(?!iz)|secret|passw|passphrase|credential|webhook|(?:^|_)pass(?:$|_)|_pwd(?:$|_)|apikey|connection_?string",
+    re.IGNORECASE,
+)
+_WEAK_NAME = re.compile(
+    r"(?:^|_)(?:key|auth|sas|dsn|cookie|jwt|bearer|signature|database_url|key_id)(?:$|_)", re.IGNORECASE
+)
 _VOCABULARY = re.compile(r"(?:^|[_.-])(?:pad|mask|cls|sep|unk|bos|eos|per)[_-]token$", re.IGNORECASE)  # not secret
 _YAML_LINE = re.compile(r"""^([ \t]*(?:-[ ]+)?["']?([\w.-]+)["']?[ \t]*:[ \t]+)(\S.*?)([ \t]+\#.*)?$""", re.MULTILINE)
 _YAML_INLINE = re.compile(r"""([{,]\s*["']?([\w.-]+)["']?\s*:\s*)("[^"]*"|'[^']*'|[^,{}\[\]\s]+)""")
 _ARGUMENT = re.compile(r"^(-{0,2}([\w.-]+)=)(.*)$", re.DOTALL)
 _PLAIN = re.compile(r"^(?:null|~|true|false|[{\[].*|[-+]?[\d.]+(?:e[-+]?\d+)?)$", re.IGNORECASE)
+_PLAIN_WORD = re.compile(r"[A-Za-z]+(?:[ _.-][A-Za-z]+)*")
 _SHORTEST = 8  # shorter values of the environment are words like "none", which may stand in any text
 
 
@@ -42,8 +62,16 @@ def scrub(text: str) -> str:
 
 def _known() -> list[str]:
     """Secret values of the environment, the longest first, since one may hold another."""
-    values = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and is_secret_key(name)}
+    values = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _is_secret(name, value)}
     return sorted(values, key=len, reverse=True)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """By the name; a name such as SORT_KEY counts only where the value is not a plain word, and a path never does."""
+    if value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value)):
+        return False
+    strong = is_secret_key(name) or (_NAME.search(name) is not None and not _VOCABULARY.search(name))
+    return strong or (_WEAK_NAME.search(name) is not None and not _PLAIN_WORD.fullmatch(value))
 
 
 def scrub_data(value: Any) -> Any:

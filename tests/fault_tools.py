@@ -1,6 +1,8 @@
 """Faults for tests: a process that dies, or a call to the system that fails, at every place where one can."""
 
+import builtins
 import errno
+import io
 import itertools
 import os
 import signal
@@ -120,3 +122,24 @@ def command(words: Sequence[str], folder: Path, stdin: str = "", before: Callabl
 
     code = in_child(work)
     return Ended(code, shown.read_text(encoding="utf-8", errors="replace"))
+
+
+def broken_disk(root: Path, number: int) -> None:
+    """In this process, from now on: whatever would write below the root fails with the error of that number."""
+
+    def guarded(inner: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
+        def call(path: Any, *given: Any, **more: Any) -> Any:
+            below = isinstance(path, str | os.PathLike) and Path(os.path.abspath(path)).is_relative_to(root)
+            if below and writes(*given, **more):
+                raise OSError(number, os.strerror(number), os.fspath(path))
+            return inner(path, *given, **more)
+
+        return call
+
+    def to_write(mode: Any = "r", *_: Any, **more: Any) -> bool:
+        return any(letter in str(more.get("mode", mode)) for letter in "wxa+")
+
+    for name in ("mkdir", "rename", "unlink", "truncate", "replace"):
+        setattr(os, name, guarded(getattr(os, name), lambda *_, **__: True))
+    os.open = guarded(os.open, lambda flags=0, *_, **__: bool(flags & (os.O_WRONLY | os.O_RDWR)))
+    builtins.open = io.open = guarded(io.open, to_write)  # type: ignore[misc, assignment]

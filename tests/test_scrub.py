@@ -1,5 +1,7 @@
 """S6: secrets are hidden, and nothing else is."""
 
+from pathlib import Path
+
 import pytest
 
 from encodery.environment import environment, versions
@@ -89,3 +91,48 @@ def test_S6_data_by_key_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_environment_names_versions() -> None:
     assert "torch" in versions()
     assert {"command", "python", "platform", "cpus", "packages", "revision"} <= set(environment())
+
+
+NAMES = [
+    "PGPASSWORD", "MYSQL_PWD", "DB_PASS", "AZURE_STORAGE_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+    "SLACK_WEBHOOK", "SLACK_WEBHOOK_URL", "REDIS_AUTH", "SENTRY_DSN", "DATABASE_URL", "OPENAI_APIKEY", "HF_TOKEN_READ",
+    "SSH_KEY_PASSPHRASE", "COMET_API_KEY", "SESSION_COOKIE", "AZURE_STORAGE_CONNECTION_STRING",
+    "GOOGLE_CREDENTIALS_JSON",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_S6_values_of_telling_variables_are_hidden_everywhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "s3cret-Value-99")
+    assert "s3cret" not in scrub("with s3cret-Value-99 inside")
+    assert "s3cret" not in str(scrub_data({"note": ["s3cret-Value-99"]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PWD", "/work/somewhere"), ("TOKENIZERS_PARALLELISM", "sometimes"), ("SORT_KEY", "timestamp"),
+     ("HOME", "/root1234"),
+     ("KEYBOARD_LAYOUT", "pc105-us-intl"), ("COMPASS_SIZE", "123456789"), ("OLDPWD", "/work/elsewhere")],
+)  # fmt: skip
+def test_S6_values_of_innocent_variables_stay(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert scrub(f"at {value} there") == f"at {value} there"
+
+
+def test_S6_a_path_in_a_telling_variable_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
+    assert str(tmp_path) in scrub(f"read from {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://hooks.slack.com/services/T000/B000/abcdefgh", "https://discord.com/api/webhooks/123/abc_defghijk",
+        "DefaultEndpointsProtocol=https;AccountKey=abcdefgh12345678==;x", "https://x/y?sv=1&sig=abcdefgh12345678%3D",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc_def", "AIza" + "a" * 35, "ASIA" + "A" * 16, "sk_live_" + "a" * 24,
+        "postgres://:secretword@host/db", "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
+    ],
+)  # fmt: skip
+def test_S6_more_kinds_of_secrets_are_known_by_their_shape(text: str) -> None:
+    assert HIDDEN in scrub(f"at {text} and on")
+    assert scrub(f"at {text} and on").endswith("and on")

@@ -29,6 +29,7 @@ class Claim:
 
     def release(self) -> None:
         """Let others have the run."""
+        files.require_unlinked(self.path)
         self.path.write_text("{}")
 
 
@@ -41,7 +42,7 @@ def claim(run: Path) -> Claim | None:
             return None
         path = run / f"{_NAME}{newest + 1}"
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             return None
         try:

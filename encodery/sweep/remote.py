@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from encodery import files
 from encodery.progress import Progress
 from encodery.sweep import child, claims, state
 from encodery.sweep.alarm import Alarm
@@ -123,6 +124,7 @@ class Driver:
         """Early stopping is decided here, where all runs are seen."""
         metrics = state.run_path(self.folder, spec.name) / "metrics.jsonl"
         if metrics.exists() and self.source.should_stop(spec, metrics):
+            files.require_unlinked(metrics.parent / PRUNE)
             (metrics.parent / PRUNE).touch()
 
     def look_elsewhere(self) -> None:
