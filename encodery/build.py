@@ -28,6 +28,7 @@ from encodery.models.ready import make_ready
 from encodery.models.sizes import highest_id
 from encodery.models.tokenizer import load_tokenizer
 from encodery.optim import Optimizer, Param
+from encodery.own_code import imported
 from encodery.probe import Probe
 from encodery.schema import AnyPooling, Config, ModelOptions
 from encodery.subject import Split, Subject, make_subject
@@ -315,10 +316,10 @@ def make_objective(
     An objective with a head takes what it does not say itself from the model's options.
     """
     options = {k: v for k, v in plain.items() if k != "kind"}
-    file, _, name = plain["kind"].rpartition(":")
+    file = plain["kind"].rpartition(":")[0]
     if file and file not in (code or {}):
         raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
-    cls = find("objectives", f"{code[file][0]}:{name}" if code and file else plain["kind"])
+    cls = imported(plain["kind"], code) if code and file else find("objectives", plain["kind"])
     if model and "head" in cls.model_fields:
         options = {"head": model.head, "head_dropout": model.head_dropout, **options}
     if "pooling" in cls.model_fields and options.get("head") != "san":

@@ -4,16 +4,16 @@ import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from encodery.errors import UserError
-from encodery.find import digest, find
 from encodery.layers import Layer
 from encodery.options import Options
+from encodery.own_code import Code
 from encodery.schema import Config, Entry
 from encodery.scrub import is_secret_key, scrub
 from encodery.synonyms import ours
@@ -40,37 +40,6 @@ _WORDS = {
 SPELLINGS = {"toy/corpus": "corpus/toy"}  # where a task is called otherwise than its file
 
 
-@dataclass
-class Code:
-    """Own Python files: whether they may run, where they lie, what their content must be, and what was used."""
-
-    kept: Mapping[str, tuple[Path, str]] | None = None  # in a run directory: file as typed -> (copy, sha256)
-    allowed: bool = True
-    used: dict[str, tuple[Path, str]] = field(default_factory=dict)
-
-    def find(self, room: str, kind: str, folder: Path) -> type[Options]:
-        """`find`, with the rules for own files."""
-        if ".py:" not in kind:
-            return find(room, kind)
-        file, _, name = kind.rpartition(":")
-        path = (folder / file).resolve()
-        if self.kept is not None:
-            path = self._copy(file)
-        if path.is_file():
-            self.used[file] = (path, digest(path))
-        return find(room, f"{path}:{name}")
-
-    def _copy(self, file: str) -> Path:
-        if not self.allowed:
-            raise UserError(f"this run directory brings its own code ({file}); read it, then say --allow-code.")
-        path, wanted = (self.kept or {}).get(file, (None, ""))
-        if path is None or not path.is_file():
-            raise UserError(f"the copy of {file} is missing from the run directory.")
-        if digest(path) != wanted:
-            raise UserError(f"{path} is not the file that the run was made with (its sha256 differs).")
-        return path
-
-
 @dataclass(frozen=True)
 class Checked:
     """A config whose every part was accepted by its class."""
@@ -95,9 +64,9 @@ def options(kind: type[T], layer: Layer) -> T:
     return built
 
 
-def check_beside_task(layer: Layer, kind: type[T], key: str) -> "tuple[T, Task]":
+def check_beside_task(layer: Layer, kind: type[T], key: str, code: Code) -> "tuple[T, Task]":
     """Options and one task, which stands under `key`: for verbs whose config is not a run's."""
-    return _Check(layer, Code()).beside_task(kind, key)
+    return _Check(layer, code).beside_task(kind, key)
 
 
 class _Check:
@@ -278,6 +247,10 @@ class _Check:
             self._error(at, "looks like a secret; keep tokens in HF_TOKEN or `hf auth login`, never in a config")
         for key, item in _items(value):
             self._values(item, (*at, key))
+        if isinstance(value, str) and not _is_text(value):
+            self._error(at, "holds half a character (a lone surrogate); names of files must be valid UTF-8")
+        if not at and self.errors and not _is_text(json.dumps(value, default=str, ensure_ascii=False)):
+            raise UserError("\n".join(self.errors))  # what follows could not even read it
 
     def _dotted_keys(self) -> list[str]:
         return [f"{name}.{key}" for name, part in Config.model_fields.items() for key in _sub_fields(part.annotation)]
@@ -295,6 +268,15 @@ class _Check:
     def _folder(self, at: Key) -> Path:
         place = self.layer.places.get(at)
         return place.folder if place else Path()
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _beside(names: Any, folder: Path) -> Any:
@@ -318,7 +300,9 @@ def _known_part(loc: Key, tree: Any) -> Key:
     """The part of pydantic's location that stands in the config; it also names members of unions."""
     known: list[str | int] = []
     for step in loc:
-        inside = (isinstance(tree, dict) and step in tree) or (isinstance(tree, list) and isinstance(step, int))
+        inside = (isinstance(tree, dict) and step in tree) or (
+            isinstance(tree, list) and isinstance(step, int) and step < len(tree)
+        )
         if not inside:
             break
         known.append(step)

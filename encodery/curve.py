@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files, yaml_reader
+from encodery.config import with_code_paths
 from encodery.curve_parts import Chosen, Part, lines_of, parts_of, remarks
 from encodery.curve_plan import RANDOM, Curve, Plan, load, spelled
 from encodery.data.label_mix import labels_of, shares_of
@@ -64,7 +65,7 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
 
 def write_base(plan: Plan) -> None:
     """The config that all runs share, with paths that hold from everywhere; scored once, unless evaluation chooses."""
-    tree = plan.base.config.plain()
+    tree = with_code_paths(plan.base)
     for key in ("name", "init_from", "tokenizer"):
         path = plan.base.folder / str(tree["model"][key])
         if tree["model"][key] and path.exists():
@@ -87,7 +88,7 @@ def sweep(plan: Plan, name: str, block: Mapping[str, Any], progress: Progress, e
     folder.mkdir(exist_ok=True)
     text = yaml_reader.write({"base": str((plan.folder / "base.yaml").resolve()), **block})
     file = parse(text, f"{plan.folder.name}/{name}", plan.folder, name)
-    runs = source(file, folder, {"metric": file.sweep.metric.plain()})
+    runs = source(file, folder, {"metric": file.sweep.metric.plain()}, plan.allow_code)
     files.write_atomic(folder / "sweep.yaml", text)
     try:
         outcomes = execute(folder, runs, plan.curve.resources, plan.curve.limits, executor, progress)

@@ -151,6 +151,7 @@ class Plan:
     folder: Path
     rows: int
     selectors: Mapping[str, Selector]
+    allow_code: bool = False
 
     @property
     def steps(self) -> int:
@@ -193,7 +194,7 @@ class Plan:
         """Of the runs whose dynamics are looked at: runs of their own, or those on everything."""
         given = {"train.dynamics": self.curve.dynamics, **(self.curve.scores or {})}
         words = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-        return config.load(self.base.config.plain(), words).config.train
+        return config.load(config.with_code_paths(self.base), words, allow_code=self.allow_code).config.train
 
     @property
     def runs(self) -> int:
@@ -212,15 +213,15 @@ class Plan:
             yield f"{len(self.score_runs)} runs of scores, {each} behind each choice"
 
 
-def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
+def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: bool = False) -> Plan:
     """A curve file with the command line on top."""
-    curve, base, layer = config.load_around(Curve, file, overrides)
+    curve, base, layer = config.load_around(Curve, file, overrides, allow_code)
     require_parts(curve)
     chosen = {}
     for name, plain in curve.selectors.items():
         places = {("selector", *key[2:]): p for key, p in layer.places.items() if key[:2] == ("methods", name)}
         chosen[name] = selector_of(plain, Layer({}, places))
-    plan = Plan(curve, base, folder, rows_of(base), chosen)
+    plan = Plan(curve, base, folder, rows_of(base), chosen, allow_code)
     require_data(plan)
     require_vectors(plan)
     require_dynamics(plan)

@@ -174,27 +174,38 @@ def piece_maker(
 Elsewhere = Callable[[Path, Sequence[int]], Iterable[int]]  # makes pieces of a folder; yields each when it is there
 
 
-def remote_job(model: str, on: str, data: str | None, options: EmbedOptions, device: str) -> dict[str, Any]:
+def remote_job(
+    model: str, on: str, data: str | None, options: EmbedOptions, device: str, allow_code: bool = False
+) -> dict[str, Any]:
     """All that another machine must know; the number of threads too, since rounding depends on it."""
     place = str(Path(model).resolve()) if Path(model).exists() else model
     about = {"model": place, "on": on, "data": data and str(Path(data).resolve()), "device": device}
-    return {**about, "options": options.plain(), "threads": torch.get_num_threads(), "shard": SHARD}
+    return {
+        **about,
+        "allow_code": allow_code,
+        "options": options.plain(),
+        "threads": torch.get_num_threads(),
+        "shard": SHARD,
+    }
 
 
 def remote_embedder(job: dict[str, Any]) -> Callable[[int], int]:
     """Makes pieces as a job says; refused where this machine sees another model or other rows."""
     torch.set_num_threads(job["threads"])
     options, folder = EmbedOptions(**job["options"]), Path(job["folder"])
-    source, asked = open_all(job["model"], job["on"], job["data"], job["device"], options.int8)
+    allowed = job["allow_code"]
+    source, asked = open_all(job["model"], job["on"], job["data"], job["device"], options.int8, allow_code=allowed)
     plan = {**plan_of(source, asked, options), "shard": job["shard"]}
     files.require_same_plan(folder, plan, "embeddings")
     return piece_maker(source, asked, options, plan, folder)
 
 
-def open_all(model: str, on: str, data: str | None, device: str, int8: bool) -> tuple[Source, Asked]:
+def open_all(
+    model: str, on: str, data: str | None, device: str, int8: bool, *, allow_code: bool = False
+) -> tuple[Source, Asked]:
     """The encoder and the rows that a command line names."""
     runs = [RunDir.open(model)] if Path(model, "run.json").is_file() else []
-    meant = find_asked(on, data, runs)
+    meant = find_asked(on, data, runs, allow_code=allow_code)
     if len(meant) != 1:
         raise UserError(f"--on {on}: which split? " + ", ".join(one.key for one in meant))
     return open_source(model, "cpu" if int8 else device, layout="rows" if int8 else "auto"), meant[0]

@@ -1,13 +1,8 @@
-"""`kind: freelb` is the one public class in encodery/methods/freelb.py; `kind: mine.py:Mine` is your own file's."""
+"""`kind: freelb` is the one public class in encodery/methods/freelb.py. Own files (`mine.py:Mine`): own_code.py."""
 
 import difflib
-import hashlib
 import importlib
-import importlib.util
 import pkgutil
-import sys
-import traceback
-from pathlib import Path
 from types import ModuleType
 
 from encodery.errors import UserError
@@ -20,14 +15,8 @@ _HELPERS = {
 }  # fmt: skip
 
 
-def find(room: str, name: str, folder: Path | None = None) -> type[Options]:
-    """The class that a name in a config stands for. Own files are looked up in `folder` (and are run)."""
-    if ".py:" in name:
-        file, _, wanted = name.rpartition(":")
-        own = getattr(load_file((folder or Path()) / file), wanted, None)
-        if not (isinstance(own, type) and issubclass(own, Options)):
-            raise UserError(f"{file} has no class {wanted} that is made of encodery's Options.")
-        return own
+def find(room: str, name: str) -> type[Options]:
+    """The class of ours that a name in a config stands for."""
     if name.replace("-", "_") not in (known := names(room)):
         near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -53,30 +42,3 @@ def _only_class(module: ModuleType) -> type[Options]:
 def _within(name: str, module: str) -> bool:
     """Defined here, or in a part of the folder that a big component may be."""
     return name == module or name.startswith(f"{module}.")
-
-
-def digest(path: Path) -> str:
-    """The sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def load_file(path: Path) -> ModuleType:
-    """A person's own Python file as a module; the same content is run once."""
-    path = path.resolve()
-    if not path.is_file():
-        raise UserError(f"there is no file {path}; own files are looked up beside the config that names them.")
-    name = f"encodery_own_{path.stem}_{digest(path)[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file.")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-        line = f":{frames[-1].lineno}" if frames else f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise UserError(f"{path}{line}: {type(error).__name__}: {error}") from error
-    return module

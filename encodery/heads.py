@@ -259,11 +259,11 @@ def part_of(whole: Sequence[Example], examples: Sequence[Example]) -> str | None
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:32]
 
 
-def rows_of_run(run: RunDir, asked: Asked) -> list[Example] | None:
+def rows_of_run(run: RunDir, asked: Asked, allow_code: bool = False) -> list[Example] | None:
     """The training rows of a run's own task that it was trained on; None where another split or task is asked."""
     if asked.split != "train":
         return None
-    resolved = config.load(run.path)
+    resolved = config.load(run.path, allow_code=allow_code)
     entry = next((entry for task, entry in resolved.tasks if task.name == asked.task.name), None)
     return trained_on(asked.task, entry, resolved.config) if entry else None
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from encodery import files, yaml_reader
+from encodery import yaml_reader
 from encodery.check import KINDS, SPELLINGS
 from encodery.errors import UserError
 from encodery.find import find
 from encodery.options import Options
-from encodery.paths import inside
+from encodery.own_code import kept
 from encodery.rundir import RunDir
 from encodery.schema import Config, Entry
 from encodery.yaml_reader import Key
@@ -35,7 +35,6 @@ Tree = dict[str, Any]
 CodeFiles = Mapping[str, tuple[Path, str]]  # own Python files as typed -> (path, sha256)
 
 FORM = 2  # of the hash; runs without `identity_form` counted train.epochs beside train.max_steps
-CODE = "code"
 # Where it is computed and what is written along the way do not change what comes out.
 _LEFT_OUT: tuple[Key, ...] = (
     ("data",),
@@ -85,9 +84,7 @@ def earlier_identity(run: RunDir, tasks: "Sequence[Task]") -> str | None:
     try:
         tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
         names = [entry.get("kind") or entry["name"] for entry in tree["tasks"]]
-        return (
-            identity_of(tree, tasks, kept_code(run.path), info.get("inputs", {})) if len(names) == len(tasks) else None
-        )
+        return identity_of(tree, tasks, kept(run.path), info.get("inputs", {})) if len(names) == len(tasks) else None
     except (UserError, KeyError, TypeError, AttributeError, IndexError):  # not a config that this version can read
         return None
 
@@ -233,18 +230,6 @@ def _inner(annotation: Any) -> type[Options] | None:
 def _first() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("first_defaults.json").read_text("utf-8"))
     return found
-
-
-def kept_code(run: Path) -> dict[str, tuple[Path, str]]:
-    """The own Python files that a run directory holds."""
-    listing = run / CODE / "files.json"
-    if not listing.is_file():
-        return {}
-    try:
-        kept: dict[str, list[str]] = files.read_json(listing)
-        return {typed: (inside(run / CODE, copied), digest) for typed, (copied, digest) in kept.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise UserError(f"{listing}: damaged; it should list the run's own Python files.") from None
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

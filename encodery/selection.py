@@ -19,6 +19,7 @@ from encodery.find import find
 from encodery.layers import Layer, Place
 from encodery.on import Asked
 from encodery.options import Options
+from encodery.own_code import Code
 from encodery.schema import percent
 from encodery.select.base import Pool, Ranked, Selector
 from encodery.tasks.base import Task
@@ -90,7 +91,7 @@ class Asking:
     folder: Path
 
 
-def load(source: str | Path | None, overrides: Sequence[str] = ()) -> Asking:
+def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: bool = False) -> Asking:
     """A config file and what the command line says; the pool stands under `pool`."""
     folder = Path(source).resolve().parent if source else Path.cwd()
     layer = layers.from_source(str(source), Path()) if source else Layer()
@@ -100,7 +101,7 @@ def load(source: str | Path | None, overrides: Sequence[str] = ()) -> Asking:
         raise UserError(f"{source or 'command line'}: pool: is needed, such as glue/mnli")
     if isinstance(layer.tree.get("selector"), str):
         layer.tree["selector"] = {"kind": layer.tree["selector"]}
-    chosen, task = check_beside_task(layer, Selection, "pool")
+    chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
     return Asking(chosen, task, selector_of(chosen.selector, layer), folder)
 
 

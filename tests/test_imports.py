@@ -20,6 +20,7 @@ FLOORS = [
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
         "identity", "metric_table", "rundir", "digests", "finished", "cache", "shapes", "reference", "synonyms",
         "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
+        "own_code", "outside",
     },
     {"tasks"},
     {"world", "heartbeat", "board"},

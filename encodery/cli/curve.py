@@ -16,6 +16,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery curve curve.yaml --dry-run",
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.report.curves import markdown
 
     folder = Path(args.out) if args.out else Path("runs") / Path(args.config).stem
-    plan = curve.load(args.config, rest, folder)
+    plan = curve.load(args.config, rest, folder, args.allow_code)
     if args.dry_run:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))

@@ -30,6 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--executor", choices=["local", "ray", "slurm"], default="local", help="where pieces are made; default: here"
     )
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.no_verify()
     parser.examples(
@@ -56,9 +57,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     options = EmbedOptions(
         site=args.site, layer=args.layer, max_length=args.max_length, batch_size=args.batch_size, int8=args.int8
     )
-    source, meant = open_all(args.model, args.on, args.data, args.device, args.int8)
+    source, meant = open_all(args.model, args.on, args.data, args.device, args.int8, allow_code=args.allow_code)
     rows = len(meant.task.examples(meant.split))
-    job = remote_job(args.model, args.on, args.data, options, args.device)
+    job = remote_job(args.model, args.on, args.data, options, args.device, args.allow_code)
     with Counting(f"embed {meant.key}", rows, args.quiet) as tick:
         found = embed(source, meant, options, Path(args.out) if args.out else None, tick, elsewhere(args.executor, job))
     size = f"{found.meta['count']:,} × {found.meta['width']}"

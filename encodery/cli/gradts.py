@@ -17,6 +17,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--json", action="store_true", help="print data instead of tables")
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     stem = as_name(args.config.removeprefix("recipe:")) if args.config.startswith("recipe:") else Path(args.config).stem
     folder = Path(args.out) if args.out else Path("runs") / stem
-    plan = load(args.config, rest, folder)
+    plan = load(args.config, rest, folder, args.allow_code)
     if args.dry_run:
         print("\n".join(plan.lines()))
         return 0

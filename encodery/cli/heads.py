@@ -42,6 +42,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
     parser.add_argument("--data", metavar="DIR", help="folder with data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--json", action="store_true", help="print data instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.no_verify()
@@ -70,11 +71,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
     runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] else f"{text}:train" for text in args.on]
-    questions = [one for text in words for one in asked(text, args.data, runs)]
-    model = open_classifier(args.what[0], args.device, undecided=True)
+    questions = [one for text in words for one in asked(text, args.data, runs, allow_code=args.allow_code)]
+    model = open_classifier(args.what[0], args.device, allow_code=args.allow_code, undecided=True)
     printed = []
     for one in questions:
-        rows = rows_of_run(runs[0], one) if runs and not args.all_rows else None
+        rows = rows_of_run(runs[0], one, args.allow_code) if runs and not args.all_rows else None
         given = request(model, one, options, args.head, rows)
         folder = Path(args.out) / (as_name(one.key) if len(questions) > 1 else "") if args.out else None
         with Counting(f"heads {one.key}", len(chosen(given)), args.quiet) as tick:

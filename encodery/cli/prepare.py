@@ -24,6 +24,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--executor", choices=["local", "ray", "slurm"], default="local", help="where shards are made; default: here"
     )
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.prepare import prepare_run, report_lines
     from encodery.progress import Portion
 
-    resolved = load(args.config, rest, weights=False)
+    resolved = load(args.config, rest, allow_code=args.allow_code, weights=False)
     with Portion(resolved.tasks[0][0].name, args.quiet) as tick:
         done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), tick))
     for one in done:

@@ -19,6 +19,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: selections/<task>-<selector>-<seed>")
     parser.add_argument("--analyse", action="store_true", help="clusters: sizes, labels, examples and a map as well")
     parser.add_argument("--map", choices=["pca", "tsne", "umap"], default="pca", help="of --analyse; default: pca")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--quiet", action="store_true", help="print only the result")
     parser.examples(
         "encodery select --pool glue/mnli --selector random -o selections/random",
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         if not args.quiet:
             print(line, file=sys.stderr)
 
-    asking = load(args.config, rest)
+    asking = load(args.config, rest, args.allow_code)
     kind = asking.options.selector["kind"]
     stem = Path(args.config).stem if args.config else f"{asking.task.name}-{kind}-{asking.options.seed}"
     folder = Path(args.out) if args.out else Path("selections") / as_name(stem)

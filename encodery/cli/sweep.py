@@ -38,6 +38,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
     parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
     parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure; default: 1")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
@@ -95,6 +96,7 @@ def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.own_code import Code
     from encodery.rundir import RunDir
     from encodery.sweep import given
     from encodery.sweep.plan import Planner
@@ -106,7 +108,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     if file.sweep.search.kind == "tpe":
         print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
         return 0
-    planner = Planner(file, folder, Resolver(absent_ok=True))
+    planner = Planner(file, folder, Resolver(Code(args.allow_code), absent_ok=True))
     specs = planner.specs()
     for name in planner.resolver.absent:
         what = "the ids of its runs are other ones once it is, because its content is part of them"
@@ -167,7 +169,7 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     limits = given.limits(file.sweep, args.timeout, args.retries)
     _require_devices(resources, args.executor)
     folder.mkdir(parents=True, exist_ok=True)
-    runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()})
+    runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()}, args.allow_code)
     files.write_atomic(folder / "sweep.yaml", file.text)
     try:
         outcomes = execute(

@@ -18,6 +18,7 @@ def arguments(parser: Parser) -> None:
     """From what, to where."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", required=True, help="a folder that does not exist yet")
+    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
     parser.examples(
         "encodery tokenizer vocabulary.yaml -o my-tokenizer",
         "encodery tokenizer --corpus.files 'text/*.txt' --kind bpe --vocab_size 16000 -o my-tokenizer",
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.files import atomic_folder
     from encodery.tasks.corpus import Corpus
 
-    options, task = load_beside_task(Vocabulary, "corpus", args.config, rest)
+    options, task = load_beside_task(Vocabulary, "corpus", args.config, rest, args.allow_code)
     if not isinstance(task, Corpus):
         raise UserError(f"corpus: {task.name} is no corpus")
     folder = Path(args.out)

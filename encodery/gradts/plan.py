@@ -20,6 +20,7 @@ class Plan:
     gradts: GradTS
     base: config.Resolved
     folder: Path
+    allow_code: bool = False
 
     @cached_property
     def tasks(self) -> dict[str, Task]:
@@ -89,10 +90,10 @@ class Plan:
         )
 
 
-def load(file: str | Path, overrides: Sequence[str], folder: Path) -> Plan:
+def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: bool = False) -> Plan:
     """A study's file with the command line on top."""
-    chosen, base, _ = config.load_around(GradTS, file, overrides)
-    plan = Plan(chosen, base, folder)
+    chosen, base, _ = config.load_around(GradTS, file, overrides, allow_code)
+    plan = Plan(chosen, base, folder, allow_code)
     require_sound(plan)
     return plan
 

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files, yaml_reader
-from encodery.config import Resolved
+from encodery.config import Resolved, with_code_paths
 from encodery.errors import RunFailed, Stopped
 from encodery.gradts.file import GradTS
 from encodery.metrics_file import MetricsFile
+from encodery.own_code import Code
 from encodery.progress import Progress
 from encodery.rundir import RunDir, find_runs
 from encodery.sweep.execute import execute
 from encodery.sweep.plan import Planner, write_plan
 from encodery.sweep.read import parse
+from encodery.sweep.resolve import Resolver
 from encodery.sweep.search import FixedPlan
 from encodery.sweep.spec import Outcome, RunSpec
 
@@ -38,9 +40,13 @@ class Training:
 class Runner:
     """Trains what is asked for, in sweeps, and says where each run lies."""
 
-    def __init__(self, base: Resolved, options: GradTS, folder: Path, progress: Progress, executor: str):
+    def __init__(
+        self, base: Resolved, options: GradTS, folder: Path, progress: Progress, executor: str, allow_code: bool = False
+    ):
         self.options, self.folder, self.progress, self.executor = options, folder, progress, executor
-        self.entries = {task.name: dict(plain) for (task, _), plain in zip(base.tasks, base.config.tasks, strict=True)}
+        self.allow_code = allow_code
+        entries = with_code_paths(base)["tasks"]
+        self.entries = {task.name: plain for (task, _), plain in zip(base.tasks, entries, strict=True)}
         folder.mkdir(parents=True, exist_ok=True)
         write_base(base, folder, options)
         train = base.config.train
@@ -55,7 +61,8 @@ class Runner:
         folder = self.folder / stage
         folder.mkdir(exist_ok=True)
         text = yaml_reader.write({"base": str((self.folder / BASE).resolve()), "zip": list(map(self.line, lines))})
-        planner = Planner(parse(text, f"{self.folder.name}/{stage}", self.folder, stage), folder)
+        file = parse(text, f"{self.folder.name}/{stage}", self.folder, stage)
+        planner = Planner(file, folder, Resolver(Code(self.allow_code)))
         specs = planner.specs()
         if len(specs) != len(lines):
             raise RuntimeError(f"{folder}: {len(lines)} trainings became {len(specs)} runs")
@@ -99,7 +106,7 @@ class Runner:
 
 def write_base(base: Resolved, folder: Path, options: GradTS) -> None:
     """The config that all runs share, with paths that hold from everywhere; scored on the way only if that chooses."""
-    tree = base.config.plain()
+    tree = with_code_paths(base)
     for key in ("name", "init_from", "tokenizer"):
         path = base.folder / str(tree["model"][key])
         if tree["model"][key] and path.exists():

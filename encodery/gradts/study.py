@@ -70,7 +70,7 @@ class Study:
     def __init__(self, plan: Plan, progress: Progress, executor: str = "local"):
         require_metrics(plan)
         self.plan, self.one, self.progress = plan, plan.gradts, progress
-        self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor)
+        self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor, plan.allow_code)
         self.notes: list[str] = []
         self.tried: dict[str, list[Tried]] = {}
         self.tested: dict[str, tuple[Set, Cost]] = {}  # what trials have found

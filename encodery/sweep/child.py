@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
-from encodery import process
+from encodery import files, process
 from encodery.sweep import state
 from encodery.sweep.slots import Slot
 from encodery.sweep.spec import RunSpec
@@ -126,10 +126,15 @@ def environment(slot: Slot, token: str) -> dict[str, str]:
     return {**os.environ, **slot.environment(), TOKEN: f"{above},{token}" if above else token}
 
 
+def log_stream(log: Path) -> IO[bytes]:
+    """A run's log, for what a program adds to it."""
+    return os.fdopen(files.open_unlinked(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
 def start(words: list[str], log: Path, slot: Slot, token: str, more: Mapping[str, str] | None = None) -> Started:
     """Start a program in a session of its own, bound to the slot; all that it prints is added to the log."""
     variables = {**environment(slot, token), **(more or {})}
-    with open(log, "ab") as stream, slot.pinned():
+    with log_stream(log) as stream, slot.pinned():
         popen = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=variables, start_new_session=True
         )
@@ -143,14 +148,15 @@ def start_command(folder: Path, spec: RunSpec, slot: Slot, attempt: int, token: 
     return start(words, run / "log.txt", slot, token, {"ENCODERY_RUN_DIR": str(run)})
 
 
-def train_words(config: Path, run: Path, changed: bool) -> list[str]:
+def train_words(config: Path, run: Path, changed: bool, allow_code: bool) -> list[str]:
     """The command line of a training run, after `encodery`."""
-    return ["train", str(config), "-o", str(run), "--quiet", "--traceback", *(["--allow-change"] if changed else [])]
+    more = [*(["--allow-change"] if changed else []), *(["--allow-code"] if allow_code else [])]
+    return ["train", str(config), "-o", str(run), "--quiet", "--traceback", *more]
 
 
-def start_train(config: Path, run: Path, slot: Slot, token: str, changed: bool) -> Started:
+def start_train(config: Path, run: Path, slot: Slot, token: str, changed: bool, allow_code: bool = False) -> Started:
     """A training run in a fresh process."""
-    words = [sys.executable, "-m", "encodery", *train_words(config, run, changed)]
+    words = [sys.executable, "-m", "encodery", *train_words(config, run, changed, allow_code)]
     return start(words, run / "log.txt", slot, token, {"PYTHONUNBUFFERED": "1"})
 
 

@@ -59,10 +59,11 @@ class Launcher:
         config = write_config(self.folder, spec, slot, status.changed)
         changed = bool(status.changed)
         if not self._is_warm(spec, slot):
-            return child.start_train(config.resolve(), run.resolve(), slot, status.token, changed)
+            code = spec.allow_code
+            return child.start_train(config.resolve(), run.resolve(), slot, status.token, changed, code)
         worker = self._worker(slot) or Worker(slot, status.token, run / "log.txt")
         self.workers[slot.number] = worker
-        return worker.begin(config.resolve(), run.resolve(), changed)
+        return worker.begin(config.resolve(), run.resolve(), changed, spec.allow_code)
 
     def _is_warm(self, spec: RunSpec, slot: Slot) -> bool:
         return self.warm and slot.kind == "cpu" and spec.command is None

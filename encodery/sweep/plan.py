@@ -240,7 +240,7 @@ class Planner:
             self._tasks[id] = point.tasks
             needs = tuple(dict.fromkeys([*(run.id for run in chosen), *waits]))
             name = self._names.get(id) or name_of(id, stage, variant.name, axes)
-            yield RunSpec(id, name, config, None, axes, variant.name, stage, needs)
+            yield RunSpec(id, name, config, None, axes, variant.name, stage, needs, self.resolver.code.allowed)
 
 
 def judged(tasks: "Sequence[Task]", entries: Sequence[Tree]) -> "tuple[Task, Tree]":

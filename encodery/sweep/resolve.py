@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encodery import layers
-from encodery.check import KINDS, Code, check, options
+from encodery.check import KINDS, check, options
 from encodery.config import find
 from encodery.errors import UserError
 from encodery.identity import identity_of
 from encodery.layers import Layer, Place
 from encodery.options import Options
+from encodery.own_code import Code, is_own
 from encodery.schema import Config
 from encodery.sweep.points import Setting
 
@@ -92,7 +93,7 @@ class Resolver:
                 dropped.append(setting.key)
             else:
                 _lay(layer, setting)
-        _absolute(layer)
+        _absolute(layer, self.code)
         config, tasks = self._checked(layer, ground.number)
         return Point(config, tasks, tuple(dropped))
 
@@ -236,10 +237,10 @@ def _unknown_to_method(tree: Tree, key: str) -> bool:
         return False
     method = tree.get("method")
     kind = method.get("kind", "plain") if isinstance(method, dict) else "plain"
-    return ".py:" not in str(kind) and name.partition(".")[0] not in find("methods", str(kind)).model_fields
+    return not is_own(str(kind)) and name.partition(".")[0] not in find("methods", str(kind)).model_fields
 
 
-def _absolute(layer: Layer) -> None:
+def _absolute(layer: Layer, code: Code) -> None:
     """Paths as they are from everywhere, because a run may start in another folder than the plan was made in."""
     tree, places = layer.tree, layer.places
     model = tree.get("model")
@@ -256,9 +257,12 @@ def _absolute(layer: Layer) -> None:
     _absolute_data(tree)
     for section, at in sections:
         kind = section.get("kind") if isinstance(section, dict) else None
-        if isinstance(kind, str) and ".py:" in kind and (place := places.get((*at, "kind"))):
+        if isinstance(kind, str) and is_own(kind) and (place := places.get((*at, "kind"))):
             file, _, name = kind.rpartition(":")
-            section["kind"] = f"{(place.folder / file).resolve()}:{name}"
+            try:
+                section["kind"] = f"{code.path_of(file, place.folder)}:{name}"
+            except UserError as error:
+                raise UserError(f"{place.text}: {'.'.join(map(str, at))}.kind: {error}") from None
 
 
 def _absolute_data(tree: Tree) -> None:

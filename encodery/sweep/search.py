@@ -4,8 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from encodery.own_code import Code
 from encodery.sweep.plan import Planner, write_plan
 from encodery.sweep.read import SweepFile
+from encodery.sweep.resolve import Resolver
 from encodery.sweep.spec import Outcome, RunSpec, Source
 
 
@@ -53,9 +55,9 @@ class Closable(Source, Protocol):
         """Give back what is held."""
 
 
-def source(file: SweepFile, folder: Path, about: Mapping[str, Any]) -> Closable:
+def source(file: SweepFile, folder: Path, about: Mapping[str, Any], allow_code: bool = False) -> Closable:
     """The source of a sweep's runs. Its plan is in the folder before the first run starts."""
-    planner = Planner(file, folder)
+    planner = Planner(file, folder, Resolver(Code(allow_code)))
     if file.sweep.search.kind == "tpe":
         from encodery.sweep.trials import Tpe
 

@@ -20,6 +20,7 @@ class RunSpec:
     variant: str | None = None
     stage: str = "main"
     needs: tuple[str, ...] = ()  # ids of runs that must be done before
+    allow_code: bool = False  # code of run directories may run
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from encodery.errors import EncoderyError
+from encodery.files import open_unlinked
 from encodery.sweep import child
 from encodery.sweep.slots import Slot
 
@@ -29,7 +30,10 @@ class Worker:
         self.reply, theirs = os.pipe()
         words = [sys.executable, "-m", "encodery.sweep.worker", str(theirs)]
         try:
-            with open(log, "ab") as stream, slot.pinned():  # of its first run: if importing fails, it is read there
+            with (
+                child.log_stream(log) as stream,
+                slot.pinned(),
+            ):  # of its first run: if importing fails, it is read there
                 self.popen = subprocess.Popen(
                     words, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True,
                     env=child.environment(slot, token), pass_fds=[theirs],
@@ -42,14 +46,15 @@ class Worker:
         """Whether it may get another run."""
         return self.popen.poll() is None and self.runs < MOST_RUNS
 
-    def begin(self, config: Path, run: Path, changed: bool) -> "WarmRun":
+    def begin(self, config: Path, run: Path, changed: bool, allow_code: bool = False) -> "WarmRun":
         """Hand it a run."""
         assert self.popen.stdin is not None
         self.runs += 1
-        words = child.train_words(config, run, changed)
+        words = child.train_words(config, run, changed, allow_code)
         job = {"config": str(config), "out": str(run), "log": str(run / "log.txt"), "words": words}
         with suppress(BrokenPipeError):  # it has just died: the run will be seen to have ended with it
-            self.popen.stdin.write(json.dumps(job | {"allow_change": changed}).encode() + b"\n")
+            allowed = {"allow_change": changed, "allow_code": allow_code}
+            self.popen.stdin.write(json.dumps(job | allowed).encode() + b"\n")
             self.popen.stdin.flush()
         return WarmRun(self)
 
@@ -119,13 +124,13 @@ def main(reply: int) -> int:
 
 def work(job: dict[str, object]) -> int:
     """One run, with everything it prints in its own log; the exit code that its command would have had."""
-    log = os.open(str(job["log"]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    log = open_unlinked(Path(str(job["log"])), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     sys.argv = ["encodery", *map(str, job["words"])]  # type: ignore[call-overload]  # what run.json will call the command
     try:
-        train(str(job["config"]), str(job["out"]), bool(job["allow_change"]))
+        train(str(job["config"]), str(job["out"]), bool(job["allow_change"]), bool(job["allow_code"]))
         return 0
     except EncoderyError as error:
         traceback.print_exc()
@@ -141,12 +146,12 @@ def work(job: dict[str, object]) -> int:
         gc.collect()  # models hold cycles
 
 
-def train(config: str, out: str, allow_change: bool) -> None:
+def train(config: str, out: str, allow_change: bool, allow_code: bool = False) -> None:
     """What `encodery train` does."""
     from encodery.config import load
     from encodery.run import train_run
 
-    train_run(load(config), out, allow_change=allow_change)
+    train_run(load(config, allow_code=allow_code), out, allow_change=allow_change)
 
 
 if __name__ == "__main__":
