@@ -1,11 +1,14 @@
 """Names and paths that may come from others: limited characters, and never outside their root."""
 
+import hashlib
 import re
+import unicodedata
 from pathlib import Path
 
 from encodery.errors import UserError
 
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_LEGAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,149}")
 
 
 def safe_name(text: str) -> str:
@@ -18,6 +21,19 @@ def safe_name(text: str) -> str:
 def as_name(text: str) -> str:
     """The nearest safe name: `glue/rte` becomes `glue-rte`."""
     return _OTHER.sub("-", text).strip("-.") or "run"
+
+
+def file_name(text: str) -> str:
+    """A task's name as a name of files: `glue/rte` is `glue-rte`; of any other text what is legal, and a digest of it.
+
+    The digest keeps `a b` and `a+b` apart.
+    """
+    plain = text.replace("/", "-")
+    if _LEGAL.fullmatch(plain):
+        return plain
+    ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{as_name(ascii_only)[:80].rstrip('-.')}-{digest}"
 
 
 def inside(root: Path, path: Path | str) -> Path:

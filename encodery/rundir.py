@@ -22,6 +22,7 @@ from encodery.errors import UserError
 from encodery.finished import Change, Finished
 from encodery.lock import Holder, RunLock, holder
 from encodery.metrics_file import MetricsFile
+from encodery.paths import file_name
 from encodery.scrub import scrub, scrub_data, scrub_yaml
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ class RunDir:
 
     def predictions_path(self, task: str, split: str) -> Path:
         """predictions/glue-rte-dev.jsonl for glue/rte and dev."""
-        return self.predictions / f"{check_name(task.replace('/', '-'))}-{check_name(split)}.jsonl"
+        return self.predictions / f"{file_name(task)}-{check_name(split)}.jsonl"
 
     def write_predictions(self, task: str, split: str, rows: Iterable[Mapping[str, Any]]) -> Path:
         """Write one prediction per line, all or none."""
@@ -332,29 +333,37 @@ class Found:
     problem: str | None = None
 
 
-def find_runs(*folders: Path | str) -> list[Found]:
-    """The runs at and below the folders, damaged ones too; what `move_aside` put away counts only if named itself."""
+def find_runs(*folders: Path | str, depth: int | None = None) -> list[Found]:
+    """The runs at and below the folders, damaged ones too; what `move_aside` put away counts only if named itself.
+
+    `depth` limits how far below.
+    """
     found: dict[Path, Found] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder")
-        for path in _run_paths(folder, set()):
+        for path in _run_paths(folder, set(), depth):
             found.setdefault(path.resolve(), Found(RunDir(path), RunDir(path).problem()))
     return list(found.values())
 
 
-def _run_paths(folder: Path, seen: set[Path]) -> Iterator[Path]:
+def _run_paths(folder: Path, seen: set[Path], depth: int | None) -> Iterator[Path]:
     if folder.resolve() in seen:  # links may lead round in circles
         return
     seen.add(folder.resolve())
-    names = {entry.name for entry in folder.iterdir()}
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except PermissionError:  # what cannot be looked at holds no run of this person's
+        return
     if "run.json" in names or {"config.yaml", "metrics.jsonl"} <= names or {"config.yaml", "DONE"} <= names:
         yield folder
+        return
+    if depth == 0:
         return
     for name in sorted(names):
         below = folder / name
         if below.is_dir() and not name.startswith(".") and not _MOVED.search(name):
-            yield from _run_paths(below, seen)
+            yield from _run_paths(below, seen, None if depth is None else depth - 1)
 
 
 def default_path(stem: str, identity: str, root: Path | str = "runs") -> Path:

@@ -20,6 +20,7 @@ FILES = ["*.json", "*.txt", "*.safetensors", "*.model", "merges.txt"]
 BIN, BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"  # only `encodery import bin` opens them
 KEPT = "kept"  # folder of a run: its models on the way, by percent of the steps
 SHOWN = 5  # runs that an error lists
+NEAR = 2  # folders below one that was named: a sweep's runs are there, and `/` is not searched whole
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spm.model"]
 
@@ -103,7 +104,7 @@ def _weights(folder: Path) -> Path | None:
 def refuse_many(name: str, near: Path | None) -> None:
     """A folder of several runs, such as the seeds of `train --seeds`, is no model; say which there are."""
     for path in (Path(near or "", name), Path(name)):
-        runs = [str(found.run.path) for found in find_runs(path)] if path.is_dir() else []
+        runs = [str(found.run.path) for found in find_runs(path, depth=NEAR)] if path.is_dir() else []
         if runs:
             listed = ", ".join(runs[:SHOWN]) + (", …" if len(runs) > SHOWN else "")
             raise UserError(f"model {name}: is a folder of {len(runs)} runs; give one of them: {listed}")

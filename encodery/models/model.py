@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder, quiet
+from encodery.paths import file_name
 
 Outputs = dict[str, Tensor]
 Terms = dict[tuple[str, str], Tensor]  # (task, term) -> sum
@@ -152,7 +153,7 @@ def load_untied(question: nn.Module, file: Path) -> None:
 
 def safe(task: str) -> str:
     """A task's name as a file and module name."""
-    return task.replace("/", "-").replace(".", "_")
+    return file_name(task).replace(".", "_")
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:

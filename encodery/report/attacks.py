@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files
+from encodery.paths import file_name
 from encodery.report.figures import robustness
 from encodery.rundir import RunDir
 
@@ -40,7 +41,7 @@ def _cell(name: str, value: float) -> str:
 
 def keep(run: RunDir, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
     """Write attacks/glue-rte-dev-pgd-5-l2 (5 steps) as .json, .csv and .svg, in one step; the picture's path."""
-    data = about["data"].replace("/", "-").replace(":", "-")
+    data = file_name(about["data"].replace(":", "-"))
     stem = f"{data}-{about['attack']}-{about['steps']}-{about['norm']}"
     with files.io_trouble(f"{run.attacks} cannot be written", run.path.parent):
         run.attacks.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files
+from encodery.paths import file_name
 from encodery.report import figures, stats
 
 RANDOM = "random"
@@ -271,5 +272,5 @@ def write(folder: Path, curves: Curves) -> None:
             for metric in metrics
             for match in curves.matches
         }
-        name = data.replace("/", "-").replace(":", "-")
+        name = file_name(data.replace(":", "-"))
         files.write_atomic(folder / f"curve-{name}.svg", figures.learning_curves(lines, curves.label(data)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from encodery.errors import UserError
 from encodery.tasks._folds import Strata, assign, require_enough
@@ -36,11 +36,18 @@ class Own(Read):
     """Cross-validation: train is cut into so many parts; the option --folds of `encodery train` sets this and fold."""
     held_fold: int | None = Field(default=None, ge=1, alias="fold")
     """Which of the folds is the dev set, from 1; the others are trained on."""
-    called: str | None = Field(default=None, alias="name", pattern=r"^(table/)?[A-Za-z0-9._-]+$")
-    """The task is called table/<name>; default: the name of the training file."""
+    called: str | None = Field(default=None, alias="name", min_length=1, max_length=100)
+    """The task is called table/<name>, in any letters; default: the name of the training file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
     _fold_of: dict[str, int] = PrivateAttr(default_factory=dict)
+
+    @field_validator("called")
+    @classmethod
+    def _printable(cls, given: str | None) -> str | None:
+        if given is not None and not (given.isprintable() and given.removeprefix("table/").strip()):
+            raise ValueError("expected a name in printable characters")
+        return given
 
     @model_validator(mode="after")
     def _has_files(self) -> Self:
@@ -58,7 +65,7 @@ class Own(Read):
     @property
     def name(self) -> str:
         """`table/reviews`."""
-        called = self.called or Path(next(iter(self._files().values()))).stem
+        called = self.called or _printed(Path(next(iter(self._files().values()))).stem)
         return f"table/{called.removeprefix('table/')}"
 
     def splits(self) -> tuple[str, ...]:
@@ -164,3 +171,9 @@ class Own(Read):
 def renewed(origin: Origin, examples: Sequence[Example], note: str | None) -> Origin:
     """The origin of a part of the rows."""
     return replace(origin, digest=content_digest(examples), rows=len(examples), note=note)
+
+
+def _printed(stem: str) -> str:
+    """The name of a file as text: bytes that are no UTF-8, line ends and the like become a sign."""
+    text = stem.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
