@@ -60,6 +60,15 @@ def warmup_steps(options: OptimOptions, total: int) -> float:
     return steps if options.warmup_style == "simultaneous" else math.ceil(steps)
 
 
+def require_warmup(options: OptimOptions, total: int) -> None:
+    """A warm-up of more steps than the run has would never reach the peak."""
+    if options.warmup > max(total, 1):
+        raise UserError(
+            f"optim.warmup: {options.warmup:g} steps are more than the run's {total:,}; "
+            "below 1 it is a share of all steps"
+        )
+
+
 def fall_begin(options: OptimOptions, total: int, warmup: float) -> float:
     """The step at which the rate begins to fall."""
     begin = 0.0 if options.warmup_style == "simultaneous" else warmup

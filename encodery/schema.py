@@ -6,9 +6,9 @@ here they are plain mappings. `config.py` reads and checks; this page only says 
 
 import re
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from encodery.options import Options
 
@@ -25,6 +25,23 @@ def percent(given: Any) -> Any:
     return given
 
 
+# Of a new encoder: layers, width, heads, feed-forward, embedding width (for those that factorise it).
+SIZES = {
+    "tiny": (2, 128, 2, 512, 128),
+    "mini": (4, 256, 4, 1024, 128),
+    "small": (12, 256, 4, 1024, 128),
+    "base": (12, 768, 12, 3072, 768),
+    "large": (24, 1024, 16, 4096, 1024),
+}
+# Fields of transformers' configs that count something: the least and the most that make sense.
+_COUNTS = {
+    "num_hidden_layers": (1, 1000), "n_layers": (1, 1000), "num_attention_heads": (1, 1024), "n_heads": (1, 1024),
+    "hidden_size": (1, 65_536), "dim": (1, 65_536), "embedding_size": (1, 65_536), "intermediate_size": (1, 1 << 20),
+    "hidden_dim": (1, 1 << 20), "vocab_size": (1, 10_000_000), "max_position_embeddings": (4, 10_000_000),
+    "type_vocab_size": (0, 1024),
+}  # fmt: skip
+
+
 class NewModel(Options):
     """An encoder with fresh weights."""
 
@@ -38,6 +55,28 @@ class NewModel(Options):
     """First weights: as transformers makes them, or as Google's ELECTRA (truncated normal, projections Glorot)."""
     config: dict[str, Any] = {}
     """Further fields of the transformers config class, such as {num_hidden_layers: 3}."""
+
+    @field_validator("config")
+    @classmethod
+    def _possible(cls, given: dict[str, Any]) -> dict[str, Any]:
+        for name, value in given.items():
+            least, most = _COUNTS.get(name, (None, None))
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if least is not None and most is not None and not (whole and least <= value <= most):
+                raise ValueError(f"{name}: expected a whole number from {least:,} to {most:,}, not {value}")
+            rate = "dropout" in name and value is not None
+            if rate and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1):
+                raise ValueError(f"{name}: expected a number from 0 to below 1, not {value}")
+        return given
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        _, width, heads, _, _ = SIZES[self.size]
+        width = self.config.get("hidden_size", self.config.get("dim", width))
+        heads = self.config.get("num_attention_heads", self.config.get("n_heads", heads))
+        if width % heads:
+            raise ValueError(f"a width of {width} cannot be cut into {heads} heads; width must be a multiple of heads")
+        return self
 
 
 class Lora(Options):
@@ -96,7 +135,7 @@ class OptimOptions(Options):
     lr: float = Field(default=2e-5, gt=0)
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the first and second moment."""
+    """Decay of the first and second moment; each from 0 to below 1."""
     eps: float = Field(default=1e-6, gt=0)
     """Added to the root of the second moment."""
     bias_correction: bool = True
@@ -122,13 +161,20 @@ class OptimOptions(Options):
     layer_decay_compat: bool = True
     """True: ELECTRA's published quirk, the top block gets d² instead of d."""
 
+    @field_validator("betas")
+    @classmethod
+    def _decays(cls, given: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in given):
+            raise ValueError(f"expected two numbers from 0 to below 1, not {list(given)}")
+        return given
+
 
 class TrainOptions(Options):
     """How long, how big, how often."""
 
-    epochs: float = Field(default=3, gt=0)
+    epochs: float = Field(default=3, gt=0, le=1_000_000)
     """Passes over the training set; parts are allowed."""
-    max_steps: int | None = Field(default=None, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, le=10**10)
     """Steps instead of epochs."""
     batch_size: int = Field(default=32, ge=1)
     """Examples in an optimiser step, whatever the device holds at once."""
@@ -170,10 +216,10 @@ class TrainOptions(Options):
     """Metric for select and patience; default: the task's main one."""
     select_on: str | None = None
     """Task that decides for select and patience where there are several; default: the mean over all of them."""
-    holdout: float = Field(default=0.0, ge=0, lt=1)
-    """Part of train that is held out and used for the choice instead of dev."""
+    holdout: float = Field(default=0.0, ge=0, le=0.9)
+    """Part of train that is held out and used for the choice instead of dev; at most 0.9."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after so many evaluations without improvement."""
+    """Stop after so many evaluations without improvement; train.evaluate must say how often."""
     keep_at: list[Percent] | None = None
     """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
     dynamics: bool | Dynamics = False
@@ -182,6 +228,12 @@ class TrainOptions(Options):
     keep_checkpoints: bool = False
     """Keep the last checkpoints after the run is done (default: only model/ stays): with them it can be trained for
     more steps later (--allow-change)."""
+
+    @model_validator(mode="after")
+    def _evaluates(self) -> Self:
+        if self.patience is not None and self.evaluate in ("end", "never"):
+            raise ValueError(f"patience: needs evaluations on the way, but evaluate is `{self.evaluate}`")
+        return self
 
 
 class Seed(Options):
@@ -280,5 +332,14 @@ class Config(Options):
     """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, mps. Not part of the run's identity."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads; default: torch's choice. Not part of the run's identity, but recorded."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.train.max_steps is not None and self.optim.warmup > max(self.train.max_steps, 1):
+            raise ValueError(
+                f"optim.warmup: {self.optim.warmup:g} steps are more than train.max_steps, {self.train.max_steps}; the "
+                "rate would never reach its peak. Below 1 it is a share of all steps"
+            )
+        return self

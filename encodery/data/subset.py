@@ -27,7 +27,9 @@ def share(rows: int, fraction: float) -> int:
 
 def training_rows(rows: np.ndarray, fraction: float, count: int | None, seed: int) -> np.ndarray:
     """A random part of the rows, in table order; a smaller part lies within a larger one of the same seed."""
-    wanted = min(count, len(rows)) if count is not None else share(len(rows), fraction)
+    if count is not None and count > len(rows):
+        raise UserError(f"tasks.count: {count:,} rows are asked for, but the training set has {len(rows):,}")
+    wanted = count if count is not None else share(len(rows), fraction)
     if wanted < 1:
         raise UserError(f"tasks.fraction: {fraction:g} of {len(rows):,} rows is less than one row")
     if wanted >= len(rows):

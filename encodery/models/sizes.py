@@ -5,16 +5,8 @@ from typing import Any
 from transformers import AutoConfig
 
 from encodery.errors import UserError
-from encodery.schema import NewModel
+from encodery.schema import SIZES, NewModel
 
-# layers, width, heads, feed-forward, embedding width (for those that factorise it)
-SIZES = {
-    "tiny": (2, 128, 2, 512, 128),
-    "mini": (4, 256, 4, 1024, 128),
-    "small": (12, 256, 4, 1024, 128),
-    "base": (12, 768, 12, 3072, 768),
-    "large": (24, 1024, 16, 4096, 1024),
-}
 FACTORISED = {"electra": "embedding_size", "albert": "embedding_size"}
 DISTILBERT = {
     "num_hidden_layers": "n_layers", "hidden_size": "dim", "num_attention_heads": "n_heads",

@@ -15,6 +15,9 @@ from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.readers import Bad, BadRow, Row, Sheet, shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LONGEST_LABEL = 300  # characters
+_LARGEST_LABEL = 10**LONGEST_LABEL
+LARGEST = 3.4e38  # of a number that a model is trained on
 UNSEEN = ("genre",)  # extras that only some copies of a set have, and that no model is shown
 
 
@@ -122,9 +125,22 @@ def label_name(value: Any) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= _LARGEST_LABEL:
+        raise Bad("is a number of too many digits for a label")
     if isinstance(value, str | int):
-        return str(value)
+        return _short(str(value))
     raise Bad(f"{shown(value)} is no label; labels are text or whole numbers")
+
+
+def _short(name: str) -> str:
+    """A label that can be printed and written into any file."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise Bad(f"half a character (\\u{ord(name[error.start]):04x}) in the label") from None
+    if len(name) > LONGEST_LABEL:
+        raise Bad(f"{shown(name)} is no label; labels have at most {LONGEST_LABEL} characters")
+    return name
 
 
 def label_number(value: Any) -> float | None:
@@ -133,8 +149,12 @@ def label_number(value: Any) -> float | None:
         return None
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
         value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Bad(f"{shown(value)} is no finite number")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Bad(f"{shown(value)} is no finite number")
+    if abs(value) > LARGEST:  # a comparison that takes whole numbers of any length
+        raise Bad(f"{shown(value)[:40]} is beyond what float32 can hold ({LARGEST:.1e})")
     return float(value)
 
 
