@@ -6,7 +6,9 @@ model = load(run)
 model(("a premise", "a hypothesis"))
 """
 
+import atexit
 import json
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +155,28 @@ def steps(
     **sections: Any,
 ) -> Iterator[StepReport]:
     """The loop itself. Records, evaluations and checkpoints are written as ever; leaving early saves a checkpoint."""
+    generator = _steps(config, out, restart, allow_change, sections)
+    _unfinished.add(generator)
+    return generator
+
+
+_unfinished: "weakref.WeakSet[Iterator[StepReport]]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    """A generator that nobody closed saves and gives its lock back before the interpreter is taken apart."""
+    for generator in list(_unfinished):
+        generator.close()  # type: ignore[attr-defined]
+
+
+def _steps(
+    config: str | Path | Mapping[str, Any] | RunDir | Run | None,
+    out: str | Path | RunDir | Run | None,
+    restart: bool,
+    allow_change: bool,
+    sections: Mapping[str, Any],
+) -> Iterator[StepReport]:
     resolved = settings.load(_config(config), sections)
     place = None if out is None else _path(out)
     with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True), StopRequest()) as session:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from encodery import __version__, build, checkpoint, config, files, world, yaml_reader
+from encodery import __version__, build, checkpoint, config, files, optim, world, yaml_reader
 from encodery.build import Built, Inputs, PoolingSource
 from encodery.config import Resolved
 from encodery.environment import environment
@@ -36,10 +36,11 @@ def train_run(
 ) -> RunDir:
     """Train as the config says. Run again = go on; a finished run is left as it is."""
     progress = progress or Progress(quiet=True)
-    with StopRequest() as stop, prepared(resolved, out, restart, allow_change, progress, stop) as session:
+    with StopRequest(early=True) as stop, prepared(resolved, out, restart, allow_change, progress, stop) as session:
         if isinstance(session, RunDir):
             return session
         try:
+            stop.begin()
             session.loop(watch)
             conclude(session, resolved)
         except (Exception, KeyboardInterrupt) as error:
@@ -91,6 +92,8 @@ def prepared(
         try:  # before anything is written: a mistake leaves no run behind
             with world.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as tick:
                 built = build.build(resolved, inputs, tick)
+            options = resolved.config.train
+            optim.require_warmup(resolved.config.optim, steps_in_all(built.batches, options.epochs, options.max_steps))
         except BaseException:
             run.forget()
             raise

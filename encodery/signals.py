@@ -1,8 +1,10 @@
-"""Stopping on request: the first signal asks, a second Ctrl-C insists."""
+"""Stopping on request: the first signal asks, a second Ctrl-C insists; before training begins the first one ends it."""
 
 import signal
 import threading
 from types import FrameType, TracebackType
+
+from encodery.errors import Stopped
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -10,11 +12,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopRequest:
     """`with StopRequest() as stop:` the loop looks at `stop.requested` after each step, saves and ends with Stopped.
 
-    A Ctrl-C after the first request raises KeyboardInterrupt at once. Outside the main thread, where Python allows
-    no handlers, nothing is changed and nothing is requested.
+    A Ctrl-C after the first request raises KeyboardInterrupt at once. With `early` the first signal raises Stopped
+    until `begin` is called: there is nothing to save yet. Outside the main thread, where Python allows no handlers,
+    nothing is changed and nothing is requested.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, early: bool = False) -> None:
+        self.early = early
         self.requested = False
         self.signal_name: str | None = None
         self._before: dict[signal.Signals, signal.Handlers | int | object] = {}
@@ -27,8 +31,14 @@ class StopRequest:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        first, self.requested = not self.requested, True
         self.signal_name = self.signal_name or signal.Signals(number).name
+        if self.early and first:
+            raise Stopped(f"stopped by {self.signal_name} before training began; the same command starts it")
+
+    def begin(self) -> None:
+        """From now on there is something to finish and to save."""
+        self.early = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():

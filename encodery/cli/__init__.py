@@ -1,20 +1,30 @@
 """The command `encodery`: finds the verb, runs it, and turns every ending into an exit code (0, 1, 2, 3, 130)."""
 
+import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from encodery.cli.verbs import GROUPS, VERBS, Verb
-from encodery.errors import EncoderyError, UserError
+from encodery.errors import EncoderyError, Stopped, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = "--traceback" in words or os.environ.get("ENCODERY_TRACEBACK", "") not in ("", "0")
+    with _ending_on_sigterm(program=argv is None):
+        return _code_of([word for word in words if word != "--traceback"], wanted)
+
+
+def _code_of(words: list[str], wanted: bool) -> int:
+    """Do it; how it ended as a code, with a sentence where something went wrong."""
     try:
-        code = _dispatch([word for word in words if word != "--traceback"])
+        code = _dispatch(words)
         sys.stdout.flush()  # here, so that a closed pipe is noticed below and not at exit
         return code
     except SystemExit as end:  # argparse, after --help
@@ -28,10 +38,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EncoderyError as error:
         return _ended(error, wanted)
     except Exception as error:
-        return _bug(error, wanted)
+        from encodery.outside import as_sentence
+
+        known = as_sentence(error) if _own_code(error) is None else None
+        return _bug(error, wanted) if known is None else _ended(known.with_traceback(error.__traceback__), wanted)
+
+
+@contextmanager
+def _ending_on_sigterm(program: bool) -> Iterator[None]:
+    """SIGTERM ends any verb with a sentence; the first one counts, so that a second does not cut the sentence off.
+
+    Verbs that have something to save install handlers of their own while they do.
+    """
+
+    def receive(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Stopped("stopped by SIGTERM; run the same command again")
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    finally:
+        if not (program and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN):  # Python takes a while to end
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _dispatch(words: list[str]) -> int:
+    _require_folder()
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold what the terminal cannot show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     first = words[0] if words else "--help"
     if first in ("-h", "--help", "help"):
         print(overview())
@@ -40,6 +79,13 @@ def _dispatch(words: list[str]) -> int:
         print(f"encodery {_version()}")
         return 0
     return run_verb(_verb(first), words[1:])
+
+
+def _require_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the folder that this command runs in was deleted; change to another one (cd) first") from None
 
 
 def run_verb(verb: Verb, words: list[str]) -> int:
@@ -91,6 +137,8 @@ def _version() -> str:
 
 
 def _ended(error: EncoderyError, traceback: bool) -> int:
+    if isinstance(error, Stopped) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the sentence is printed
     if traceback:
         _show(error)
     alike = os.environ.get("RANK", "0") != "0" and error.exit_code in (2, 3)  # every process of a run says the same
