@@ -28,6 +28,8 @@ def file_name(text: str) -> str:
 
     The digest keeps `a b` and `a+b` apart.
     """
+    if ".." in text.split("/"):
+        raise UserError(f"'{text}' cannot be a name: it leads out of its folder.")
     plain = text.replace("/", "-")
     if _LEGAL.fullmatch(plain):
         return plain

@@ -47,6 +47,8 @@ class Own(Read):
     def _printable(cls, given: str | None) -> str | None:
         if given is not None and not (given.isprintable() and given.removeprefix("table/").strip()):
             raise ValueError("expected a name in printable characters")
+        if given is not None and ".." in given.split("/"):
+            raise ValueError("expected a name, not a path with ..")
         return given
 
     @model_validator(mode="after")
