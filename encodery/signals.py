@@ -34,13 +34,20 @@ class StopRequest:
         first, self.requested = not self.requested, True
         self.signal_name = self.signal_name or signal.Signals(number).name
         if self.early and first:
-            raise Stopped(f"stopped by {self.signal_name} before training began; the same command starts it")
+            raise self._stopped()
+
+    def _stopped(self) -> Stopped:
+        return Stopped(f"stopped by {self.signal_name} before training began; the same command starts it")
 
     def begin(self) -> None:
         """From now on there is something to finish and to save."""
+        if self.early and self.requested:  # a library caught what the signal raised
+            raise self._stopped()
         self.early = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]
         self._before = {}
+        if self.early and self.requested and isinstance(error, Exception) and not isinstance(error, Stopped):
+            raise self._stopped() from None  # a library made another error of what the signal raised

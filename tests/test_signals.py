@@ -1,11 +1,13 @@
 """R7: the first signal asks, a second Ctrl-C insists."""
 
+import contextlib
 import os
 import signal
 import threading
 
 import pytest
 
+from encodery.errors import Stopped
 from encodery.signals import StopRequest
 
 
@@ -53,3 +55,19 @@ def test_R7_other_threads_leave_handlers_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [(False, before)]
+
+
+def swallowed(raise_another: bool) -> None:
+    """What libraries do that catch every exception while they are imported."""
+    with StopRequest(early=True) as stop:
+        with contextlib.suppress(Exception):
+            send(signal.SIGTERM)
+        if raise_another:
+            raise ImportError("cannot load module")
+        stop.begin()
+
+
+@pytest.mark.parametrize("raise_another", [True, False])
+def test_S13_what_a_library_makes_of_an_early_signal_is_still_a_stop(raise_another: bool) -> None:
+    with pytest.raises(Stopped, match="before training began"):
+        swallowed(raise_another)

@@ -32,6 +32,8 @@ def _code_of(words: list[str], wanted: bool) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except _Sigterm:
+        return _ended(Stopped("stopped by SIGTERM; run the same command again"), wanted)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return 130
@@ -44,6 +46,10 @@ def _code_of(words: list[str], wanted: bool) -> int:
         return _bug(error, wanted) if known is None else _ended(known.with_traceback(error.__traceback__), wanted)
 
 
+class _Sigterm(BaseException):
+    """Raised by the signal; no Exception, since libraries catch those while they are imported."""
+
+
 @contextmanager
 def _ending_on_sigterm(program: bool) -> Iterator[None]:
     """SIGTERM ends any verb with a sentence; the first one counts, so that a second does not cut the sentence off.
@@ -53,7 +59,7 @@ def _ending_on_sigterm(program: bool) -> Iterator[None]:
 
     def receive(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stopped("stopped by SIGTERM; run the same command again")
+        raise _Sigterm
 
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
