@@ -24,7 +24,8 @@ from encodery.data.tokens import TokenTable, memory_table
 from encodery.errors import UserError
 from encodery.evaluate import with_head_for
 from encodery.head import Head
-from encodery.methods._perturb import Norm, Perturbation, Space, embedding_scales
+from encodery.methods._perturb import Norm, Perturbation, Space
+from encodery.methods._scale import Scale, embedding_scales, unit_of
 from encodery.models.model import Model
 from encodery.on import Asked
 from encodery.tasks.base import Answer, Example, Task
@@ -64,6 +65,11 @@ class Attack:
     kind: Kind = "pgd"
     steps: int = 5
     norm: Norm = "l2"
+    scale: Scale = "absolute"  # token_norm: radii are multiples of the attacked encoder's mean token norm
+
+    def unit(self, model: Model) -> float:
+        """What radii count in."""
+        return 1.0 if self.scale == "absolute" else unit_of(model.encoder, "word", self.norm)
 
     def worst(self, model: Model, batch: Batch, clean: Point, slope: Tensor, radius: float) -> Point:
         """For each sequence the point of highest loss that is found within the radius; `slope` is that at the clean
@@ -139,11 +145,11 @@ def under_attack(
         )
     fitting.require_texts(examples)
     fitting.model.eval()
-    sums = {radius: Sums() for radius in radii}
+    sums, unit = {radius: Sums() for radius in radii}, attack.unit(fitting.model)
     for begin in range(0, len(examples), CHUNK):
         table = labelled(fitting, task, examples[begin : begin + CHUNK])
         for batch in in_order(table, fitting.cutter, fitting.head.name):
-            for radius, point in points(fitting.model, batch, radii, attack):
+            for radius, point in points(fitting.model, batch, radii, attack, unit):
                 sums[radius].add(fitting.model, batch, point, table)
                 if tick:
                     tick(len(batch))
@@ -173,14 +179,16 @@ def labelled(model: Classifier, task: Task, examples: Sequence[Example]) -> Toke
     return memory_table(rows, [example.id for example in examples])
 
 
-def points(model: Model, batch: Batch, radii: Sequence[float], attack: Attack) -> Iterator[tuple[float, Point]]:
+def points(
+    model: Model, batch: Batch, radii: Sequence[float], attack: Attack, unit: float = 1.0
+) -> Iterator[tuple[float, Point]]:
     """The worst point found at every radius; at 0 it is the model as it is."""
     clean, _ = look(model, batch, None, climb=False)
     slope = clean.shift
     if attack.kind != "random" and any(radii):
         slope = look(model, batch, None, climb=True)[1]
     for radius in radii:
-        yield radius, attack.worst(model, batch, clean, slope, radius) if radius else clean
+        yield radius, attack.worst(model, batch, clean, slope, radius * unit) if radius else clean
 
 
 class Sums:

@@ -16,6 +16,7 @@ from encodery.errors import EncoderyError, Stopped, UserError
 from encodery.follower import Follower
 from encodery.identity import FORM, changes, recognises
 from encodery.loop import StepReport, steps_in_all
+from encodery.methods._perturb import Perturbation
 from encodery.models import pooling
 from encodery.progress import Portion, Progress, spell_scores
 from encodery.report.card import model_card
@@ -115,6 +116,8 @@ def prepared(
         session.resume()
         if longer:
             session.prolong()
+        if session.state.step == 0:
+            show_perturbations(session, resolved)
         if not resolved.config.train.shard:
             world.require_equal(built.model.named_parameters(), "the weights")
         yield session
@@ -145,6 +148,18 @@ def not_longer(run: RunDir, resolved: Resolved, built: Built) -> str | None:
     if total > last:
         return None
     return f"{run.path} is done already with {last} steps; to train it for longer, ask for more than that, not {total}"
+
+
+def show_perturbations(session: Session, resolved: Resolved) -> None:
+    """Say what a method's perturbations do to the loss of the model before it is trained for them."""
+    method = resolved.method
+    if not isinstance(method, Perturbation) or not world.leads():
+        return
+    micro = session.built.batches.at(0)
+    found = method.preview(session.built.model, micro[0]) if micro else None
+    if found:
+        session.tell(found.line())
+        session.run.update_info(perturbation=found.plain())
 
 
 def same_identity(identity: str) -> str:

@@ -15,7 +15,7 @@ STEPS = 5
 
 def require_complete(args: argparse.Namespace) -> None:
     """The options of an attack mean nothing without one, nor do some values."""
-    given = [name for name in ("radius", "attack_steps", "norm") if getattr(args, name) is not None]
+    given = [name for name in ("radius", "radius_scale", "attack_steps", "norm") if getattr(args, name) is not None]
     if given and not args.attack:
         raise UserError(f"--{given[0].replace('_', '-')} belongs to an attack; add --attack pgd")
     if args.attack_steps is not None and args.attack_steps < 1:
@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     runs = {path: RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()}
     sizes = radii(args.radius or RADII)
     _require_places(args, list(runs.values()))
-    attack = Attack(args.attack, 1 if args.attack == "fgsm" else args.attack_steps or STEPS, args.norm or "l2")
+    steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
+    attack = Attack(args.attack, steps, args.norm or "l2", args.radius_scale or "absolute")
     own = list(runs.values())
     questions = [one for text in args.on for one in asked(text, args.data, own, allow_code=args.allow_code)]
     for one in questions:
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         rows = len(one.task.examples(one.split))
         about = {"data": one.key, "main": one.task.main_metric, "rows": rows, **_origin(one)}
         about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
+        if attack.scale != "absolute":
+            about["scale"] = attack.scale
         with Counting(one.key, rows * len(sizes) * len(models), args.quiet) as tick:
             found = {
                 path: [level.plain() for level in under_attack(model, one, sizes, attack, args.head, tick)]
@@ -113,8 +116,10 @@ def _print(about: dict[str, Any], table: str, pictures: list[Path], quiet: bool)
         for key in ("part", "note"):
             if key in about:
                 print(f"WARNING {about['data']} {about[key]}", file=sys.stderr)
+    unit = "mean token norm" if about["norm"] == "l2" else "mean token norm / √width"
+    counted = f", in multiples of each model's {unit}" if "scale" in about else ""
     ascents = f", {about['steps']} steps" if about["attack"] != "fgsm" else ""
     label = about["data"] + caution(about.get("note"))
-    print(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence\n\n{table}\n")
+    print(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence{counted}\n\n{table}\n")
     for path in pictures:
         print(f"({path})")

@@ -63,6 +63,10 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     attack.add_argument("--radius", metavar="R,…", help="such as 0,0.1,0.3,1 (the default); 0 is no attack")
     attack.add_argument("--attack-steps", type=int, metavar="N", help="ascents, or random points; default: 5")
+    attack.add_argument(
+        "--radius-scale", choices=["absolute", "token_norm"],
+        help="token_norm: radii are multiples of each model's mean token norm (linf: of that / √width)",
+    )  # fmt: skip
     attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress, no notes")

@@ -8,7 +8,7 @@ step, so gradients are tiny by nature: their norms are clamped at 1e-30.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from encodery.data import draws
 from encodery.data.batches import Batch
 from encodery.errors import UserError
+from encodery.methods._notes import loss_notes, size_notes
+from encodery.methods._scale import Preview, Scale, embedding_scales, preview, unit_of
 from encodery.methods.base import Method, Running, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
@@ -135,6 +137,9 @@ class Perturbation(Method):
     """l2, or linf (the largest absolute number)."""
     norm_scope: Scope = "example"
     """example: one ball per sequence; token: one per token."""
+    scale: Scale = "absolute"
+    """What the lengths of this method count in: absolute, or token_norm, multiples of the mean norm of the encoder's
+    tokens at the site before training (of that norm / √width where a length is that of single numbers, as in linf)."""
     perturb_special_tokens: bool = True
     """Whether tokens such as [CLS] and [SEP] are perturbed too."""
     consistent_dropout: bool = True
@@ -144,12 +149,34 @@ class Perturbation(Method):
     log_attack: int = Field(default=100, ge=0)
     """At the first attack and every so many steps also log the clean loss (one more forward pass, where there is none)
     and the perturbation against the token embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing
-    is always logged."""
+    is always logged. Not 0: a run also begins with a line on what the perturbations do to the loss before training."""
+
+    lengths: ClassVar[tuple[str, ...]] = ()  # keys that are lengths in the method's norm
+    numbers: ClassVar[tuple[str, ...]] = ()  # keys that are sizes of single numbers, whatever the norm
 
     def start(self, model: Model) -> Running:
         """What takes the steps of a run; what cannot work is refused before the first of them."""
         self.require(model)
-        return super().start(model)
+        return self.sized(model)
+
+    def sized(self, model: Model) -> Self:
+        """The same method with absolute lengths, from the weights that a run begins with: on resume these again."""
+        if self.scale == "absolute":
+            return self
+        factors = dict.fromkeys(self.lengths, unit_of(model.encoder, self.site, self.norm))
+        factors |= dict.fromkeys(self.numbers, unit_of(model.encoder, self.site, "linf"))
+        found: dict[str, Any] = {key: getattr(self, key) for key in factors}
+        sizes = {key: value and value * factors[key] for key, value in found.items()}
+        return self.model_copy(update={**sizes, "scale": "absolute"})
+
+    @property
+    def reach(self) -> float:
+        """The longest perturbation there can be, in the method's norm; 0: there is none."""
+        return 0.0
+
+    def preview(self, model: Model, batch: Batch) -> Preview | None:
+        """What the perturbations do to the loss of a model that was not trained for them."""
+        return preview(self.sized(model), model, batch) if self.log_attack else None
 
     def require(self, model: Model) -> None:
         """There must be a place for perturbations in this encoder."""
@@ -170,6 +197,8 @@ class Perturbation(Method):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""
+        if self.scale != "absolute":
+            raise TypeError("lengths relative to the encoder: use what start(model) returns")
         if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
         return each(self.one, model, micro, totals)
@@ -296,6 +325,14 @@ class Attack(Perturbation):
     clean_weight: float = Field(default=0.0, ge=0)
     """Weight of an additional clean pass against 1 for the adversarial ones; the sum of the weights is made 1."""
 
+    lengths: ClassVar[tuple[str, ...]] = ("adv_lr", "init_mag", "max_norm")
+
+    @property
+    def reach(self) -> float:
+        """From the random start as far as the ascents go, within the ball."""
+        way = self.adv_lr * (self.steps - 1)
+        return max(self.init_mag, min(self.init_mag + way, self.max_norm or float("inf")))
+
     @model_validator(mode="before")
     @classmethod
     def _ascent_steps(cls, given: object) -> object:
@@ -358,42 +395,3 @@ def with_alias(given: object) -> object:
     if not isinstance(ascents, int) or isinstance(ascents, bool) or ascents < 0:
         raise ValueError("ascent_steps: expected a whole number, 0 or more")
     return {**{key: value for key, value in given.items() if key != "ascent_steps"}, "steps": ascents + 1}
-
-
-def loss_notes(name: str, model: Model, batch: Batch, terms: Terms) -> Terms:
-    """A note per loss term, as a mean over what the term counts."""
-    counts, whole = model.question(batch.task).counts(batch), Terms()
-    for (_, term), value in terms.items():
-        label = name if len(terms) == 1 else f"{name}.{term}"
-        add(whole, note(label, value, counts[term]))
-    return whole
-
-
-def size_notes(space: Space, totals: Totals, number: int, shift: Tensor, grad: Tensor | None) -> Terms:
-    """Mean l2 norms over the sequences: of the perturbation in pass `number`, and of its own loss's gradient there."""
-    whole = note(f"delta_{number}", space.sizes(shift).sum(), len(space.batch))
-    if grad is not None:
-        sizes = space.sizes(grad) * (totals.examples / totals.scale)
-        add(whole, note(f"grad_{number}", sizes.sum(), len(space.batch)))
-    return whole
-
-
-@torch.no_grad()
-def embedding_scales(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
-    """For each sequence the mean norm of its word embeddings, and the distance from its middle token to the nearest
-    other one of the vocabulary."""
-    table: Tensor = model.encoder.net.get_input_embeddings().weight
-    ids, layout = batch.tokens(batch.inputs["input_ids"]), batch.layout
-    norms = torch.linalg.vector_norm(table, dim=1)
-    mean = norms.new_zeros(len(batch)).index_add(0, layout.sequence_of_token, norms[ids]) / layout.lengths
-    middle = ids[layout.lengths.cumsum(0) - layout.lengths + layout.lengths // 2]
-    gaps = torch.cdist(table[middle], table)
-    gaps.scatter_(1, middle[:, None], float("inf"))
-    return mean, gaps.amin(1)
-
-
-def both_losses(model: Model, batch: Batch, clean: Terms, perturbed: Terms) -> Terms:
-    """For the log: the loss at the embeddings as they are, and at the perturbed ones."""
-    whole = loss_notes("loss_clean", model, batch, detached(clean))
-    add(whole, loss_notes("loss_adv", model, batch, detached(perturbed)))
-    return whole

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from encodery.data.batches import Batch
 from encodery.methods._apart import again, distance
-from encodery.methods._perturb import Norm, Perturbation, Space, both_losses, size_notes
+from encodery.methods._notes import both_losses, size_notes
+from encodery.methods._perturb import Norm, Perturbation, Space
 from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Outputs, Terms
 
@@ -81,6 +82,14 @@ class Climb(Smooth):
     encoders."""
     norm: Norm = "linf"
     """l2, or linf (the largest absolute number)."""
+
+    lengths: ClassVar[tuple[str, ...]] = ("adv_lr", "max_norm")
+    numbers: ClassVar[tuple[str, ...]] = ("init_mag",)
+
+    @property
+    def reach(self) -> float:
+        """Within the ball, where there is one; else nearly all of the random start, and the ascents."""
+        return self.max_norm or 2 * self.init_mag + self.adv_lr * self.ascent_steps
 
     @property
     def last_draw(self) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from encodery import world
 from encodery.data.batches import Batch
-from encodery.methods._perturb import loss_notes
+from encodery.methods._notes import loss_notes
 from encodery.methods.base import Method, Totals, add, backward, note, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms

@@ -7,7 +7,7 @@ the word embedding matrix W itself, W + epsilon · G / ‖G‖ with the gradient
 """
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -29,6 +29,13 @@ class FGM(OneStep):
     """Length of the perturbation."""
     target: Literal["example", "matrix"] = "example"
     """example: each sequence has its own; matrix: the word embedding matrix is moved, once for the whole step."""
+
+    lengths: ClassVar[tuple[str, ...]] = ("epsilon",)
+
+    @property
+    def reach(self) -> float:
+        """One ascent; a matrix that is moved for the whole step is no perturbation of single texts."""
+        return self.epsilon if self.target == "example" else 0.0
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step."""

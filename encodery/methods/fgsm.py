@@ -3,7 +3,7 @@
 δ = epsilon · sign(∇loss(E)),   (clean_weight · loss(E) + loss(E + δ)) / (clean_weight + 1)
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -21,6 +21,13 @@ class FGSM(OneStep):
     """The perturbation is bounded number by number."""
     norm_scope: Literal["example"] = "example"
     """Nothing to choose: each number has its own bound."""
+
+    lengths: ClassVar[tuple[str, ...]] = ("epsilon",)
+
+    @property
+    def reach(self) -> float:
+        """Every number moves as far."""
+        return self.epsilon
 
     def shift(self, space: Space, grad: Tensor) -> Tensor:
         """The sign of every number; zero where the gradient is zero."""

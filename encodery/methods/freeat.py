@@ -13,7 +13,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Attack, Space, loss_notes, size_notes
+from encodery.methods._notes import loss_notes, size_notes
+from encodery.methods._perturb import Attack, Space
 from encodery.methods.base import Totals, Updating, add, losses_of, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
@@ -30,7 +31,7 @@ class FreeAT(Attack):
     def start(self, model: Model) -> "_FreeAT":
         """What takes the steps, once the loop has handed it the update."""
         self.require(model)
-        return _FreeAT(self)
+        return _FreeAT(self.sized(model))
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """Without `start` there is nothing to update with."""

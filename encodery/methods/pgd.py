@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Attack, loss_notes, size_notes
+from encodery.methods._notes import loss_notes, size_notes
+from encodery.methods._perturb import Attack
 from encodery.methods.base import Totals, add, detached
 from encodery.models.model import Model, Terms
 

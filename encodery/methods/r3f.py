@@ -5,13 +5,14 @@
 sg: on the noisy branch no gradient goes into the embeddings. No ascent.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from encodery.data.batches import Batch
 from encodery.methods._apart import again, distance
-from encodery.methods._perturb import Perturbation, both_losses, size_notes
+from encodery.methods._notes import both_losses, size_notes
+from encodery.methods._perturb import Perturbation
 from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Terms
 
@@ -33,6 +34,13 @@ class R3F(Perturbation):
     consistent_dropout: bool = False
     """The same dropout masks in both passes. At an eps of 1e-5 the distance comes from dropout almost alone; with true
     it is next to nothing."""
+
+    numbers: ClassVar[tuple[str, ...]] = ("eps",)
+
+    @property
+    def reach(self) -> float:
+        """The bound of the noise; of normal noise nearly all of it."""
+        return self.eps if self.noise == "uniform" else 2 * self.eps
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch."""

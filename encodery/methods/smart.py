@@ -36,7 +36,7 @@ class Smart(Climb):
     def start(self, model: Model) -> "_Smart":
         """The method with its moving mean."""
         self.require(model)
-        return _Smart(self)
+        return _Smart(self.sized(model))
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """Without `start` there is no moving mean."""

@@ -30,6 +30,13 @@ class VAT(Smooth):
     power_steps: int = Field(default=1, ge=1)
     """Power iterations: passes that refine the direction."""
 
+    lengths: ClassVar[tuple[str, ...]] = ("epsilon", "xi")
+
+    @property
+    def reach(self) -> float:
+        """The end of the direction."""
+        return self.epsilon
+
     @property
     def last_draw(self) -> int:
         """After the power iterations."""

@@ -12,6 +12,7 @@ from encodery.report.figures import robustness
 from encodery.rundir import RunDir
 
 Levels = Sequence[Mapping[str, float]]  # one mapping a radius: radius, loss, the scores, the sizes
+KEYS = ("attack", "steps", "norm", "scale")  # what makes an attack another one
 SIZES = {"per_embedding_norm": "δ / embedding norm", "per_neighbour_distance": "δ / neighbour distance"}
 
 
@@ -40,19 +41,25 @@ def _cell(name: str, value: float) -> str:
 
 
 def keep(run: RunDir, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
-    """Write attacks/glue-rte-dev-pgd-5-l2 (5 steps) as .json, .csv and .svg, in one step; the picture's path."""
+    """Write attacks/glue-rte-dev-pgd-5-l2 (5 steps; relative radii: …-l2-token_norm) as .json, .csv and .svg, in one
+    step; returns the picture's path."""
     data = file_name(about["data"].replace(":", "-"))
-    stem = f"{data}-{about['attack']}-{about['steps']}-{about['norm']}"
+    stem = "-".join(str(word) for word in (data, *(about[key] for key in KEYS if key in about)))
     with files.io_trouble(f"{run.attacks} cannot be written", run.path.parent):
         run.attacks.mkdir(parents=True, exist_ok=True)
     picture = run.attacks / f"{stem}.svg"
-    title = f"{about['data']}, {about['attack']}, {about['norm']}"
+    title = f"{about['data']}, {about['attack']}, {norm_of(about)}"
     with run.change():
         models = {model: list(levels) for model, levels in found.items()}
         run.write_json(picture.with_suffix(".json"), {**about, "models": models})
         run.write(picture.with_suffix(".csv"), _csv(found))
         run.write(picture, robustness(found, about["main"], title))
     return picture
+
+
+def norm_of(about: Mapping[str, Any]) -> str:
+    """The norm of the radii, and what they are multiples of."""
+    return f"{about['norm']}, relative to the token norm" if "scale" in about else str(about["norm"])
 
 
 def _csv(found: Mapping[str, Levels]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from encodery import files
 from encodery.errors import UserError
 from encodery.report import stats
+from encodery.report.attacks import norm_of
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.found import Found
 from encodery.report.page.html import figure, tag
@@ -42,7 +43,7 @@ def _attacks(found: Found) -> dict[Key, Kept]:
             continue
         try:
             stored: dict[str, Any] = files.read_json(path)
-            key = (stored["data"], f"{stored['attack']}, {stored['steps']} steps", stored["norm"])
+            key = (stored["data"], f"{stored['attack']}, {stored['steps']} steps", norm_of(stored))
             _, models = known.setdefault(key, (stored["main"], {}))
             for model, levels in stored["models"].items():
                 label = names.get(str(Path(model).resolve())) or names.get(str(path.parents[1].resolve()))
