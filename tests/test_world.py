@@ -58,6 +58,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
     methods = {
         "freelb": {"kind": "freelb", "log_attack": 1},
         "freeat": {"kind": "freeat"},
+        "relative": {"kind": "freelb", "scale": "token_norm", "adv_lr": 0.3, "init_mag": 0.2, "max_norm": 0.5},
         "sam": {"kind": "sam"},
         "fgm": {"kind": "fgm", "target": "matrix"},
         "importance": {"kind": "importance", "threshold": 0.0},

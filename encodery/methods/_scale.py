@@ -5,6 +5,8 @@ method is a multiple of the mean norm of a token where it is perturbed; linf, an
 counts in that norm / √width.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,10 +33,10 @@ TOO_MUCH = 2.0  # times the loss of the model as it is
 def token_norm(encoder: Encoder, site: Site) -> float:
     """The mean l2 norm of the vocabulary's tokens at the place of a perturbation, without padding.
 
-    It follows from the weights alone, to the bit, whatever the device and the number of threads and processes.
+    It follows from the weights alone: its digits are few enough to hide in which order a machine adds.
     """
     if site == "normalised":  # there every token has deviation 1
-        return float(encoder.site_width(site)) ** 0.5
+        return math.sqrt(encoder.site_width(site))
     words: Tensor = encoder.net.get_input_embeddings().weight
     if site == "word":
         norms = torch.linalg.vector_norm(words.detach().cpu().double(), dim=1)
@@ -62,7 +64,7 @@ def output_norms(encoder: Encoder, count: int, device: torch.device) -> Tensor:
     was_training = layer.training
     layer.eval()
     try:
-        chunks = torch.arange(count, device=device).split(CHUNK)
+        chunks: Sequence[Tensor] = torch.split(torch.arange(count, device=device), CHUNK)
         found = [torch.linalg.vector_norm(layer(input_ids=ids[:, None])[:, 0].double(), dim=1) for ids in chunks]
     finally:
         layer.train(was_training)

@@ -54,7 +54,9 @@ class AmosEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Tensor | None, position_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor | None, position_ids: Tensor | None = None, inputs_embeds: Tensor | None = None
+    ) -> Tensor:
         """Positions count from 0 unless given."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if position_ids is None:
