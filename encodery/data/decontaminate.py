@@ -37,7 +37,8 @@ def _task(name: str, data: str | None) -> Task:
     kind = find("tasks", head)
     if not issubclass(kind, Task) or part not in kind.parts:
         raise UserError(f"decontaminate: there is no task {name}; `encodery tasks` lists them")
-    task = kind.model_validate({"part": part, "data": data})
+    part_of = {"part": part} if "part" in kind.model_fields else {}  # hans is whole
+    task = kind.model_validate(part_of | {"data": data})
     assert isinstance(task, Task)
     return task
 

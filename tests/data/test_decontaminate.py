@@ -1,10 +1,13 @@
 """Benchmark sentences and repeated texts."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.decontaminate import Benchmark, Seen, words
+from encodery.data.decontaminate import Benchmark, Seen, benchmark_sentences, words
+from encodery.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -45,3 +48,26 @@ def test_seen_is_a_set(batches):
             known.add(one)
         assert seen.new(batch) == expected
     assert sum(map(len, seen.arrays)) == len(known)
+
+
+def test_a_task_without_parts_can_be_named(tmp_path):
+    """HANS is its own part."""
+    write_hans(tmp_path)
+    found = benchmark_sentences(["hans:dev", "toy/sentiment:dev"], str(tmp_path))
+    assert "The doctors near the lawyers ran." in found["hans:dev"]
+    assert found["toy/sentiment:dev"]
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(UserError, match="there is no task glue/nothing"):
+        benchmark_sentences(["glue/nothing"], None)
+
+
+def write_hans(folder):
+    row = {
+        "pairID": "ex0", "gold_label": "non-entailment", "premise": "The doctors near the lawyers ran.",
+        "hypothesis": "The lawyers ran.", "heuristic": "subsequence", "subcase": "sn_PP",
+        "template": "temp1",
+        "label": 1,
+    }  # fmt: skip
+    pq.write_table(pa.Table.from_pylist([row]), folder / "hans_dev.parquet")
