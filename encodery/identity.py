@@ -24,6 +24,7 @@ from encodery.options import Options
 from encodery.own_code import kept
 from encodery.rundir import RunDir
 from encodery.schema import Config, Entry
+from encodery.without_torch import placeholders
 from encodery.yaml_reader import Key
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _known(room: str, section: Any) -> type[Options] | None:
     """The class of a component of ours; None for own code and for what is not there."""
     kind = _kind(section)
     try:
-        return _found(room, kind) if kind and ".py:" not in kind else None
+        return _options_of(room, kind) if kind and ".py:" not in kind else None
     except UserError:
         return None
 
@@ -179,6 +180,13 @@ def _place(name: str, kind: "type[Task]") -> str:
 def _found(room: str, kind: str) -> type[Options]:
     """`find`, which looks at the disk, once for each name: plans of thousands of runs come here."""
     return find(room, kind)
+
+
+@cache
+def _options_of(room: str, kind: str) -> type[Options]:
+    """The same for reading keys and defaults alone: tables must not wait for torch."""
+    with placeholders():
+        return find(room, kind)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ FLOORS = [
     {
         "errors", "options", "schema", "process", "files", "paths", "scrub", "yaml_reader", "lock", "metrics_file",
         "find", "heap", "signals", "recipes", "environment", "every", "paragen", "layers", "check", "config",
-        "identity", "metric_table", "rundir", "digests", "finished", "cache", "shapes", "reference", "synonyms",
-        "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
+        "identity", "without_torch", "metric_table", "rundir", "digests", "finished", "cache", "shapes", "reference",
+        "synonyms", "sweep.spec", "auto", "follower", "remote", "correlation", "importance",
         "own_code", "outside",
     },
     {"tasks"},

@@ -1,6 +1,7 @@
 """A run whose head reads the mean: trained, resumed, asked, exported, embedded, compared in tables."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from tests.test_session import stop_at
 def start(folder: Path, **pooling: bool) -> str:
     """An encoder's folder as sentence-transformers writes it."""
     made = run(settings(folder, train={"max_steps": 1}), folder / "start")
-    (made.model / "encodery.json").unlink()
+    encoder = Path(shutil.copytree(made.model, folder / "encoder"))  # the files of a finished run must stay as they are
+    (encoder / "encodery.json").unlink()
     if pooling:
-        (made.model / "1_Pooling").mkdir()
-        (made.model / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    return str(made.model)
+        (encoder / "1_Pooling").mkdir()
+        (encoder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return str(encoder)
 
 
 def from_start(folder: Path, name: str, **sections: Any) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def test_R15_learning_is_not_alarming(tmp_path: Path) -> None:
 
 
 def test_R15_nothing_is_said_of_the_loss_before_warm_up_is_over(tmp_path: Path) -> None:
-    tree = settings(tmp_path, noise=True, optim={"lr": 1e-6, "warmup": 100}, train={"max_steps": 30})
+    tree = settings(tmp_path, noise=True, optim={"lr": 1e-6, "warmup": 30}, train={"max_steps": 30})
     alarms = run(tree, tmp_path / "run").read_scores()["alarms"]
     assert not [a for a in alarms if "near ln" in a]
 

@@ -155,7 +155,14 @@ def test_a_worker_answers_with_the_exit_code_of_the_command(
     def train(*_: object) -> None:
         raise error
 
-    job = {"config": "c", "out": "o", "log": str(tmp_path / "log.txt"), "words": ["train"], "allow_change": False}
+    job = {
+        "config": "c",
+        "out": "o",
+        "log": str(tmp_path / "log.txt"),
+        "words": ["train"],
+        "allow_change": False,
+        "allow_code": False,
+    }
     monkeypatch.setattr(worker, "train", train)
     monkeypatch.setattr("gc.collect", lambda: 0)
     assert in_child(lambda: os._exit(worker.work(job))) == code  # a process of its own: it takes stdout away
