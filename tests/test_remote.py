@@ -78,5 +78,5 @@ def test_train_and_export_copy_what_they_made(
     assert memory.exists("/runs/one/DONE")
     assert memory.size("/runs/one/model/model.safetensors") == (run / "model/model.safetensors").stat().st_size
     assert main(["export", str(run), "memory://models/one"]) == 0
-    assert "memory://models/one: opens with transformers" in capsys.readouterr().out
+    assert "memory://models/one: the model; opens with transformers" in capsys.readouterr().out
     assert memory.exists("/models/one/config.json")
