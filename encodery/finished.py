@@ -91,6 +91,12 @@ class Finished:
                 if sentence:
                     raise UserError(sentence)
 
+    def damage_of(self, path: Path) -> str | None:
+        """What is wrong with one file of the run, as a sentence; None if nothing is, or if DONE does not list it."""
+        done = self.read()
+        name = path.relative_to(self.run).as_posix()
+        return self._damage(name, done, digest=digests.verifying()) if FILES in done else None
+
     def _damage(self, name: str, done: Mapping[str, Any], *, digest: bool) -> str | None:
         if name not in done[FILES]:
             return None

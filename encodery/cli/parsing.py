@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]  # a word may be empty
         near = difflib.get_close_matches(unknown.partition("=")[0], self.options(), n=1)
         hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."
         raise UserError(f"{self.prog}: {message}.{hint}")

@@ -61,7 +61,7 @@ def section(found: Found) -> Section | None:
         task = found.task(record, name)
         splits = _splits(found, task, record) if task and task.labelled else []
         if task and splits:
-            body, drawn = _card(f"data-{number}", task, splits, record)
+            body, drawn = _card(f"data-{number}", task, splits, record, _counting(found, record))
             panels.append((task.name, body))
             charts += drawn
     return Section("data", "Data", choice("data-task", "Task", panels), charts) if panels else None
@@ -94,8 +94,24 @@ def _splits(found: Found, task: Task, record: Record) -> list[Split]:
     return splits
 
 
-def _card(id: str, task: Task, splits: Sequence[Split], record: Record) -> tuple[Html, list[Chart]]:
-    lengths, limit, unit = measured(splits, record)
+def _counting(found: Found, record: Record) -> Any:
+    """Counts tokens with the run's tokenizer; None if there is none or it is damaged, which the page says."""
+    run = RunDir(record.path)
+    file = run.model / "tokenizer.json"
+    if not file.is_file():
+        return None
+    reason = run.done.damage_of(file) if run.is_done else None
+    try:
+        if reason is None:
+            return _tokens(file)
+    except Exception as error:  # tokenizers has no class of its own for a file that it cannot read
+        reason = f"{file} is damaged: {short(str(error), 200)}"
+    found.remark(f"{record.path.name}: lengths are counted in words, because {without_paths(reason)}")
+    return None
+
+
+def _card(id: str, task: Task, splits: Sequence[Split], record: Record, tokens: Any) -> tuple[Html, list[Chart]]:
+    lengths, limit, unit = measured(splits, record, tokens)
     header = ["split", "rows", "doubles", "also in train", "median length", "longest"]
     header += ["cut"] if limit else []
     rows = [_line(split, splits, lengths.get(split.name), limit) for split in splits]
@@ -115,14 +131,10 @@ def _line(split: Split, splits: Sequence[Split], lengths: Any, limit: int | None
     return [*cells, split.origin]
 
 
-def measured(splits: Sequence[Split], record: Record) -> tuple[dict[str, Any], int | None, str]:
+def measured(splits: Sequence[Split], record: Record, tokens: Any) -> tuple[dict[str, Any], int | None, str]:
     """Lengths by split, in the run's own tokens where its tokenizer is there, else in words; where texts are cut."""
-    file = RunDir(record.path).model / "tokenizer.json"
     limit = record.settings.get("tasks.0.max_length") or record.settings.get("train.max_length")
-    if file.is_file():
-        count, unit = _tokens(file), "tokens"
-    else:
-        count, unit, limit = _words, "words", None
+    count, unit, limit = (tokens, "tokens", limit) if tokens else (_words, "words", None)
     known = {split.name: np.asarray(count(split.sample), dtype=np.int64) for split in splits if split.examples}
     return known, int(limit) if limit else None, unit
 
