@@ -9,7 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -36,7 +36,7 @@ class _Kind(type):
 class _Placeholder(ModuleType):
     """A module whose every attribute is a placeholder class."""
 
-    __path__: Sequence[str] = ()
+    __path__: MutableSequence[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
