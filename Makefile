@@ -37,10 +37,11 @@ docs: $(VENV)/installed
 	$(BIN)/encodery config --reference > docs/configuration.md
 	$(BIN)/python docs/fill_facts.py
 
-# The commands of docs/results.md. All but the first two need ENCODERY_DATA; finished runs are not repeated.
+# The commands of docs/results.md. All but the first three need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
 	$(BIN)/python stories/sweep_kill.py --steps 40
+	$(BIN)/python stories/faults_trainer.py
 	$(BIN)/python stories/glue_minilm.py --threads 1
 	$(BIN)/python stories/spans_minilm.py --only ner,pos,squad
 	$(BIN)/python stories/spans_minilm.py --offsets
