@@ -87,7 +87,13 @@ class RunDir:
     # The lock
 
     def lock(self) -> RunLock:
-        """`with run.lock():` around everything that writes."""
+        """`with run.lock():` around everything that writes. A folder that is a link would lead the writes elsewhere."""
+        for folder in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+            if folder.is_symlink() and folder.is_dir():
+                raise UserError(
+                    f"{folder} is a link to a folder, and links are not followed below a run directory: put a real "
+                    "folder there, or link the whole run directory"
+                )
         return RunLock(self.path)
 
     def holder(self) -> Holder | None:

@@ -33,6 +33,24 @@ def test_S9_a_link_in_a_run_directory_is_refused_and_its_target_stays(name, cont
         assert f"{name} is a link" in ended.output
 
 
+@pytest.mark.parametrize("name", ["predictions", "checkpoints", "model", "code"])
+def test_S9_a_folder_that_is_a_link_is_refused(name, tmp_path) -> None:
+    target, out = tmp_path / "precious", tmp_path / "out"
+    target.mkdir()
+    out.mkdir()
+    (out / name).symlink_to(target)
+    ended = command(["train", "recipe:toy/nli", "--train.max_steps", "2", "--device", "cpu", "-o", "out"], tmp_path)
+    assert (ended.code, list(target.iterdir())) == (2, []), ended.output
+    assert f"{name} is a link to a folder" in ended.output
+
+
+def test_S9_the_whole_run_directory_may_be_a_link(tmp_path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "scratch")
+    with RunDir(tmp_path / "out").lock():
+        assert (tmp_path / "scratch" / ".lock").is_file()
+
+
 def test_S9_a_link_that_leads_nowhere_makes_no_file(tmp_path) -> None:
     (tmp_path / ".lock").symlink_to(tmp_path / "new")
     assert holder(tmp_path) is None
