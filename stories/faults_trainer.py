@@ -5,8 +5,8 @@
 A tiny BERT on the CPU, a toy table of 64 rows, 8 steps, a checkpoint every 2 steps, resumed with
 `resume_from_checkpoint=True` as its documentation says. Every case runs in a forked process. It counts as held
 if the end is bit-identical to the undisturbed training, or if an error names the damaged file or the row. The table is
-printed and written as JSON. `make faults` does the same to encodery. A full disk is not tried: torch and safetensors
-write below Python, where these faults do not reach.
+printed and written as JSON. `make faults` does the same to encodery. The full disk is a real one: a small tmpfs, which
+only root can mount; elsewhere that row is left out.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 CHANGES = {"write", "pwrite", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir", "truncate", "ftruncate"}
 STEPS = 8
+FULL = re.compile("No space left|disk is full|no room", re.IGNORECASE)
+Training = Callable[[Path, bool], object]  # into a folder, resumed or not
 
 
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -157,6 +160,30 @@ class Faults:
             seen += [] if good else [last_line(said) if code else "another result without a word"]
         self.row(test, held, tried, seen)
 
+    def full_disk(self, test: str, action: Training, sizes: int = 10) -> None:
+        """Train on disks that are too small by more or less; make room, and give the same command again."""
+        if os.geteuid() != 0:
+            print(f"{test}: not measured, only root can mount a small disk", flush=True)
+            return
+        calm = self.fresh("calm-disk")
+        assert in_child(lambda: action(calm, False), self.log)[0] == 0
+        used, wanted = sum(path.stat().st_size for path in calm.rglob("*") if path.is_file()), model_of(calm)
+        held, seen = 0, []
+        for number in range(sizes):
+            disk = self.fresh("disk")
+            disk.mkdir()
+            mount("-t", "tmpfs", "-o", f"size={used * (number + 1) // (sizes + 1)}", "tmpfs", disk)
+            try:
+                code, said = in_child(lambda disk=disk: action(disk / "run", False), self.log)
+                mount("-o", "remount,size=1G", disk)
+                again, more = in_child(lambda disk=disk: action(disk / "run", True), self.log)
+                good = bool(code) and FULL.search(said) is not None and again == 0 and model_of(disk / "run") == wanted
+                seen += [] if good else [last_line(more) if again else f"code {code}: {last_line(said)}"]
+            finally:
+                subprocess.run(["umount", disk], check=True)
+            held += good
+        self.row(test, held, sizes, seen)
+
     def damaged(self, test: str, harm: Callable[[bytes], bytes]) -> None:
         """Damage each file of the newest checkpoint of a half training, then resume."""
         half = self.fresh("half")
@@ -224,6 +251,26 @@ def flipped(data: bytes) -> bytes:
     return bytes(changed)
 
 
+def model_of(out: Path) -> bytes | None:
+    """The bytes of the saved model, if there is one."""
+    found = [path for path in (out / "final/model.safetensors", out / "model/model.safetensors") if path.is_file()]
+    return found[0].read_bytes() if found else None
+
+
+def by_encodery(out: Path, _: bool) -> None:
+    """A toy training of as many steps; the same command resumes it."""
+    from encodery.cli import main as encodery
+
+    words = ["--train.max_steps", str(STEPS), "--train.save", "2 steps", "--device", "cpu", "--threads", "1", "--quiet"]
+    if code := encodery(["train", "recipe:toy/nli", *words, "-o", str(out)]):
+        sys.exit(code)
+
+
+def mount(*words: str | Path) -> None:
+    """Only root may."""
+    subprocess.run(["mount", *words], check=True)
+
+
 def last_line(said: str) -> str:
     """The error without its traceback, short."""
     return next((line[:160] for line in reversed(said.strip().splitlines()) if line.strip()), "")
@@ -246,6 +293,8 @@ def main() -> int:
     faults = Faults(args.out, args.cases)
     print(f"transformers {transformers.__version__}, {faults.total} changes of the disk in a training", flush=True)
     faults.interrupted("kill at file operations of a training", die)
+    faults.full_disk("full disk, then room and the same command again", train)
+    faults.full_disk("the same with encodery", by_encodery)
     faults.damaged("torn file in the newest checkpoint", lambda data: data[: len(data) // 2])
     faults.damaged("flipped bit in the newest checkpoint", flipped)
     faults.final()
