@@ -110,9 +110,9 @@ def test_S6_values_of_telling_variables_are_hidden_everywhere(name: str, monkeyp
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PWD", "/work/somewhere"), ("TOKENIZERS_PARALLELISM", "sometimes"), ("SORT_KEY", "timestamp"),
+    [("PWD", "/home/somewhere"), ("TOKENIZERS_PARALLELISM", "sometimes"), ("SORT_KEY", "timestamp"),
      ("HOME", "/root1234"),
-     ("KEYBOARD_LAYOUT", "pc105-us-intl"), ("COMPASS_SIZE", "123456789"), ("OLDPWD", "/work/elsewhere")],
+     ("KEYBOARD_LAYOUT", "pc105-us-intl"), ("COMPASS_SIZE", "123456789"), ("OLDPWD", "/home/elsewhere")],
 )  # fmt: skip
 def test_S6_values_of_innocent_variables_stay(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
