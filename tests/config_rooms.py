@@ -17,6 +17,7 @@ class FreeLB(Options):
     init_mag: float = 0.1
     max_norm: float | None = None
     norm: str = "l2"
+    scale: str = "absolute"
     consistent_dropout: bool = True
     mild: bool = False
 """,
