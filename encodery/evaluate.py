@@ -13,6 +13,7 @@ from encodery.classifier import Classifier, heads_in
 from encodery.ensemble import average
 from encodery.errors import UserError
 from encodery.head import AnyHead, form_of
+from encodery.metric_table import metric
 from encodery.on import Asked
 from encodery.rundir import RunDir
 from encodery.tasks._heuristics import Heuristics
@@ -20,7 +21,6 @@ from encodery.tasks._heuristics_report import caution
 from encodery.tasks.base import Answer, Example, Origin, Task
 
 HARDLY = 0.02  # a score that is no further above the one without a model has learnt nothing
-UPWARD = ("accuracy", "macro_f1", "f1", "mcc")  # headlines of entailment, better when higher
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def collapsed_run(source: str) -> str | None:
     for key, scores in result.get("scores", {}).items():
         main = result["main"][key]
         easy = result.get("majority", {}).get(key, {}).get(main)
-        if main in UPWARD and easy is not None and scores[main] <= easy + HARDLY:
+        if metric(main).better == "higher" and easy is not None and scores[main] <= easy + HARDLY:
             return f"{key} {main} {scores[main]:.3f}, where the commonest answer gets {easy:.3f}"
     return None
 
