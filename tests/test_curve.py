@@ -113,6 +113,9 @@ def test_area_and_data_needed():
     assert needed(straight) == pytest.approx(0.2 + 0.8 * (0.99 * 0.9 - 0.5) / 0.4)
     assert needed(line((0.2, 0.9), (1.0, 0.9))) == 0.2
     assert needed(line((0.2, 0.9))) is None
+    falling = line((0.2, 2.0), (1.0, 1.0))  # a loss
+    assert needed(falling, lower=True) == pytest.approx(0.2 + 0.8 * (2.0 - 1 / 0.99))
+    assert needed(falling) == 0.2  # as an accuracy it would be better with less
     assert area(line((1.0, 0.5))) is None
 
 
@@ -158,12 +161,12 @@ def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_dat
     level, steep = curve_of(0.80, 0.79, 0.80), curve_of(0.50, 0.70, 0.80)
     assert needed(level) == 0.1  # by means alone a tenth would do
     assert flat(level)
-    assert needed_text(level) == "flat"
+    assert needed_text(level, "accuracy") == "flat"
     assert not flat(steep)
-    assert needed_text(steep) == f"{100 * needed(steep):.1f}"
+    assert needed_text(steep, "accuracy") == f"{100 * needed(steep):.1f}"
     few = [(x, ys[:2]) for x, ys in steep]
     assert flat(few) is None
-    assert needed_text(few).endswith(" ?")
+    assert needed_text(few, "accuracy").endswith(" ?")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery import files
+from encodery.metric_table import lower_is_better
 from encodery.paths import file_name
 from encodery.report import figures, stats
 
@@ -102,12 +103,15 @@ def area(line: Sequence[tuple[float, Sequence[float]]]) -> float | None:
     return float(whole / (points[-1][0] - points[0][0]))
 
 
-def needed(line: Sequence[tuple[float, Sequence[float]]], goal: float = GOAL) -> float | None:
-    """The smallest fraction whose mean reaches 99 % of that with everything, between points by a straight line."""
-    points = [(x, stats.mean(ys)) for x, ys in line]
+def needed(line: Sequence[tuple[float, Sequence[float]]], goal: float = GOAL, lower: bool = False) -> float | None:
+    """The smallest fraction whose mean reaches 99 % of that with everything, between points by a straight line.
+
+    Of a loss, which is better when lower, it may be a hundredth above.
+    """
+    points = [(x, -stats.mean(ys) if lower else stats.mean(ys)) for x, ys in line]
     if not points or points[-1][0] != 1.0:
         return None
-    wanted = goal * points[-1][1]
+    wanted = points[-1][1] / goal if lower else goal * points[-1][1]
     if points[0][1] >= wanted:
         return points[0][0]
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -126,9 +130,9 @@ def flat(line: Sequence[tuple[float, Sequence[float]]]) -> bool | None:
     return max(low for low, _ in known) <= min(high for _, high in known)
 
 
-def needed_text(line: Sequence[tuple[float, Sequence[float]]]) -> str:
+def needed_text(line: Sequence[tuple[float, Sequence[float]]], metric: str) -> str:
     """`43.1`; `flat` where the intervals allow a level curve, which has no such point; `43.1 ?` with too few seeds."""
-    least, level = needed(line), flat(line)
+    least, level = needed(line, lower=lower_is_better(metric)), flat(line)
     if least is None or level:
         return "" if least is None else "flat"
     return _percent(least) + (" ?" if level is None else "")
@@ -184,7 +188,7 @@ def table(curves: Curves, match: str, data: str, metric: str) -> str:
             gap = gaps.get((method, fraction))
             cells.append(cell(line[fraction]) + (f" {gap}" if gap else "") if fraction in line else "")
         whole = sorted(line.items())
-        rows.append([method, *cells, _percent(area(whole)), needed_text(whole)])
+        rows.append([method, *cells, _percent(area(whole)), needed_text(whole, metric)])
     rows.append(["steps", *(_steps(curves, match, fraction) for fraction in curves.fractions), "", ""])
     lines = [header, ["---"] * len(header), *rows]
     return f"{curves.label(data)}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)

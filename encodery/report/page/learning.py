@@ -65,7 +65,9 @@ def _table(curves: Curves, id: str) -> Html:
         for method in curves.methods:
             line = curves.line(method, match, data, metric)
             if line:
-                rows.append([method, curves.label(data), metric, match, _percent(area(line)), needed_text(line)])
+                rows.append(
+                    [method, curves.label(data), metric, match, _percent(area(line)), needed_text(line, metric)]
+                )
     return table(header, rows, id=id, caption="Mean height of each curve, and the data it needs", numbers=header[-2:])
 
 
