@@ -5,37 +5,91 @@ BIN := $(VENV)/bin
 # A file of tests stays in one process, which makes its models once; tests/conftest.py puts the longest files first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check faults style docs stories bench bench-long bench-gpu clean
+.PHONY: demo test check faults engines journeys style docs encoders site stories bench bench-long bench-gpu clean
 
-$(VENV)/installed: pyproject.toml constraints.txt
+# pip's messages as one moving line.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+PROGRESS := while IFS= read -r line; do printf '\r%-100.100s' "$$line"; done; printf '\r%-100s\r' ''
+
+$(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
 
-demo: $(VENV)/installed
+# What the demo needs: encodery and what it imports.
+$(VENV)/lean: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo 'Installing encodery into $(VENV): about 400 MB to download with a CPU build of torch, about 3 GB where pip chooses one for CUDA.'
+	@$(BIN)/pip install --constraint constraints.txt --editable . | { $(PROGRESS); }
+	@touch $@
+
+# The tools of the tests too.
+$(VENV)/installed: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo 'Installing encodery and the tools of its tests into $(VENV): about 250 MB more than for the demo.'
+	@$(BIN)/pip install --constraint constraints.txt --editable '.[dev]' | { $(PROGRESS); }
+	@touch $@ $(VENV)/lean
+
+demo: $(VENV)/lean
 	$(BIN)/encodery demo
 	@echo '`. $(BIN)/activate` puts `encodery` on your path.'
 
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
-	$(PYTEST) -m 'not fault'
+	$(PYTEST) -m 'not fault and not engine and not journey'
 
 check: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
-	$(PYTEST) -m 'not slow and not real and not fault'
+	$(PYTEST) -m 'not slow and not real and not fault and not engine and not journey'
 
 # Kills, torn writes, full disks, flipped bits, hostile folders, mutated configs and command lines: "test -> n of m".
 faults: $(VENV)/installed
 	$(PYTEST) -m fault tests/faults --fault-counts runs/faults.json
 
+# Real engines on this machine, started and ended by the tests: Slurm, Ray and torchrun on two hosts made of namespaces (as
+# root), a stand-in hub, emulators of S3 and GS, trackers. What cannot be had here is skipped, in capitals;
+# ENCODERY_ENGINES=1 makes that a failure. When their time is up the tests are interrupted, and end their servers.
+ENGINES := timeout --foreground --signal=INT --kill-after=60
+engines: $(VENV)/engines $(VENV)/stores/installed
+	stores=0; $(ENGINES) 120 $(VENV)/stores/bin/python -m pytest -m engine -rs tests/engines/test_stores.py || stores=$$?; \
+	$(ENGINES) 600 $(BIN)/pytest -m engine -rs tests/engines --ignore=tests/engines/test_stores.py && exit $$stores
+
+$(VENV)/engines: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,trackio,wandb]' || \
+		echo 'NO TRACKERS: not all of their packages could be installed; their tests will be skipped'
+	touch $@
+
+# A layer on top of the environment: the client of S3 does not allow all that constraints.txt has.
+$(VENV)/stores/installed: $(VENV)/installed tests/engines/stores.txt
+	$(BIN)/python -m venv $(VENV)/stores
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
+		"$$($(VENV)/stores/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+	$(VENV)/stores/bin/pip install --quiet --constraint tests/engines/stores.txt \
+		s3fs gcsfs 'moto[server,s3]' gcp-storage-emulator || \
+		echo 'NO STORES: not all of their packages could be installed; their tests will be skipped'
+	touch $@
+
+# Own data as people have them: each from a raw file to a scored model and a page, in three commands.
+journeys: $(VENV)/installed
+	$(BIN)/pytest -n 2 -m journey tests/journeys
+
 style: $(VENV)/installed
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-# The pages that are made from the code: all settings, and which tests prove which statement.
+# The pages that are made from the code: all settings, all modules, and which tests prove which statement.
 docs: $(VENV)/installed
 	$(BIN)/encodery config --reference > docs/configuration.md
 	$(BIN)/python docs/fill_facts.py
+	$(BIN)/python docs/fill_modules.py
+
+# The same pages as a site with search, in build/site; a link or an anchor that leads nowhere is an error.
+site: $(VENV)/installed
+	rm -rf build/site build/site-pages && mkdir -p build/site-pages
+	cp -r docs notebooks CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE build/site-pages/
+	rm build/site-pages/docs/*.py && cp README.md build/site-pages/index.md
+	$(BIN)/mkdocs build --strict --quiet
+
+# The table of docs/encoders.md, from a walk over tiny models of every encoder family (about two minutes).
+encoders: $(VENV)/installed
+	$(BIN)/python docs/fill_encoders.py
 
 # The commands of docs/results.md. All but the first three need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed

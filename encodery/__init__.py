@@ -8,23 +8,41 @@ model(("a premise", "a hypothesis"))
 
 from typing import TYPE_CHECKING, Any
 
-from encodery import auto
+from encodery.models import auto_register
 
 if TYPE_CHECKING:
-    from encodery.api import Classifier, Prediction, Run, cross_validate, load, steps, table, train
+    from encodery.api import (
+        Classifier,
+        Prediction,
+        Run,
+        cross_validate,
+        evaluate,
+        export,
+        load,
+        predict,
+        report,
+        steps,
+        table,
+        train,
+    )
 
     __version__: str
 
-__all__ = ["Classifier", "Prediction", "Run", "__version__", "cross_validate", "load", "steps", "table", "train"]
+__all__ = [
+    "Classifier", "Prediction", "Run", "__version__", "cross_validate", "evaluate", "export", "load", "predict",
+    "report", "steps", "table", "train",
+]  # fmt: skip
 
 
-auto.watch()
+auto_register.watch()
 
 
 def __getattr__(name: str) -> Any:
     """Import the heavy parts, and ask for the version, only when somebody wants them."""
     if name == "__version__":
-        return _version()
+        from encodery.core.environment import version
+
+        return version()
     if name in __all__:
         from encodery import api
 
@@ -35,12 +53,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """What completion should offer."""
     return __all__
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("encodery")
-    except PackageNotFoundError:  # run from a checkout that was not installed
-        return "0+unknown"

@@ -1,4 +1,4 @@
-"""The Python interface: train, load, steps, table.
+"""The Python interface: train, load, predict, evaluate, export, report, steps, table.
 
 run = train("rte.yaml", optim={"lr": 3e-5})
 run.scores, run.metrics(), run.predictions("glue/rte:dev")
@@ -8,24 +8,27 @@ model(("a premise", "a hypothesis"))
 
 import atexit
 import json
+import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery import config as settings
-from encodery import run as runs
-from encodery import yaml_reader
-from encodery.classifier import Classifier, Prediction, open_classifier
-from encodery.digests import sizes_only
+from encodery.config import load as settings
+from encodery.config.layers import is_data_file
+from encodery.core import yaml
+from encodery.core.digests import sizes_only
+from encodery.core.progress import Progress
+from encodery.core.signals import StopRequest
 from encodery.errors import RunFailed, UserError
-from encodery.folds import Folds
-from encodery.folds import cross_validate as validate
-from encodery.loop import StepReport
-from encodery.progress import Progress
-from encodery.rundir import RunDir
-from encodery.signals import StopRequest
+from encodery.inference.classifier import Classifier, Prediction, open_classifier
+from encodery.report.page.write import report
+from encodery.runs.directory import RunDir
 from encodery.tasks import split_name
+from encodery.training import run as runs
+from encodery.training.cross_validation import Folds
+from encodery.training.cross_validation import cross_validate as validate
+from encodery.training.loop import StepReport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +40,11 @@ __all__ = [
     "Run",
     "StepReport",
     "cross_validate",
+    "evaluate",
+    "export",
     "load",
+    "predict",
+    "report",
     "steps",
     "table",
     "train",
@@ -58,21 +65,18 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
         return self.directory.path
 
     @property
     def config(self) -> dict[str, Any]:
         """All settings, as stored."""
-        tree: dict[str, Any] = yaml_reader.read_text(self.directory.config_text(), str(self.directory.config)).tree
+        tree: dict[str, Any] = yaml.read_text(self.directory.config_text(), str(self.directory.config)).tree
         return tree
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
-        """Scores by `glue/rte:dev`: those of the end of training, and those that `evaluate` added."""
-        found = self.directory.read_scores()
-        later = {key: about["scores"] for key, about in found.get("evaluations", {}).items() if about["scores"]}
-        return {**found.get("scores", {}), **later}
+        """Scores by `glue/rte:dev`: those of the end of training, and those that `evaluate` added for other data."""
+        return self.directory.all_scores()
 
     def metrics(self) -> "pd.DataFrame":
         """What was recorded along the way: one row per record, with its step."""
@@ -110,7 +114,8 @@ def train(
 ) -> Run:
     """Train as the command does; called again it goes on, and a finished run is left as it is.
 
-    `config` is a file, `recipe:…`, a mapping or nothing; sections such as `optim={"lr": 3e-5}` are laid on top.
+    `config` is a config, a data file such as reviews.csv, `recipe:…`, a mapping or nothing; sections such as
+    `optim={"lr": 3e-5}` are laid on top.
     """
     resolved = settings.load(_config(config), sections)
     place = None if out is None else _path(out)
@@ -137,7 +142,7 @@ def cross_validate(
         base = settings.load(_config(config), sections)
         if fold is None or len(base.config.tasks) != 1:
             return base
-        tree = base.config.plain()
+        tree = base.config.to_dict()
         return settings.load({**tree, "tasks": [{**tree["tasks"][0], "folds": folds, "fold": fold}]})
 
     done, failures = validate(resolve, folds, out, restart, allow_change, lambda: Progress(quiet))
@@ -189,7 +194,7 @@ def _steps(
             except GeneratorExit:
                 session.save()
                 raise
-        runs.conclude(session, resolved)
+        session.finish()
 
 
 def load(
@@ -210,13 +215,117 @@ def load(
         return open_classifier(path, device, head=head, allow_code=allow_code)
 
 
+Model = str | Path | RunDir | Run | Classifier
+
+
+def predict(
+    model: Model | Sequence[Model],
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    text: str | None = None,
+    text2: str | None = None,
+    skip_bad_rows: bool = False,
+    device: str = "auto",
+) -> Any:
+    """Answers to texts, as `load(run)` gives them; to a data file (`new.csv`) a data frame with its rows and answers.
+
+    Several models are an ensemble, for files only. `out` also writes the answers to a .jsonl, .csv or .tsv file; `text`
+    and `text2` name columns that are called otherwise than in training.
+    """
+    from encodery.inference import raw_text
+
+    models = [_opened(one, device) for one in _several(model)]
+    if not (isinstance(data, str | Path) and is_data_file(str(data)) and Path(data).is_file()):
+        if isinstance(data, Path):
+            raise UserError(f"{data}: there is no such data file")
+        if len(models) > 1 or out is not None:
+            raise UserError("predict: several models and `out` are for files; for texts call load(run) with them")
+        return models[0](data)
+    import pandas as pd
+
+    write = raw_text.writer(Path(out)) if out is not None else None
+    examples = raw_text.of_file(str(data), models[0], (text, text2), skip_bad_rows)
+    rows = list(raw_text.answered(models, examples, lambda _: None))
+    if write is not None:
+        write(rows)
+    return pd.DataFrame([_flat(row) for row in rows])
+
+
+def evaluate(
+    model: Model | Sequence[Model],
+    on: str | Path,
+    *,
+    data: str | Path | None = None,
+    head: str | None = None,
+    out: str | Path | None = None,
+    device: str = "auto",
+) -> dict[str, dict[str, float]]:
+    """Scores by task and split (`glue/rte:dev`, `table/gold:test`) of one model, or of several as an ensemble.
+
+    `on` is a task as in `evaluate --on`, or a file with labels such as gold.csv, which is read with the run's own
+    columns and labels. `out` keeps predictions and scores in a folder.
+    """
+    from encodery.inference.evaluate import evaluate as answer
+    from encodery.inference.evaluate import keep_in_folder
+    from encodery.inference.task_argument import resolve_split
+
+    models = [_opened(one, device, undecided=True) for one in _several(model)]
+    known = [RunDir.open(one.source) for one in models if Path(one.source, "run.json").is_file()]
+    scores: dict[str, dict[str, float]] = {}
+    for asked in resolve_split(str(on), None if data is None else str(data), known):
+        if not asked.task.labelled:
+            raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")
+        found = answer(models, asked, head)
+        if found.scores is None:
+            raise UserError(f"{asked.key}: its labels are hidden, so it cannot be scored")
+        if out is not None:
+            keep_in_folder(Path(out), found, [one.source for one in models])
+        scores[asked.key] = dict(found.scores)
+    return scores
+
+
+def export(
+    run: str | Path | RunDir | Run,
+    folder: str | Path,
+    *,
+    head: str | None = None,
+    onnx: bool = False,
+    int8: bool = False,
+) -> Path:
+    """A clean folder for transformers (or with `onnx` for ONNX Runtime), verified to give the same outputs."""
+    from encodery.exchange.export import export as write
+    from encodery.exchange.export_onnx import export_onnx
+
+    if int8 and not onnx:
+        raise UserError("export: int8 belongs to onnx")
+    if not onnx:
+        write(_path(run), Path(folder), head)
+        return Path(folder)
+    with tempfile.TemporaryDirectory() as nowhere:
+        source = write(_path(run), Path(nowhere) / "model", head).folder if head else _path(run)
+        export_onnx(source, Path(folder), int8)
+    return Path(folder)
+
+
+def _several(model: Model | Sequence[Model]) -> Sequence[Model]:
+    return [model] if isinstance(model, str | Path | RunDir | Run | Classifier) else model
+
+
+def _opened(model: Model, device: str, undecided: bool = False) -> Classifier:
+    if isinstance(model, Classifier):
+        return model
+    path = model if isinstance(model, str) else _path(model)
+    return open_classifier(path, device, undecided=undecided)
+
+
 def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.DataFrame":
     """Runs at and below the folders, grouped by settings: mean ± sd over seeds, and differences to a baseline."""
     import pandas as pd
 
-    from encodery.report import tables
+    from encodery.report import table as report_table
 
-    return pd.DataFrame(tables.table([_path(one) for one in dirs], baseline).plain())
+    return pd.DataFrame(report_table.table([_path(one) for one in dirs], baseline).to_dict())
 
 
 def _path(place: str | Path | RunDir | Run) -> Path:

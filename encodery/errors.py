@@ -1,5 +1,7 @@
 """The four ways a command ends badly, each with its exit code (0 is done)."""
 
+AFTER_ALARM = "see docs/after-an-alarm.md"  # what each alarm of a training means, and what to try
+
 
 class EncoderyError(Exception):
     """Something a person can act on: shown as a sentence, never as a traceback."""
@@ -20,7 +22,7 @@ class RunFailed(EncoderyError):
 
 
 class Stopped(EncoderyError):
-    """Stopped on request with a checkpoint saved: the same command goes on."""
+    """Stopped on request with a checkpoint saved: the same command resumes."""
 
     exit_code = 3
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from encodery.cli.verbs import GROUPS, VERBS, Verb
+from encodery.cli.verbs import FIRST, GROUPS, VERBS, Verb
 from encodery.errors import EncoderyError, Stopped, UserError
 
 
@@ -40,10 +40,15 @@ def _code_of(words: list[str], wanted: bool) -> int:
     except EncoderyError as error:
         return _ended(error, wanted)
     except Exception as error:
-        from encodery.outside import as_sentence
+        if _sigterm.is_set():  # a library that was being imported made another error of it
+            return _ended(Stopped("stopped by SIGTERM; run the same command again"), wanted)
+        from encodery.core.outside import as_sentence
 
         known = as_sentence(error) if _own_code(error) is None else None
         return _bug(error, wanted) if known is None else _ended(known.with_traceback(error.__traceback__), wanted)
+
+
+_sigterm = threading.Event()  # whether one has come
 
 
 class _Sigterm(BaseException):
@@ -59,11 +64,13 @@ def _ending_on_sigterm(program: bool) -> Iterator[None]:
 
     def receive(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _sigterm.set()
         raise _Sigterm
 
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
+    _sigterm.clear()
     signal.signal(signal.SIGTERM, receive)
     try:
         yield
@@ -101,14 +108,44 @@ def run_verb(verb: Verb, words: list[str]) -> int:
     module = import_module(verb.module)
     parser = Parser(f"encodery {verb.name}", module.__doc__ or verb.help)
     module.arguments(parser)
+    if {"-h", "--help"} & set(words) and hasattr(module, "narrow"):
+        module.narrow(parser, words)  # an action of the verb has help of its own
     known, rest = split(parser, words) if verb.overrides else (words, [])
     args = parser.parse_args(known)
-    if not getattr(args, "no_verify", False):
-        return int(module.run(args, rest))
-    from encodery.digests import sizes_only
+    if "://" in str(getattr(args, "out", None)):
+        from encodery.core.remote_files import refuse_address
 
-    with sizes_only():
-        return int(module.run(args, rest))
+        refuse_address("-o", args.out)
+    quiet = getattr(args, "quiet", False)
+    with _sign_of_life(verb.name, quiet), _checking(sizes_only=getattr(args, "no_verify", False)):
+        code = int(module.run(args, rest))
+    if code == 0 and (line := getattr(args, "next", None)) and not quiet and sys.stderr.isatty():
+        print(f"next: {line}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _checking(sizes_only: bool) -> Iterator[None]:
+    """--no-verify: files of finished runs are compared by size alone."""
+    if not sizes_only:
+        yield
+        return
+    from encodery.core import digests
+
+    with digests.sizes_only():
+        yield
+
+
+@contextmanager
+def _sign_of_life(verb: str, quiet: bool) -> Iterator[None]:
+    """At a terminal something moves until the verb says something."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    from encodery.cli.spinner import Spinner
+
+    with Spinner(verb):
+        yield
 
 
 def _verb(name: str) -> Verb:
@@ -123,13 +160,20 @@ def _verb(name: str) -> Verb:
 
 
 def overview() -> str:
-    """What `encodery --help` prints: the verbs by group."""
-    lines = ["usage: encodery VERB …     (`encodery VERB --help` says more)", ""]
+    """What `encodery --help` prints: the six that most people need, then the others by group."""
     width = max(len(verb.name) for verb in VERBS)
+    by_name = {verb.name: f"  {verb.name:{width}}  {verb.help}" for verb in VERBS}
+    lines = [
+        "usage: encodery VERB …     (`encodery VERB --help` has options and examples)",
+        "",
+        *(by_name[name] for name in FIRST),
+        "",
+    ]
     for group, about in GROUPS.items():
-        mine = [f"  {verb.name:{width}}  {verb.help}" for verb in VERBS if verb.group == group]
+        mine = [by_name[verb.name] for verb in VERBS if verb.group == group and verb.name not in FIRST]
         lines += [f"{group}: {about}", *mine, ""] if mine else []
-    lines.append("encodery --version; --traceback after any verb shows where a failure happened.")
+    lines.append("First steps: `encodery train reviews.csv --model roberta-base`, `encodery demo`.")
+    lines.append("`encodery --version`; --traceback after any verb shows where a failure happened.")
     return "\n".join(lines)
 
 
@@ -157,7 +201,7 @@ def _bug(error: Exception, traceback: bool) -> int:
     """What a person cannot act on is our fault: say so, and keep the traceback for the log."""
     import logging
 
-    from encodery.scrub import scrub
+    from encodery.core.redact import scrub
 
     log = logging.getLogger("encodery")
     log.addHandler(logging.NullHandler())
@@ -173,7 +217,7 @@ def _bug(error: Exception, traceback: bool) -> int:
 
 
 def _own_code(error: Exception) -> str | None:
-    """`mine.py:4` if the failure happened in a person's own component (see find.py)."""
+    """`mine.py:4` if the failure happened in a person's own component (see config/components.py)."""
     import traceback
 
     own = {module.__file__ for name, module in sys.modules.items() if name.startswith("encodery_own_")}
@@ -184,6 +228,6 @@ def _own_code(error: Exception) -> str | None:
 def _show(error: Exception) -> None:
     import traceback
 
-    from encodery.scrub import scrub
+    from encodery.core.redact import scrub
 
     print(scrub("".join(traceback.format_exception(error))), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Print the settings that a config, a recipe or a command line comes to, with the origin of each value."""
+"""Print the resulting settings of a config, a recipe or a command line, with the origin of each value."""
 
 import argparse
 import json
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from encodery.cli.parsing import Parser
 
 if TYPE_CHECKING:
-    from encodery.config import Resolved
+    from encodery.config.load import Resolved
 
 
 def arguments(parser: Parser) -> None:
-    """A config and what to print."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME or a run directory")
     parser.add_argument("--diff", metavar="OTHER", help="show only what differs in another config")
     parser.add_argument(
@@ -19,7 +18,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument("--reference", action="store_true", help="print the same as a page of Markdown")
     parser.add_argument(
-        "--allow-code", action="store_true", help="run the Python files that a run directory brings along"
+        "--allow-code", action="store_true", help="execute Python files that are stored in a run directory"
     )
     parser.examples(
         "encodery config rte.yaml",
@@ -30,17 +29,21 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print it."""
+    """Print it; that needs options alone, so nobody waits for torch."""
+    from encodery.config.without_torch import light
+
     if args.schema or args.reference:
-        from encodery.reference import reference, schema
+        from encodery.config.reference import reference, schema
 
-        print(json.dumps(schema(), indent=1) if args.schema else reference(), end="" if args.reference else "\n")
+        text = light(lambda: json.dumps(schema(), indent=1) + "\n" if args.schema else reference())
+        print(text, end="")
         return 0
-    from encodery.config import load
+    from encodery.config.load import load
 
-    resolved = load(args.config, rest, allow_code=args.allow_code)
+    resolved = light(lambda: load(args.config, rest, allow_code=args.allow_code))
     if args.diff:
-        return _differ(resolved.config.plain(), load(args.diff, allow_code=args.allow_code).config.plain())
+        other = light(lambda: load(args.diff, allow_code=args.allow_code))
+        return _differ(resolved.config.to_dict(), other.config.to_dict())
     for note in resolved.notes:
         print(f"# note: {note}")
     print(annotated(resolved))
@@ -49,8 +52,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def annotated(resolved: "Resolved") -> str:
     """The dump with the origin of each value behind it; still a config."""
-    from encodery.config import dump
-    from encodery.yaml_reader import read_text
+    from encodery.config.load import dump
+    from encodery.core.yaml import read_text
 
     text = dump(resolved)
     read = read_text(text, "dump")
@@ -63,7 +66,7 @@ def annotated(resolved: "Resolved") -> str:
 
 
 def _differ(one: dict[str, object], other: dict[str, object]) -> int:
-    from encodery.config import differences
+    from encodery.config.load import differences
 
     for key, old, new in differences(one, other):
         print(f"{key}: {json.dumps(old)} -> {json.dumps(new)}")

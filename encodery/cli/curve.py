@@ -1,23 +1,22 @@
 """Retraining curves: methods of choosing data × fractions × seeds, every method beside random choice.
 
 The file has the settings of a run (or `extends`) and the keys methods, fractions, seeds, match, on, embed, dynamics.
-Runs on everything come first and are shared by all methods; run again = go on. docs/data-selection.md tells more.
+Runs on everything come first and are shared by all methods; run again to resume. See docs/data-selection.md.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
 
 
 def arguments(parser: Parser) -> None:
-    """Which curve, and where."""
     parser.add_argument("config", metavar="CONFIG", help="a curve file")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
-    parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
+    parser.shared("--executor")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
-    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.shared("--format", "--allow-code", "--quiet")
     parser.examples(
         "encodery curve curve.yaml --dry-run",
         "encodery curve curve.yaml --seeds 5 --fractions 0.1:1.0:0.1 -o runs/curve",
@@ -25,10 +24,10 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Train, choose, train, evaluate, draw."""
-    from encodery import curve
-    from encodery.progress import Progress
-    from encodery.report.curves import markdown
+    from encodery.cli.tables import show
+    from encodery.core.progress import Progress
+    from encodery.report.data_curves import markdown
+    from encodery.selection import curve
 
     folder = Path(args.out) if args.out else Path("runs") / Path(args.config).stem
     plan = curve.load(args.config, rest, folder, args.allow_code)
@@ -40,6 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(f"at most {plan.runs} runs: {what}")
         return 0
     found = curve.run(plan, Progress(args.quiet), args.executor)
-    print(markdown(found))
-    print(f"({folder})")
+    show(markdown(found), args.format)
+    print(f"({folder})", file=sys.stderr if args.format in ("csv", "json") else sys.stdout)
+    args.next = f"encodery report {folder} -o report.html"
     return 0

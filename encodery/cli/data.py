@@ -1,23 +1,35 @@
-"""Fetch data sets ahead, for machines without internet, or check what is in a folder."""
+"""Download data sets in advance, for machines without internet, or check a folder, a file or a set.
+
+Of a file (reviews.csv) or a set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or nearly
+repeat another one, and rows of dev that are like one of train, with examples.
+"""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
 
+if TYPE_CHECKING:
+    from encodery.tasks.base import Task
+
 
 def arguments(parser: Parser) -> None:
-    """get or check."""
     parser.add_argument(
-        "what", choices=["get", "check"], help="get: fetch from the hub; check: verify counts and digests"
+        "what", choices=["get", "check"], help="get: fetch from the hub; check: counts, digests, near-duplicates"
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME|DIR",
-        help="get: glue, glue/rte, squad/v2, hans, …; check: a folder; default: ENCODERY_DATA or GLUE_DIR",
+        "names", nargs="*", metavar="NAME|DIR|FILE",
+        help="get: glue, glue/rte, squad/v2, hans, …; check: a folder (else ENCODERY_DATA or GLUE_DIR), a file, a set",
     )  # fmt: skip
     parser.add_argument("--to", metavar="DIR", default="data", help="get: where to put the files; default: data")
+    parser.add_argument("--dev", metavar="FILE", help="check: the dev file beside a training file")
+    parser.add_argument("-o", "--out", metavar="FILE", help="check: the card of a file or set as JSON as well")
     parser.examples(
         "encodery data get glue squad/v2 tag hans --to data",
         "encodery data check data",
+        "encodery data check reviews.csv --dev dev.csv",
+        "encodery data check glue/sst2",
         "ENCODERY_DATA=data encodery train recipe:glue/rte/electra-small",
     )
 
@@ -25,24 +37,59 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Fetch or check; exit 1 if something in the folder is wrong."""
     from encodery.errors import UserError
-    from encodery.tasks import check
+    from encodery.tasks.sources import check_folder
 
     if args.what == "get":
         if not args.names:
             raise UserError("encodery data get: say which sets, such as glue, glue/rte, squad/v2, hans")
-        for line in check.get(args.names, args.to):
+        for line in check_folder.get(args.names, args.to):
             print(line, flush=True)
+        args.next = f"ENCODERY_DATA={args.to} encodery train --model roberta-base --tasks glue/rte"
         return 0
-    found = [status for folder in args.names or [_usual()] for status in check.check(folder)]
+    cards = [name for name in args.names if Path(name).is_file() or not Path(name).exists()]
+    if cards or args.dev or args.out:
+        return _cards(args)
+    found = [status for folder in args.names or [_usual()] for status in check_folder.check(folder)]
     for status in found:
         print(status)
     return 1 if any(status.state == "wrong" for status in found) else 0
 
 
+def _cards(args: argparse.Namespace) -> int:
+    """One card: of a file, or of a set by its name."""
+    from encodery.core import files
+    from encodery.errors import UserError
+    from encodery.tasks.sources.data_card import data_card, lines
+
+    if len(args.names) != 1 or Path(args.names[0]).is_dir():
+        raise UserError("encodery data check: --dev and -o go with one file, or one set such as glue/sst2")
+    card = data_card(_task(args.names[0], args.dev))
+    print("\n".join(lines(card)))
+    if args.out:
+        files.write_json(Path(args.out), card)
+    return 0
+
+
+def _task(name: str, dev: str | None) -> "Task":
+    from encodery.errors import UserError
+    from encodery.inference.task_argument import named
+    from encodery.tasks.table import Table
+
+    if not Path(name).is_file():
+        if Path(name).suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+            raise UserError(f"{name}: there is no such file")
+        if dev:
+            raise UserError(f"--dev: belongs to a training file; {name} has its own dev set")
+        return named(name)
+    options, _ = Table.of_file(name, Path(), {"dev": dev} if dev else {})
+    plain = {key: value for key, value in options.items() if key != "kind"}
+    return Table.variant(plain).model_validate({**plain, "train": name})
+
+
 def _usual() -> str:
     """The folder that training would look in."""
     from encodery.errors import UserError
-    from encodery.tasks.sources import data_folder
+    from encodery.tasks.sources.published import data_folder
 
     folder = data_folder(None)
     if folder is None:

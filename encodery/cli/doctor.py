@@ -1,29 +1,43 @@
-"""Look at this machine: versions, devices, data, caches, the hub; says what is missing and what to do."""
+"""Check this machine: versions, devices, data, caches, the hub, extras; what is missing, and what to do.
+
+Exits with 1 where ENCODERY_DATA or GLUE_DIR names no folder.
+"""
 
 import argparse
 import os
+import re
 import shutil
+import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
 
+FOLDERS = ("ENCODERY_DATA", "GLUE_DIR")
+_EXTRA = re.compile(r"(?P<name>[\w.-]+).*;.*extra == ['\"](?P<extra>[\w-]+)['\"].*")
+
 
 def arguments(parser: Parser) -> None:
-    """Nothing to say."""
     parser.examples("encodery doctor")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print one line per thing looked at."""
     rows = [*_versions(), *_devices(), *_places(), *_network(), *_extras()]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:{width}}  {value}")
-    return 0
+    wrong = [name for name in FOLDERS if not _usable(os.environ.get(name))]
+    for name in wrong:
+        print(f"{name}: {os.environ[name]} is no folder; correct it, or unset it to use the hub", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _usable(folder: str | None) -> bool:
+    """Whether a folder is there, or none is named."""
+    return not folder or Path(folder).expanduser().is_dir()
 
 
 def _versions() -> list[tuple[str, str]]:
-    from encodery.environment import environment
+    from encodery.core.environment import environment
 
     found = environment()
     return [("python", str(found["python"])), *((k, v) for k, v in found["packages"].items())]
@@ -43,12 +57,12 @@ def _devices() -> list[tuple[str, str]]:
 
 
 def _places() -> list[tuple[str, str]]:
-    from encodery.files import cache_root
+    from encodery.core.files import cache_root
 
     rows = []
-    for name in ("ENCODERY_DATA", "GLUE_DIR"):
+    for name in FOLDERS:
         value = os.environ.get(name)
-        there = "" if not value or Path(value).is_dir() else " (no such folder)"
+        there = "" if _usable(value) else " (no such folder)"
         rows.append((name, f"{value}{there}" if value else "not set"))
     cache = cache_root()
     size = sum(f.stat().st_size for f in cache.rglob("*") if f.is_file()) if cache.is_dir() else 0
@@ -58,7 +72,7 @@ def _places() -> list[tuple[str, str]]:
 
 def _network() -> list[tuple[str, str]]:
     from encodery.errors import UserError
-    from encodery.models.hub import require_hub
+    from encodery.models.locate import require_hub
 
     try:
         require_hub("the hub")
@@ -68,6 +82,26 @@ def _network() -> list[tuple[str, str]]:
 
 
 def _extras() -> list[tuple[str, str]]:
-    from importlib.util import find_spec
+    """Every extra of the installed package, and which of its packages are missing."""
+    from importlib.metadata import PackageNotFoundError, requires, version
 
-    return [("extra lora", "peft is installed" if find_spec("peft") else "pip install 'encodery[lora]'")]
+    try:
+        wanted = [_EXTRA.fullmatch(line) for line in requires("encodery") or ()]
+    except PackageNotFoundError:
+        return [("extras", "unknown: this copy of encodery is not installed (pip install .)")]
+    packages: dict[str, list[str]] = {}
+    for match in filter(None, wanted):
+        packages.setdefault(match["extra"], []).append(match["name"])
+
+    def here(name: str) -> bool:
+        try:
+            return bool(version(name))
+        except PackageNotFoundError:
+            return False
+
+    rows = []
+    for extra, names in packages.items():
+        missing = [name for name in names if not here(name)]
+        how = f"missing {', '.join(missing)}: pip install 'encodery[{extra}]'"
+        rows.append((f"extra {extra}", how if missing else f"installed ({', '.join(names)})"))
+    return rows

@@ -1,23 +1,28 @@
 """Embed: one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
 
-A folder comes out: vectors.npy (float32), ids.json, meta.json. A killed command goes on at the first missing piece.
+Writes a folder: vectors.npy (float32), ids.json, meta.json. Run it again to resume at the first missing piece.
 """
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, columns_of
 
 if TYPE_CHECKING:
-    from encodery.embed import Elsewhere
+    from encodery.analysis.embed import Elsewhere
 
 
 def arguments(parser: Parser) -> None:
-    """Which model, on what, which vector."""
-    parser.add_argument("model", metavar="RUN|MODEL", help="run directory, model folder or hub name")
     parser.add_argument(
-        "--on", required=True, metavar="TASK:SPLIT", help="such as glue/mnli:train; default split: dev, else test"
+        "model", nargs="?", default="petit", metavar="RUN|MODEL",
+        help="run directory, model folder or hub name; default: petit, which comes with encodery",
+    )  # fmt: skip
+    parser.add_argument(
+        "--on",
+        required=True,
+        metavar="TASK:SPLIT|FILE",
+        help="such as glue/mnli:train (default split: dev, else test), or a file with texts such as new.csv",
     )
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
@@ -25,16 +30,17 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--max-length", type=int, metavar="N", help="tokens; default: the run's, else 128")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once; default: 64")
     parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
-    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.shared("--data", "--device")
     parser.add_argument(
         "--executor", choices=["local", "ray", "slurm"], default="local", help="where pieces are made; default: here"
     )
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.shared("--allow-code")
+    parser.shared("--quiet", help="no progress")
     parser.no_verify()
+    parser.columns()
     parser.examples(
         "encodery embed runs/mnli --on glue/mnli:train -o mnli-cls",
+        "encodery embed runs/reviews --on new.csv -o new-vectors",
         "encodery embed sentence-transformers/all-MiniLM-L6-v2 --on glue/mnli:train --site mean",
     )
 
@@ -43,25 +49,28 @@ def elsewhere(executor: str, job: dict[str, Any]) -> "Elsewhere | None":
     """Who makes the pieces, if not this process."""
     if executor == "local":
         return None
-    from encodery.elsewhere import engine_of, pieces_elsewhere
+    from encodery.sweep.shard_jobs import engine_of, pieces_elsewhere
 
     return pieces_elsewhere(lambda folder: engine_of(executor, folder), job)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Embed, and say where it lies."""
-    from encodery.embed import embed, open_all, remote_job
-    from encodery.embeddings import EmbedOptions
-    from encodery.progress import Counting
+    from encodery.analysis.embed import embed, open_all, remote_job
+    from encodery.core.progress import Counting
+    from encodery.data.embeddings import EmbedOptions
 
     options = EmbedOptions(
         site=args.site, layer=args.layer, max_length=args.max_length, batch_size=args.batch_size, int8=args.int8
     )
-    source, meant = open_all(args.model, args.on, args.data, args.device, args.int8, allow_code=args.allow_code)
+    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
+    source, meant = open_all(args.model, args.on, args.data, args.device, args.int8, **reading)
     rows = len(meant.task.examples(meant.split))
-    job = remote_job(args.model, args.on, args.data, options, args.device, args.allow_code)
-    with Counting(f"embed {meant.key}", rows, args.quiet) as tick:
-        found = embed(source, meant, options, Path(args.out) if args.out else None, tick, elsewhere(args.executor, job))
+    job = remote_job(args.model, args.on, args.data, options, args.device, args.allow_code, columns_of(args))
+    with Counting(f"embed {meant.key}", rows, args.quiet) as on_progress:
+        found = embed(
+            source, meant, options, Path(args.out) if args.out else None, on_progress, elsewhere(args.executor, job)
+        )
     size = f"{found.meta['count']:,} × {found.meta['width']}"
     print(f"{found.folder}: {meant.key}, {size}, {args.site} of layer {found.meta['layer']}")
+    args.next = f"encodery select --pool {meant.task.name} --selector.kind clusters --embeddings {found.folder}"
     return 0

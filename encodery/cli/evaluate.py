@@ -8,37 +8,201 @@ file, or a folder that `encodery prepare` made. Masks and samples are drawn from
 With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
 every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
 
+With --by the scores of each value of a column come too, with 95 % intervals over rows: a column of own data, or one
+that a published set's file has (hard, genre). They are kept beside the predictions, for `table --by` and the page.
+
 With --without-heads the output of these attention heads is zero: what a ranking of `encodery heads` is worth. Such
 answers are kept only with -o.
 
 On hans a model of MNLI, RTE or the like answers: three labels become two (--collapse), by their names. A model whose
-labels have no names needs --labels or --calibrate. Figures in McCoy's form and ours lie beside the predictions.
+labels have no names needs --labels or --calibrate. Figures in McCoy's form and ours are beside the predictions.
 """
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.cli import attacks, on_text
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, columns_of
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
-    from encodery.evaluate import Evaluation
+    from encodery.inference.evaluate import Evaluation
+    from encodery.inference.evaluate_text import Pretrained
+    from encodery.inference.task_argument import TaskSplit
+    from encodery.runs.directory import RunDir
+
+
+# The part of `encodery evaluate` that attacks models.
+
+
+RADII = "0,0.1,0.3,1"
+STEPS = 5
+
+
+def require_complete(args: argparse.Namespace) -> None:
+    """The options of an attack mean nothing without one, nor do some values."""
+    given = [name for name in ("radius", "radius_scale", "attack_steps", "norm") if getattr(args, name) is not None]
+    if given and not args.attack:
+        raise UserError(f"--{given[0].replace('_', '-')} belongs to an attack; add --attack pgd")
+    if args.attack_steps is not None and args.attack_steps < 1:
+        raise UserError("--attack-steps: at least 1")
+    if args.attack == "fgsm" and args.attack_steps not in (None, 1):
+        raise UserError("--attack-steps: fgsm is one step; use --attack pgd for more")
+
+
+def radii(text: str) -> list[float]:
+    """`0,0.1,0.3,1`, smallest first."""
+    try:
+        found = sorted({float(word) for word in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or not all(0 <= radius < math.inf for radius in found):
+        raise UserError(f"--radius: numbers of 0 or more are needed, such as {RADII}, not {text!r}")
+    return found
+
+
+def evaluate_under_attack(args: argparse.Namespace) -> int:
+    """Attack every model on every split; keep and print."""
+    from encodery.analysis.attack import Attack, require_labels, under_attack
+    from encodery.core.progress import Counting
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.task_argument import resolve_split
+    from encodery.report import robustness
+    from encodery.runs.directory import RunDir
+
+    runs = {path: RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()}
+    sizes = radii(args.radius or RADII)
+    _require_places(args, list(runs.values()))
+    steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
+    attack = Attack(args.attack, steps, args.norm or "l2", args.radius_scale or "absolute")
+    own = list(runs.values())
+    questions = [one for text in args.on for one in resolve_split(text, args.data, own, **_reading(args))]
+    for one in questions:
+        require_labels(one, one.task.examples(one.split))
+    names = args.labels.split(",") if args.labels else None
+    models = {path: open_classifier(path, args.device, labels=names, undecided=True) for path in args.models}
+    printed: dict[str, Any] = {}
+    for one in questions:
+        rows = len(one.task.examples(one.split))
+        about = {"data": one.key, "main": one.task.main_metric, "rows": rows, **_origin(one)}
+        about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
+        if attack.scale != "absolute":
+            about["scale"] = attack.scale
+        with Counting(one.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
+            found = {
+                path: [level.to_dict() for level in under_attack(model, one, sizes, attack, args.head, on_progress)]
+                for path, model in models.items()
+            }
+        pictures = _keep(args, runs, about, found)
+        printed[one.key] = about | {"models": found}
+        if not args.json:
+            _print_attack(about, robustness.table(found, one.task.main_metric), pictures, args.quiet)
+    if args.json:
+        print(json.dumps(printed, indent=1, ensure_ascii=False))
+    return 0
+
+
+def _origin(one: Any) -> dict[str, str]:
+    """What must stand beside the figures: parts, and data that are not official."""
+    origin = one.task.origin(one.split)
+    return {key: value for key, value in (("part", origin.part), ("note", origin.note)) if value}
+
+
+def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
+    """What would be refused at the end is refused before the work."""
+    from encodery.inference.evaluate import require_folder, require_run
+
+    if len(set(args.models)) < len(args.models):
+        raise UserError("a model is named twice")
+    if args.out:
+        require_folder(Path(args.out))
+        return
+    for one in runs:
+        require_run(one)
+
+
+def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], found: dict[str, Any]) -> list[Path]:
+    """All models together in the folder of -o, else each in its own run."""
+    from encodery.report import robustness
+    from encodery.runs.directory import RunDir
+
+    if args.out:
+        return [robustness.keep(RunDir(args.out), about, found)]
+    pictures = []
+    for path, one in runs.items():
+        with one.lock():
+            pictures.append(robustness.keep(one, about, {path: found[path]}))
+    return pictures
+
+
+def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], quiet: bool) -> None:
+    from encodery.tasks.forms.heuristics import caution
+
+    if not quiet:
+        for key in ("part", "note"):
+            if key in about:
+                print(f"WARNING {about['data']} {about[key]}", file=sys.stderr)
+    unit = "mean token norm" if about["norm"] == "l2" else "mean token norm / √width"
+    counted = f", in multiples of each model's {unit}" if "scale" in about else ""
+    ascents = f", {about['steps']} steps" if about["attack"] != "fgsm" else ""
+    label = about["data"] + caution(about.get("note"))
+    print(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence{counted}\n\n{table}\n")
+    for path in pictures:
+        print(f"({path})")
+
+
+# The part of `encodery evaluate` that scores pretrained models on plain text.
+
+
+def evaluate_on_text(
+    args: argparse.Namespace, runs: "Sequence[RunDir]", questions: "Sequence[TaskSplit]",
+    keep: "Callable[[Evaluation], Path | None]",
+) -> int:  # fmt: skip
+    """Score one model on every text; keep and print."""
+    from encodery.core.progress import spell_scores
+    from encodery.inference.evaluate_text import open_pretrained, trained_on
+
+    if any(one.task.labelled for one in questions):
+        raise UserError("--on: plain text and tasks with labels need other models; ask for them one after the other")
+    if len(args.models) > 1:
+        raise UserError("plain text is scored model by model: give one")
+    model = open_pretrained(args.models[0], args.device, allow_code=args.allow_code)
+    printed: dict[str, Any] = {}
+    for one in questions:
+        if not args.quiet and any(trained_on(run, one) for run in runs):
+            print(f"WARNING {one.key}: this model was trained on this text", file=sys.stderr)
+        found = _score(args, model, one)
+        path = keep(found)
+        printed[one.key] = found.to_dict()
+        if not args.json:
+            print(f"{one.key}  {spell_scores(found.scores or {}, found.main)}" + (f"  ({path})" if path else ""))
+    if args.json:
+        print(json.dumps(printed, indent=1, ensure_ascii=False))
+    return 0
+
+
+def _score(args: argparse.Namespace, model: "Pretrained", one: "TaskSplit") -> "Evaluation":
+    from encodery.core.progress import Counting, Portion
+    from encodery.inference.evaluate_text import sequences
+
+    with Portion(one.key, args.quiet) as portion:
+        table = model.blocks(one, portion)
+    with Counting(one.key, sequences(table), args.quiet) as on_progress:
+        return model.evaluate(one, table, args.seed, on_progress)
 
 
 def arguments(parser: Parser) -> None:
-    """Which models, on what."""
     parser.add_argument("models", nargs="+", metavar="RUN|MODEL", help="run directory, model folder or hub name")
     parser.add_argument(
         "--on", nargs="+", action="extend", required=True, metavar="TASK[:SPLIT]",
-        help="such as glue/rte:dev; a config or run whose task is meant; of pretrained models a text file or "
-        "prepared folder. Default split: dev, else test",
+        help="such as glue/rte:dev; a file with labels such as gold.csv; a config or run whose task is meant; of "
+        "pretrained models a text file or prepared folder. Default split: dev, else test",
     )  # fmt: skip
     parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
@@ -51,11 +215,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--collapse", choices=["argmax", "sum"], help="hans: how three labels become two; default: argmax"
     )
+    parser.add_argument("--by", metavar="COLUMN,…", help="scores for each value of these columns too, with intervals")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
-    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--data", "--device", "--allow-code")
     parser.no_verify()
+    parser.columns()
     attack = parser.add_argument_group("attack")
     attack.add_argument(
         "--attack", choices=["pgd", "fgsm", "random"],
@@ -69,13 +233,15 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    parser.shared("--quiet", help="no progress, no notes")
     parser.examples(
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
         "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
+        "encodery evaluate runs/reviews --on gold.csv",
         "encodery evaluate runs/reviews --on table/reviews:test",
         "encodery evaluate runs/electra@25% --on corpus:dev news.txt --json",
         "encodery evaluate runs/mnli --on hans",
+        "encodery evaluate runs/mnli --on glue/mnli:dev --by hard",
         "encodery evaluate runs/rte --on glue/rte:dev --without-heads 3.4,5.0",
         "encodery evaluate somebody/bert-mnli --on hans --calibrate glue/mnli:dev",
         "encodery evaluate runs/rte-plain runs/rte-freelb --on glue/rte:dev --attack pgd --radius 0,0.1,0.3,1",
@@ -84,28 +250,32 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Answer, score, keep, print."""
-    attacks.require_complete(args)
+    require_complete(args)
+    if args.attack and args.by:
+        raise UserError("--by: attacks are not divided by columns; evaluate without --attack")
     if args.attack:
-        return attacks.run(args)
-    from encodery.classifier import open_classifier
-    from encodery.evaluate import evaluate, require_shared_rows
-    from encodery.models.hub import kept_on_the_way
-    from encodery.on import asked
-    from encodery.progress import Counting
-    from encodery.rundir import RunDir
+        return evaluate_under_attack(args)
+    from encodery.core.progress import Counting
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import evaluate, require_shared_rows
+    from encodery.inference.task_argument import resolve_split
+    from encodery.models.locate import kept_on_the_way
+    from encodery.runs.directory import RunDir
 
     runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
     keep = _keeper(args, runs)
     whose = runs or kept_on_the_way(args.models)
-    questions = [one for text in args.on for one in asked(text, args.data, whose, allow_code=args.allow_code)]
+    questions = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]
     if any(not one.task.labelled for one in questions):
         if args.without_heads:
             raise UserError("--without-heads: it is for models that answer; plain text is scored with all heads")
-        return on_text.run(args, whose, questions, keep)
+        if args.by:
+            raise UserError("--by: plain text has no columns; it is for tasks with labels")
+        return evaluate_on_text(args, whose, questions, keep)
     for one in questions if len(args.models) > 1 else ():
         require_shared_rows(runs, one)
     questions = [_collapsed(one, args.collapse) for one in questions]
+    _require_columns(questions, args.by)
     names = args.labels.split(",") if args.labels else None
     models = [
         open_classifier(path, args.device, labels=names, allow_code=args.allow_code, undecided=True)
@@ -115,16 +285,28 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     printed: dict[str, Any] = {}
     for one in questions:
         rows = len(one.task.examples(one.split)) * len(models)
-        with Counting(one.key, rows, args.quiet) as tick, _without(models, args.without_heads) as off:
-            found = replace(evaluate(models, one, args.head, tick), without=off)
+        with Counting(one.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
+            found = replace(evaluate(models, one, args.head, on_progress), without=off)
         found = _checked(found, models, runs, args.allow_code)
+        found = _sliced(found, args.by)
         path = keep(found)
-        printed[one.key] = found.plain() | ({"predictions": str(path)} if path else {})
+        printed[one.key] = (
+            found.to_dict()
+            | ({"slices": found.slices} if args.by else {})
+            | ({"predictions": str(path)} if path else {})
+        )
         if not args.json:
             _print(found, path, args.quiet)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
+    elif len(runs) == 1:
+        args.next = f"encodery report {runs[0].path}  # its errors, one by one"
     return 0
+
+
+def _reading(args: argparse.Namespace) -> dict[str, Any]:
+    """How the words of --on are read."""
+    return {"allow_code": args.allow_code, "columns": columns_of(args)}
 
 
 @contextmanager
@@ -133,7 +315,7 @@ def _without(models: list[Any], text: str | None) -> Iterator[tuple[str, ...]]:
     if text is None:
         yield ()
         return
-    from encodery.models.gates import parse, without
+    from encodery.models.attention_heads import parse, without
 
     heads = parse(text)
     with ExitStack() as stack:
@@ -152,22 +334,39 @@ def _collapsed(one: Any, how: str | None) -> Any:
 
 def _calibrated(models: list[Any], args: argparse.Namespace) -> list[Any]:
     """Models whose labels have no names get them from a labelled split; what was found is printed."""
-    from encodery.calibrate import calibrated
-    from encodery.on import asked
+    from encodery.inference.evaluate import calibrated
+    from encodery.inference.task_argument import resolve_split
 
     found = []
     for model in models:
         if model.head.unnamed:
-            model, order = calibrated(model, asked(args.calibrate, args.data)[0])
+            model, order = calibrated(model, resolve_split(args.calibrate, args.data)[0])
             print(f"{model.source}: {order}", file=sys.stderr)
         found.append(model)
     return found
 
 
+def _require_columns(questions: "Sequence[TaskSplit]", by: str | None) -> None:
+    """A column that is not there is refused before the work."""
+    from encodery.tasks.sources.columns import column
+
+    for one in questions:
+        for name in filter(None, (by or "").split(",")):
+            column(one.task, one.split, name)
+
+
+def _sliced(found: "Evaluation", by: str | None) -> "Evaluation":
+    """With the scores of each value of the columns."""
+    if not by:
+        return found
+    from encodery.inference.slices import slices_of
+
+    return replace(found, slices={name: slices_of(found, name) for name in by.split(",") if name})
+
+
 def _checked(found: "Evaluation", models: list[Any], runs: list[Any], allow_code: bool) -> "Evaluation":
     """A run's own dev answers must come out again on the way that another task's rows took."""
-    from encodery.calibrate import path_alarm
-    from encodery.evaluate import with_head_for
+    from encodery.inference.evaluate import path_alarm, with_head_for
 
     task = found.asked.task
     if not task.also_labels or len(models) != 1 or not runs or found.without:
@@ -178,7 +377,7 @@ def _checked(found: "Evaluation", models: list[Any], runs: list[Any], allow_code
 
 def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
     """Where answers go; what would be refused at the end is refused before the work."""
-    from encodery.evaluate import keep_in_folder, keep_in_run, require_folder, require_run
+    from encodery.inference.evaluate import keep_in_folder, keep_in_run, require_folder, require_run
 
     if args.out:
         folder = Path(args.out)
@@ -191,9 +390,9 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
 
 
 def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
-    from encodery.progress import spell_scores
+    from encodery.core.progress import spell_scores
 
-    about = found.plain()
+    about = found.to_dict()
     for key in ("part", "note"):
         if key in about and not quiet:
             print(f"WARNING {found.asked.key} {about[key]}", file=sys.stderr)
@@ -203,5 +402,9 @@ def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
         print(f"{found.label}\n\n{page}" + (f"({path})" if path else ""))
     else:
         print(f"{found.label}  {scores}" + (f"  ({path})" if path else ""))
+    if found.slices:
+        from encodery.inference.slices import lines
+
+        print("\n".join(lines(found)))
     for sentence in found.alarms:
         print(f"ALARM {found.asked.key}: {sentence}", file=sys.stderr)

@@ -14,17 +14,22 @@ TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
 
 def arguments(parser: Parser) -> None:
-    """Which model, how often."""
     parser.add_argument("model", metavar="MODEL", help="recipe family, hub name or folder")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds per task; default: 5")
     parser.add_argument("--only", metavar="TASK,TASK", help=f"some of {', '.join(TASKS)}, wnli")
-    parser.add_argument("--like", default="bert-base", metavar="FAMILY", help="recipes for a model without its own")
+    parser.add_argument(
+        "--like",
+        default="bert-base",
+        metavar="FAMILY",
+        help="recipe family for a model without recipes of its own; default: bert-base",
+    )
     parser.add_argument("--submit", metavar="ZIP", help="also write the test files of the median run of each task")
-    parser.add_argument("--fill", choices=["majority"], help="what stands there for tasks that were not trained (wnli)")
+    parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks that were not trained (wnli)")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
-    parser.add_argument("--restart", action="store_true", help="begin anew; old runs are moved aside")
-    parser.add_argument("--allow-change", action="store_true", help="go on although settings or data have changed")
-    parser.add_argument("--quiet", action="store_true", help="print only the table")
+    parser.shared("--fresh", "--format")
+    parser.add_argument("--allow-change", action="store_true", help="continue although settings or data have changed")
+    parser.shared("--quiet", help="print only the table")
+    parser.renamed("--restart", "--fresh")
     parser.examples(
         "encodery glue electra-small",
         "encodery glue roberta-base --only rte,mrpc --seeds 3 --data GLUE",
@@ -34,8 +39,9 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train what is not trained yet, then print the table."""
-    from encodery.paths import as_name
-    from encodery.report import tables
+    from encodery.cli.tables import show
+    from encodery.core.files import as_name
+    from encodery.report import table
 
     family, extra = family_of(args.model, args.like)
     out = args.out or f"runs/glue-{as_name(args.model.rstrip('/').rpartition('/')[2])}"
@@ -44,8 +50,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if bad:
         raise UserError(f"--only: there is no GLUE task {', '.join(bad)}; choose from {', '.join(TASKS)}, wnli")
     failed = [task for task in wanted if not _train(args, task, family, f"{out}/{task}", [*extra, *rest])]
-    rows = tables.table([out])
-    print(tables.markdown(rows))
+    rows = table.table([out])
+    show(table.markdown(rows), args.format)
+    args.next = f"encodery submit {out}, encodery report {out} -o report.html"
     if args.submit:
         _submit(out, args)
     if failed:
@@ -55,13 +62,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def family_of(model: str, like: str) -> tuple[str, list[str]]:
     """The recipe family of a model, and the override that puts the model in where it is not the family's own."""
-    from encodery import recipes, yaml_reader
+    from encodery import recipes
+    from encodery.core import yaml
 
     families = sorted({name.split("/")[2] for name in recipes.names() if name.startswith("glue/")})
     if model in families:
         return model, []
     for family in families:
-        tree = yaml_reader.read_file(recipes.path(f"glue/_base/{family}"), family).tree
+        tree = yaml.read_file(recipes.path(f"glue/_base/{family}"), family).tree
         if isinstance(tree, dict) and model == (tree.get("model") or {}).get("name"):
             return family, []
     if like not in families:
@@ -72,7 +80,7 @@ def family_of(model: str, like: str) -> tuple[str, list[str]]:
 def _train(args: argparse.Namespace, task: str, family: str, out: str, rest: list[str]) -> bool:
     """All seeds of a task; a task whose data are not here is said and skipped."""
     from encodery.errors import EncoderyError, Stopped
-    from encodery.many import train_seeds
+    from encodery.training.run import train_seeds
 
     options = argparse.Namespace(
         config=f"recipe:glue/{task}/{family}", out=out, seeds=args.seeds, restart=args.restart,

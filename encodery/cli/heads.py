@@ -1,7 +1,7 @@
-"""Head importance: how much the loss of a task hangs on each attention head, for the task and for each example.
+"""Head importance: how much the loss of a task depends on each attention head, for the task and for each example.
 
-A folder comes out: instances.npy [examples, layers, heads], task.npy, ids.json, meta.json. `heads compare` gives the
-correlations of such folders. A killed command goes on at the first missing piece. docs/task-selection.md tells more.
+Writes a folder: instances.npy [examples, layers, heads], task.npy, ids.json, meta.json. `heads compare` gives the
+correlations of such folders. Run it again to resume at the first missing piece. See docs/task-selection.md.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, columns_of
 from encodery.errors import UserError
 
 COMPARE = "compare"
@@ -18,7 +18,6 @@ SHOWN = 8  # heads that are named
 
 
 def arguments(parser: Parser) -> None:
-    """Which model on what, or which folders are compared."""
     parser.add_argument("what", nargs="+", metavar="RUN | compare DIR DIR…", help="a model; or folders to compare")
     parser.add_argument(
         "--on", nargs="+", action="extend", metavar="TASK[:SPLIT]", help="such as glue/rte; default split: train"
@@ -40,46 +39,47 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--head", metavar="NAME", help="the task whose head is meant, if names do not decide it")
     parser.add_argument("--by", choices=["kendall", "pearson", "spearman"], help="compare: default all three")
     parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
-    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--data", "--device", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print data instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.shared("--format", help="of the tables of compare: rich (default at a terminal), md, csv, json")
+    parser.shared("--quiet", help="no progress")
     parser.no_verify()
+    parser.columns()
     parser.examples(
         "encodery heads runs/rte --on glue/rte -o heads/rte",
+        "encodery heads runs/reviews --on gold.csv -o heads/reviews",
         "encodery heads runs/rte --on glue/rte --max-rows 500 --estimator kv_weight",
         "encodery heads compare heads/rte heads/mrpc heads/cola --by kendall --json",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Measure or compare."""
     if args.what[0] == COMPARE:
         return _compare(args)
     if len(args.what) != 1 or not args.on:
         raise UserError("heads: give one run and --on TASK, or: heads compare DIR DIR…")
-    from encodery.classifier import open_classifier
-    from encodery.heads import HeadOptions, chosen, measure, request, rows_of_run
-    from encodery.models.hub import kept_on_the_way
-    from encodery.on import asked
-    from encodery.paths import as_name
-    from encodery.progress import Counting
-    from encodery.rundir import RunDir
+    from encodery.analysis.head_importance import HeadOptions, chosen, measure, request, rows_of_run
+    from encodery.core.files import as_name
+    from encodery.core.progress import Counting
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.task_argument import resolve_split
+    from encodery.models.locate import kept_on_the_way
+    from encodery.runs.directory import RunDir
     from encodery.tasks import split_name
 
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
     runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
-    words = [text if split_name(text)[1] else f"{text}:train" for text in args.on]
-    questions = [one for text in words for one in asked(text, args.data, runs, allow_code=args.allow_code)]
+    words = [text if split_name(text)[1] or Path(text).is_file() else f"{text}:train" for text in args.on]
+    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
+    questions = [one for text in words for one in resolve_split(text, args.data, runs, **reading)]
     model = open_classifier(args.what[0], args.device, allow_code=args.allow_code, undecided=True)
     printed = []
     for one in questions:
         rows = rows_of_run(runs[0], one, args.allow_code) if runs and not args.all_rows else None
         given = request(model, one, options, args.head, rows)
         folder = Path(args.out) / (as_name(one.key) if len(questions) > 1 else "") if args.out else None
-        with Counting(f"heads {one.key}", len(chosen(given)), args.quiet) as tick:
-            found = measure(given, folder, tick)
+        with Counting(f"heads {one.key}", len(chosen(given)), args.quiet) as on_progress:
+            found = measure(given, folder, on_progress)
         printed.append(_about(found, args.norm))
         if not args.json:
             _print(found, printed[-1])
@@ -106,8 +106,8 @@ def _print(found: Any, about: dict[str, Any]) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from encodery import files
-    from encodery.importance import Importance, compare, table
+    from encodery.core import files
+    from encodery.runs.head_matrices import Importance, compare, table
 
     if len(args.what) < 3:
         raise UserError("heads compare: give two folders of `encodery heads` or more")
@@ -116,8 +116,13 @@ def _compare(args: argparse.Namespace) -> int:
     found = [compare(given, kind, args.norm) for kind in kinds]
     for note in found[0].notes:
         print(f"WARNING {note}", file=sys.stderr)
-    data = json.dumps([one.plain() for one in found], indent=1)
+    data = json.dumps([one.to_dict() for one in found], indent=1)
     if args.out:
         files.write_atomic(Path(args.out), data + "\n")
-    print(data if args.json else "\n\n".join(map(table, found)))
+    if args.json:
+        print(data)
+    else:
+        from encodery.cli.tables import show
+
+        show("\n\n".join(map(table, found)), args.format)
     return 0

@@ -1,4 +1,4 @@
-"""Import: checkpoints of other programs become two transformers folders, DIR/discriminator and DIR/generator.
+"""Convert checkpoints of other programs to transformers folders, DIR/discriminator and DIR/generator.
 
 google-electra: TensorFlow checkpoints of google-research/electra (TensorFlow is not needed).
 electra_pytorch: .pth files of richarddwang/electra_pytorch.
@@ -17,7 +17,6 @@ PROGRAMS = ("google-electra", "electra_pytorch", "amos", "bin")
 
 
 def arguments(parser: Parser) -> None:
-    """From where, to where."""
     parser.add_argument("program", choices=PROGRAMS, help="which program wrote it; bin: pytorch_model.bin")
     parser.add_argument(
         "checkpoint", metavar="CKPT", help="model.ckpt, its folder, a .pth or .pt file; bin: a hub name or a folder"
@@ -41,7 +40,6 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Convert, verify, say what it is."""
     from importlib import import_module
 
     from encodery.errors import UserError
@@ -52,6 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         from encodery.importers.pytorch_bin import convert
 
         print(*convert(args.checkpoint, Path(args.folder), args.revision), sep="\n")
+        args.next = f"encodery train --model {args.folder} --tasks glue/rte"
         return 0
     if args.revision:
         raise UserError("--revision is for bin: a file has none")
@@ -62,4 +61,5 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     vocab = Path(args.vocab) if args.vocab else None
     for line in importer.convert(Path(args.checkpoint), Path(args.folder), heads, vocab):
         print(line)
+    args.next = f"encodery train --model {args.folder}/discriminator --tasks glue/rte"
     return 0

@@ -3,24 +3,71 @@
 import argparse
 import difflib
 import re
+import sys
+import textwrap
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from encodery.cli.tables import FORMATS
 from encodery.errors import UserError
 
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.DOTALL)
+
+
+# Options that many verbs have, with the same meaning everywhere.
+_SHARED: dict[str, dict[str, Any]] = {
+    "--data": {"metavar": "DIR", "help": "folder with data sets"},
+    "--device": {"default": "auto", "help": "auto, cpu, cuda, cuda:1, mps"},
+    "--allow-code": {"action": "store_true", "help": "execute Python files that are stored in a run directory"},
+    "--executor": {"choices": ["local", "slurm", "ray"], "default": "local", "help": "default: local"},
+    "--quiet": {"action": "store_true", "help": "print only the result"},
+    "--format": {
+        "choices": FORMATS,
+        "help": "rich: aligned, as wide as the terminal; md: Markdown; default: rich at a terminal, md in a pipe",
+    },
+    "--fresh": {
+        "action": "store_true",
+        "dest": "restart",
+        "help": "start again; old runs are moved aside, not deleted",
+    },
+    "--skip-bad-rows": {"action": "store_true", "help": "leave out rows that cannot be used, and count them"},
+}
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Paragraphs are filled to the width of the terminal; examples stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return super()._fill_text(text, width, indent)
+        items = re.split(r"\n(?=\n|[\w-]+: )", text.strip())  # an empty line, or `name: …` at the start of a line
+        filled = [textwrap.fill(" ".join(item.split()), width, break_on_hyphens=False) for item in items]
+        blank = ["\n" if item.startswith("\n") else "" for item in items]
+        return "\n".join(f"{above}{item}" for above, item in zip(blank, filled, strict=True))
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one sentence, and whose help keeps the layout of the examples."""
 
     def __init__(self, prog: str, about: str) -> None:
-        raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog=prog, description=about, formatter_class=raw, allow_abbrev=False)
+        super().__init__(prog=prog, description=about, formatter_class=_Formatter, allow_abbrev=False)
 
     def examples(self, *lines: str) -> None:
         """Shown at the end of --help."""
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
+
+    def shared(self, *names: str, help: str | None = None) -> None:
+        """Options that many verbs have; `help` says what is particular about one here."""
+        for name in names:
+            self.add_argument(name, **_SHARED[name] | ({"help": help} if help else {}))
+
+    def renamed(self, old: str, new: str) -> None:
+        """The old spelling of an option works for one release more, with a line on stderr."""
+        target = self.options()[new]
+        self.add_argument(
+            old, action=_Renamed, target=target, nargs=target.nargs, dest=target.dest, default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+        )  # fmt: skip
 
     def no_verify(self) -> None:
         """For verbs that open models; `run_verb` heeds it."""
@@ -28,6 +75,13 @@ class Parser(argparse.ArgumentParser):
             "--no-verify", action="store_true",
             help="compare the files of finished runs by size alone, not by sha256: for huge models",
         )  # fmt: skip
+
+    def columns(self) -> None:
+        """For verbs whose --on may be a data file; `columns_of` reads them."""
+        group = self.add_argument_group("columns, where --on is a file and the run's own or usual names do not fit")
+        for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
+            group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
+        self.shared("--skip-bad-rows")
 
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
@@ -39,6 +93,27 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> dict[str, argparse.Action]:
         """Declared options by their spelling."""
         return self._option_string_actions
+
+
+class _Renamed(argparse.Action):
+    """Says the new spelling, then does what it does."""
+
+    def __init__(self, *words: Any, target: argparse.Action, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.target = target
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        new = max(self.target.option_strings, key=len)
+        print(f"{option} is called {new} now; the old name works until the next release", file=sys.stderr)
+        self.target(parser, namespace, values, option)
+
+
+def columns_of(args: argparse.Namespace) -> dict[str, Any]:
+    """How the command line says that a file is read: its columns, and what is done with bad rows."""
+    columns = {"text": args.text_column, "text2": args.text2_column, "label": args.label_column}
+    return columns | ({"skip_bad_rows": True} if args.skip_bad_rows else {})
 
 
 def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:

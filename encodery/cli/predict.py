@@ -1,7 +1,8 @@
-"""Predict: what a trained model says to raw text, given as words, in a file or on stdin.
+"""Predict labels, numbers, tags or answers for raw text: on the command line, in a file or on stdin.
 
 Labels come with probabilities. Models that tag words read a text split at blanks, a list of words, or CoNLL columns;
-models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns.
+models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
+ids and all other columns are kept beside the answers.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
 object. Several models are an ensemble (mean of probabilities or numbers).
 """
@@ -15,55 +16,57 @@ from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    """Which model, which texts."""
     parser.add_argument("models", nargs="+", metavar="RUN", help="run directory, model folder or hub name")
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--text", metavar="A", help="a text")
+    given.add_argument("--text", metavar="A", action="append", help="a text; may be given several times")
     given.add_argument("--file", metavar="F", help="a file with texts, or - for stdin")
-    parser.add_argument("--text2", metavar="B", help="the second text of a pair")
+    parser.add_argument("--text2", metavar="B", action="append", help="the second text of a pair, one for each --text")
     parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: as in training, else text")
     parser.add_argument("--text2-column", metavar="NAME", help="column of the second text; else text2")
-    parser.add_argument("--skip-bad-rows", action="store_true", help="go on without rows that cannot be used")
-    parser.add_argument("--on", "--head", dest="head", metavar="TASK", help="whose head answers, if there are several")
+    parser.add_argument("--encoding", metavar="NAME", help="of the file, such as cp1252; default: UTF-8 or UTF-16")
+    parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
+    parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
+    parser.renamed("--on", "--head")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
     parser.add_argument("--format", choices=["table", "jsonl"], help="on stdout; default: table at a terminal")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--device")
+    parser.shared("--quiet", help="no progress")
+    parser.shared("--allow-code")
     parser.no_verify()
     parser.examples(
         'encodery predict runs/sst2 --text "a film to remember"',
+        'encodery predict runs/sst2 --text "a film to remember" --text "a waste of time"',
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
         "encodery predict runs/reviews --file new.csv --text-column review -o answers.jsonl",
         "encodery predict runs/ner-* --file new.conll -o answers.jsonl",
         "cat lines.txt | encodery predict runs/sst2 --file -",
         'encodery predict runs/ner --text "EU rejects German call"',
-        'encodery predict runs/all --on glue/sst2 --text "a film to remember"',
+        'encodery predict runs/all --head glue/sst2 --text "a film to remember"',
         'encodery predict runs/squad --text "Who came?" --text2 "The Normans came from France."',
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Answer and print or write."""
-    from encodery import raw
-    from encodery.classifier import open_classifier
-    from encodery.progress import Counting
+    from encodery.core.progress import Counting
+    from encodery.inference import raw_text
+    from encodery.inference.classifier import open_classifier
 
     if args.text2 is not None and args.text is None:
         raise UserError("--text2 goes with --text; for files give --text2-column")
-    write = raw.writer(Path(args.out)) if args.out else None
+    write = raw_text.writer(Path(args.out)) if args.out else None
     models = [open_classifier(name, args.device, head=args.head, allow_code=args.allow_code) for name in args.models]
     if args.file is None:
-        examples = raw.of_words(args.text, args.text2)
+        examples = raw_text.of_words(args.text, args.text2)
     else:
         names = (args.text_column, args.text2_column)
-        examples = raw.of_file(args.file, models[0], names, args.skip_bad_rows)
+        examples = raw_text.of_file(args.file, models[0], names, args.skip_bad_rows, args.encoding)
     form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
-    with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as tick:
-        rows = raw.answered(models, examples, tick)
+    with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as on_progress:
+        rows = raw_text.answered(models, examples, on_progress)
         if write:
             write(rows)
             print(f"{args.out}: {len(examples):,} answers")
+            args.next = f"encodery score {args.out} --on gold.csv  # once you have labels"
         else:
-            raw.show(rows, form)
+            raw_text.show(rows, form)
     return 0

@@ -1,7 +1,7 @@
-"""Prepare: tokenise the corpus (or tasks) of a config ahead of training. Run again = go on where it stopped.
+"""Prepare: tokenise the corpus (or tasks) of a config ahead of training. Run again to resume where it stopped.
 
-Without -o the tokens go into the cache, where `encodery train` with the same config finds them. With -o a folder
-is made that can be carried elsewhere: tasks: {name: corpus, prepared: DIR}. The bytes do not depend on
+Without -o the tokens go into the cache, where `encodery train` with the same config finds them. With -o it
+writes a folder that can be copied to other machines: tasks: {name: corpus, prepared: DIR}. The bytes do not depend on
 --workers or --executor; with ray or slurm the folder (or the cache) must be visible to all machines.
 """
 
@@ -13,19 +13,17 @@ from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
-    from encodery.data.crew import Workers
+    from encodery.data.corpus.workers import Workers
 
 
 def arguments(parser: Parser) -> None:
-    """What to prepare and where."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for the blocks of a corpus; default: the cache")
     parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one per core")
     parser.add_argument(
         "--executor", choices=["local", "ray", "slurm"], default="local", help="where shards are made; default: here"
     )
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
-    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.shared("--allow-code", "--quiet")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
         "encodery prepare pretrain.yaml -o /shared/prepared --executor slurm",
@@ -38,22 +36,23 @@ def workers(args: argparse.Namespace) -> "Workers":
     """Processes of this machine, or a cluster's."""
     if args.executor == "local":
         return args.workers  # type: ignore[no-any-return]
-    from encodery.elsewhere import engine_of, shards_elsewhere
+    from encodery.sweep.shard_jobs import engine_of, shards_elsewhere
 
     return shards_elsewhere(lambda folder: engine_of(args.executor, folder))
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Prepare, and print the report."""
     if args.workers is not None and (args.workers < 1 or args.executor != "local"):
         raise UserError(f"--workers {args.workers}: 1 or more, of this machine")
-    from encodery.config import load
-    from encodery.prepare import prepare_run, report_lines
-    from encodery.progress import Portion
+    from encodery.config.load import load
+    from encodery.core.progress import Portion
+    from encodery.training.prepare import prepare_run, report_lines
 
     resolved = load(args.config, rest, allow_code=args.allow_code, weights=False)
-    with Portion(resolved.tasks[0][0].name, args.quiet) as tick:
-        done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), tick))
+    with Portion(resolved.tasks[0][0].name, args.quiet) as on_progress:
+        done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), on_progress))
+    if args.out and done:
+        args.next = f"encodery train {args.config or '…'} --tasks.name corpus --tasks.prepared {args.out}"
     for one in done:
         print(one.folder)
         for line in report_lines(one.report) if one.report else ():

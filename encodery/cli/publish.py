@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 from encodery.cli.parsing import Parser
 
 if TYPE_CHECKING:
-    from encodery.publish import Parcel
+    from encodery.exchange.publish import Parcel
 
 
 def arguments(parser: Parser) -> None:
-    """Which run, where to."""
     parser.add_argument("run", metavar="RUN", help="a finished run")
     parser.add_argument("--to", metavar="OWNER/NAME", help="where on the hub")
-    parser.add_argument("--yes", action="store_true", help="really send it; without: only show it")
-    parser.add_argument("--public", action="store_true", help="a new repository is seen by everybody; default: private")
+    parser.add_argument("--yes", action="store_true", help="send it; without this option it is only shown")
+    parser.add_argument("--public", action="store_true", help="make a new repository public; default: private")
     parser.add_argument("--license", metavar="ID", help="such as apache-2.0; yours to choose, so there is no default")
     parser.add_argument("-o", "--out", metavar="DIR", help="keep the folder here; it must not exist yet")
     parser.examples(
@@ -30,12 +29,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Pack, show, and send if that was asked for."""
     import tempfile
 
-    from encodery import publish
+    from encodery.core.files import require_new
     from encodery.errors import UserError
-    from encodery.paths import require_new
+    from encodery.exchange import publish
 
     if args.yes and not args.to:
         raise UserError("--yes sends: say where with --to OWNER/NAME")

@@ -1,4 +1,4 @@
-"""Settings with a source: list them, show one, or copy one as a start for your own."""
+"""Published settings with their sources: list them, show one, or copy one as a starting point."""
 
 import argparse
 from pathlib import Path
@@ -7,15 +7,20 @@ from encodery import recipes
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
+ACTIONS = ("list", "show", "copy")
+
 
 def arguments(parser: Parser) -> None:
-    """What to do, and with which recipe."""
-    parser.add_argument("action", nargs="?", default="list", choices=["list", "show", "copy"], help="default: list")
-    parser.add_argument("name", nargs="?", help="a recipe; for list: a part of the name")
+    parser.add_argument(
+        "action", nargs="?", default="list", metavar="show|copy|list|WORD",
+        help="show or copy a recipe, list those whose name has a word in it; a word alone searches too; default: list",
+    )  # fmt: skip
+    parser.add_argument("name", nargs="?", help="the recipe; for list: a part of the name")
     parser.add_argument("file", nargs="?", help="where copy writes; default: the recipe's last word")
+    parser.shared("--format", help="of the list: rich (default at a terminal), md, csv, json")
     parser.examples(
         "encodery recipes",
-        "encodery recipes list rte",
+        "encodery recipes rte                               # those with rte in their name",
         "encodery recipes show glue/rte/electra-small",
         "encodery recipes copy glue/rte/electra-small my-rte.yaml",
         "encodery config recipe:glue/rte/electra-small      # all settings, also those it inherits",
@@ -23,22 +28,24 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Do it."""
-    if args.action == "list":
-        return _list(args.name or "")
+    if args.action not in ACTIONS and args.name is not None:
+        raise UserError(f"encodery recipes {args.action}: write show, copy or list before {args.name}, or one word.")
+    if args.action not in ("show", "copy"):
+        return _list(args, (args.name or "") if args.action == "list" else args.action)
     if not args.name:
         raise UserError(f"Which recipe? Write `encodery recipes {args.action} NAME`.")
     name = args.name.removeprefix("recipe:")
     return _show(name) if args.action == "show" else _copy(name, args.file)
 
 
-def _list(part: str) -> int:
-    found = [name for name in recipes.names() if part in name]
+def _list(args: argparse.Namespace, part: str) -> int:
+    from encodery.cli.tables import of_rows, show
+
+    found = [name for name in recipes.names() if part.removeprefix("recipe:") in name]
     if not found:
         raise UserError(f"No recipe has '{part}' in its name; `encodery recipes` lists all.")
-    width = max(map(len, found))
-    for name in found:
-        print(f"{name:{width}}  {recipes.describe(name).expect}".rstrip())
+    show(of_rows(("recipe", "what to expect"), [(name, recipes.describe(name).expect) for name in found]), args.format)
+    args.next = f"encodery recipes show {found[0]}, encodery train recipe:{found[0]}"
     return 0
 
 

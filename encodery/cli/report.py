@@ -1,7 +1,8 @@
-"""Any runs as one page: a summary in words, scores, curves, answers, hard examples, data. Opens by a double click.
+"""Any runs as one page: a summary in words, scores, curves, predictions, data, maps. Opens by a double click.
 
-The page stands alone (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the folders of
-`curve`, `embed`, `heads`, `gradts`, `evaluate --attack` and `evaluate --on hans`. docs/report.md tells more.
+The page is self-contained (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the
+folders of `select`, `curve`, `embed`, `heads`, `gradts`, `evaluate --attack`, `--by` and `--on hans`. docs/report.md
+tells more.
 """
 
 import argparse
@@ -15,7 +16,6 @@ EVERY = 10  # seconds between two looks of --watch
 
 
 def arguments(parser: Parser) -> None:
-    """Which runs, and what to leave out."""
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument("-o", "--out", metavar="FILE", default="report.html", help="default: report.html")
     parser.add_argument("--title", help="default: the names of the folders")
@@ -24,6 +24,7 @@ def arguments(parser: Parser) -> None:
         metavar="NAME|KEY=VALUE",
         help="compare with it, as in `encodery table`; default: the plain method",
     )
+    parser.add_argument("--metric", metavar="NAME", help="compare by this metric; default: the main one of each task")
     parser.add_argument("--no-text", action="store_true", help="leave out every text of the data; ids and labels stay")
     parser.add_argument(
         "--reference", metavar="CSV", action="append", default=[],
@@ -32,7 +33,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--figures", metavar="DIR", help="also every picture as PDF, SVG and PNG in a paper's size")
     parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
     parser.add_argument(
-        "--watch", action="store_true", help="make the page anew whenever something changed, until Ctrl-C"
+        "--watch", action="store_true", help="write the page again whenever something changed, until Ctrl-C"
     )
     parser.examples(
         "encodery report runs/ -o report.html",
@@ -42,11 +43,11 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Write the page, once or again and again."""
     out = Path(args.out)
     _require(out)
     if not args.watch:
         write(args, out)
+        args.next = f"open {out} in a browser"
         return 0
     seen: object = None
     while True:
@@ -66,13 +67,15 @@ def options(folders: list[str]) -> argparse.Namespace:
 
 def write(args: argparse.Namespace, out: Path, reload: int | None = None) -> None:
     """Read everything, write page and figures, say where."""
-    from encodery import files
-    from encodery.report.page import reference
+    from encodery.core import files
+    from encodery.report.page import references as page_references
     from encodery.report.page.build import page, sections
-    from encodery.report.page.found import gather
+    from encodery.report.page.data import gather
 
-    references = [reference.read(Path(path)) for path in args.reference]
-    found = gather(args.folders, args.baseline, text=not args.no_text, every=args.all, references=references)
+    references = [page_references.read(Path(path)) for path in args.reference]
+    found = gather(
+        args.folders, args.baseline, text=not args.no_text, every=args.all, references=references, metric=args.metric
+    )
     made = sections(found)
     title = args.title or ", ".join(Path(folder).resolve().name for folder in args.folders)
     files.write_atomic(out, page(found, made, title, reload=reload))
@@ -80,7 +83,7 @@ def write(args: argparse.Namespace, out: Path, reload: int | None = None) -> Non
         print(remark, file=sys.stderr)
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB: {', '.join(one.title.lower() for one in made)})", flush=True)
     if args.figures:
-        from encodery.report.page.paper import write as draw
+        from encodery.report.page.print_figures import write as draw
 
         pictures = draw([picture for one in made for picture in one.pictures], Path(args.figures))
         print(f"{len(pictures)} files in {args.figures}")
@@ -98,7 +101,7 @@ def _require(out: Path) -> None:
 
 def _state(folders: list[str]) -> list[tuple[str, int, int]]:
     """Name, size and time of every file that a page is made of."""
-    from encodery.report.page.walk import below
+    from encodery.report.page.data import below
 
     found = []
     for path in below([Path(folder) for folder in folders], "*"):

@@ -1,4 +1,4 @@
-"""Score a prediction file of anybody: jsonl, tsv or csv with a column for the ids and one for the predictions.
+"""Score prediction files of any program: jsonl, tsv or csv with a column of ids and one of predictions.
 
 For SQuAD also the official {id: text} in JSON, for HANS McCoy's .txt (a header, then `exN,label`). Several files are
 seeds of one model: mean, standard deviation and range. --against compares two files example by example.
@@ -7,26 +7,30 @@ seeds of one model: mean, standard deviation and range. --against compares two f
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, columns_of
 from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    """Which file, on what."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="columns id (or index, idx) and prediction (or label)")
     parser.add_argument(
-        "--on", required=True, metavar="TASK[:SPLIT]", help="such as glue/rte:dev, or a config or run and its split"
+        "--on",
+        required=True,
+        metavar="TASK[:SPLIT]|FILE",
+        help="such as glue/rte:dev, a file with labels such as gold.csv, or a config or run and its split",
     )
     parser.add_argument("--null-odds", metavar="FILE", help="SQuAD: {id: odds of no answer}, for the best threshold")
     parser.add_argument(
-        "--against", metavar="FILE", help="another prediction file: who is right where the other is not"
+        "--against", metavar="FILE", help="another prediction file: which of the two is right where they differ"
     )
-    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--data", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.columns()
     parser.examples(
+        "encodery score answers.csv --on gold.csv",
         "encodery score predictions.jsonl --on glue/rte:dev",
         "encodery score RTE.tsv --on glue/rte:dev --json",
         "encodery score answers.csv --on runs/reviews:dev",
@@ -38,15 +42,17 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print the scores."""
-    from encodery.on import asked
-    from encodery.score import answers_of
-    from encodery.tasks._heuristics_report import caution
+    from encodery.inference.task_argument import resolve_split
+    from encodery.scoring.prediction_files import answers_of, with_predicted_labels
+    from encodery.tasks.forms.heuristics import caution
+    from encodery.tasks.table import Table
 
-    meant = asked(args.on, args.data, allow_code=args.allow_code)
+    meant = resolve_split(args.on, args.data, allow_code=args.allow_code, columns=columns_of(args))
     if len(meant) > 1:
         raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
     task, split = meant[0]
+    if isinstance(task, Table) and Path(args.on).is_file():
+        task = with_predicted_labels(task, args.files)
     if args.against and len(args.files) > 1:
         raise UserError("--against: compares two files, so give one before it")
     said = [answers_of(file, task, split, args.null_odds)[0] for file in args.files]
@@ -55,7 +61,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     alarms = [f"{f}: {a}" for f, one in zip(args.files, said, strict=True) for a in task.alarms(one, examples)]
     more: dict[str, Any] = {"alarms": alarms} if alarms else {}
     if args.against:
-        from encodery.report.paired import paired
+        from encodery.report.examples import paired
 
         other, _ = answers_of(args.against, task, split)
         more["against"] = paired(examples, said[0], other)
@@ -71,7 +77,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _plain(scores: list[dict[str, float]]) -> dict[str, Any]:
-    from encodery.tasks._heuristics_report import together
+    from encodery.tasks.forms.heuristics import together
 
     if len(scores) == 1:
         return dict(scores[0])

@@ -1,62 +1,130 @@
-"""Choose training data: orders the examples of a split by a selector, and writes selection.jsonl with its meta file.
+"""Choose training data: order the examples of a split by a selector, and write selection.jsonl with its metadata.
 
-The config has the keys pool (a task), selector ({kind: …} or its name), split, embed or embeddings, runs, fraction or
-count, seed. A training config then says `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`.
+A selection is used as `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`, or as a file of its own (--export).
+
+With --analyse clusters are described: sizes, labels against chance, typical words, examples, how stable other
+numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in `runs` tell how hard each cluster is.
+
+With --overlap nothing is chosen: it says how many rows selections share.
 """
 
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
+if TYPE_CHECKING:
+    from encodery.selection.select import Asking, Say
+    from encodery.selectors.base import Pool
+
 
 def arguments(parser: Parser) -> None:
-    """From what, to where."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: selections/<task>-<selector>-<seed>")
+    parser.add_argument("--export", metavar="FILE", help="the chosen rows as csv, tsv, jsonl or Parquet as well")
     parser.add_argument("--analyse", action="store_true", help="clusters: sizes, labels, examples and a map as well")
     parser.add_argument("--map", choices=["pca", "tsne", "umap"], default="pca", help="of --analyse; default: pca")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
-    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.add_argument("--map-rows", type=int, metavar="N", help="rows of the map; default: 20,000 (tsne: 5,000)")
+    parser.add_argument(
+        "--try-k", metavar="K,…", help="of --analyse: numbers of clusters to compare; default: around k"
+    )
+    parser.add_argument("--by", metavar="COLUMN,…", help="columns of the data that summaries and maps are divided by")
+    parser.add_argument("--overlap", nargs="+", metavar="DIR", help="how many rows these selections share")
+    parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
     parser.examples(
         "encodery select --pool glue/mnli --selector random -o selections/random",
         "encodery select --pool glue/mnli --selector.kind clusters --embed.model runs/mnli -o selections/stream",
         "encodery select --pool glue/mnli --selector.kind el2n --runs runs/mnli-1,runs/mnli-2 -o selections/el2n",
+        "encodery select --pool reviews.csv --selector.kind dedup --export unique.csv",
+        "encodery select --pool reviews.csv --selector.kind confident --runs runs/folds --export clean.csv",
+        "encodery select stream.yaml --analyse --map tsne --by genre",
+        "encodery select --overlap selections/stream selections/el2n",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Choose, write, say where it lies."""
-    from encodery.paths import as_name
-    from encodery.selection import choose, load, pool_of
+    from encodery.core.files import as_name
+    from encodery.selection.export_rows import export, require_ending
+    from encodery.selection.select import choose, load, pool_of
+    from encodery.selection.summary import write_summary
 
     def say(line: str) -> None:
         if not args.quiet:
             print(line, file=sys.stderr)
 
+    if args.overlap:
+        return _overlap(args, rest)
+    rest = [*rest, "pool.skip_bad_rows=true"] if args.skip_bad_rows else rest
     asking = load(args.config, rest, args.allow_code)
     kind = asking.options.selector["kind"]
     stem = Path(args.config).stem if args.config else f"{asking.task.name}-{kind}-{asking.options.seed}"
     folder = Path(args.out) if args.out else Path("selections") / as_name(stem)
     if args.analyse and kind != "clusters":
         raise UserError(f"--analyse: looks at clusters; {kind} makes none")
+    if args.export:
+        require_ending(Path(args.export))
+    columns = _columns(args.by, asking)
     pool = pool_of(asking, say)
     chosen = choose(asking, say, pool)
     chosen.require_own(folder)
     path = chosen.write(folder)
+    write_summary(chosen, pool, folder, columns)
     print(f"{path}: {len(chosen.ids):,} of {chosen.meta['pool']:,} rows by {kind}")
+    if args.export:
+        print(f"{export(chosen, asking.task, asking.options.split, Path(args.export))}: these rows")
+    args.next = (
+        f"encodery train --model NAME --tasks.name {asking.task.name} --tasks.subset {folder} --tasks.fraction 10%"
+    )
     if args.analyse:
-        _analyse(asking.selector, pool, folder, args.map)
+        _analyse(args, asking, pool, folder, columns, say)
     return 0
 
 
-def _analyse(selector: Any, pool: Any, folder: Path, how: Any) -> None:
-    from encodery.select._analysis import analyse
+def _columns(names: str | None, asking: "Asking") -> dict[str, dict[str, str]]:
+    """Column → id → value; one that is not there is refused before the work."""
+    from encodery.tasks.sources.columns import column
 
-    found = analyse(selector.clusters(pool), selector.points(pool), pool, folder, how)
+    return {name: column(asking.task, asking.options.split, name) for name in (names or "").split(",") if name}
+
+
+def _overlap(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.core import files
+    from encodery.selection.summary import overlap, overlap_table
+
+    if args.config or rest:
+        raise UserError("--overlap: compares selections that are there; leave the config and the settings out")
+    found = overlap(args.overlap)
+    print(overlap_table(found))
+    if args.out:
+        Path(args.out).mkdir(parents=True, exist_ok=True)
+        files.write_json(Path(args.out) / "overlap.json", found)
+    return 0
+
+
+def _analyse(
+    args: argparse.Namespace,
+    asking: "Asking",
+    pool: "Pool",
+    folder: Path,
+    columns: dict[str, dict[str, str]],
+    say: "Say",
+) -> None:
+    from encodery.selection.cluster_count import parse_counts, usual_counts
+    from encodery.selection.difficulty import difficulty
+    from encodery.selection.overview import Options, analyse
+    from encodery.selection.select import runs_of
+
+    selector: Any = asking.selector
+    counts = parse_counts(args.try_k) if args.try_k else usual_counts(selector.k, min(len(pool), 5000))
+    options = Options(args.map, columns, difficulty(pool, runs_of(asking)), counts, selector.algorithm, args.map_rows)
+    found = analyse(selector.clusters(pool), selector.points(pool), pool, folder, options)
+    for one in found["k_choice"]:
+        shape = "" if one["silhouette"] is None else f", silhouette {one['silhouette']:.3f}"
+        stable = f"stability over {one['seeds']} seeds {one['stability']:.3f}"
+        say(f"k {one['k']}: {stable}{shape}, inertia {one['inertia']:.4g}")
     purity, chance = found["purity"], found["purity_by_chance"]
     shape = "" if found["silhouette"] is None else f", silhouette {found['silhouette']:.3f}"
     sizes = f"{found['clusters_found']} clusters, median {found['size']['median']:g} rows"

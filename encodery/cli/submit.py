@@ -1,4 +1,4 @@
-"""Submit: the eleven GLUE test files in one zip, checked. Test answers are taken from the runs or made now.
+"""Submit: the eleven GLUE test files in one zip, checked. Test predictions are taken from the runs, or computed.
 
 Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also answers
 the mismatched and the diagnostic set. What is missing is named; --fill majority writes it with the commonest
@@ -15,13 +15,12 @@ from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
-    from encodery.on import Asked
-    from encodery.rundir import RunDir
+    from encodery.inference.task_argument import TaskSplit
+    from encodery.runs.directory import RunDir
     from encodery.tasks.base import Answer
 
 
 def arguments(parser: Parser) -> None:
-    """Which runs, or which zip to check."""
     parser.add_argument("runs", nargs="*", metavar="RUN", help="one run for each task, or folders with such runs")
     parser.add_argument(
         "--pick",
@@ -29,11 +28,10 @@ def arguments(parser: Parser) -> None:
         help="which of several seeds: by dev score, or such as rte=7,cola=3",
     )
     parser.add_argument("-o", "--out", default="glue.zip", metavar="ZIP", help="default: glue.zip")
-    parser.add_argument("--fill", choices=["majority"], help="what stands for tasks that nobody answers")
+    parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks without a run")
     parser.add_argument("--check", metavar="ZIP", help="only check this submission")
-    parser.add_argument("--data", metavar="DIR", help="folder with data sets")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no notes")
+    parser.shared("--data", "--device")
+    parser.shared("--quiet", help="no progress, no notes")
     parser.examples(
         "encodery submit runs/cola runs/sst2 runs/mnli runs/rte --fill majority",
         "encodery submit runs/glue-electra-small --pick best -o electra.zip",
@@ -42,8 +40,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Check, or gather and write."""
-    from encodery.submit import check_submission
+    from encodery.scoring.glue_submission import check_submission
 
     if args.check:
         check_submission(args.check)
@@ -58,7 +55,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 def picked(folders: Sequence[str], how: str) -> list[str]:
     """One run of each task; says which, and why."""
-    from encodery.report.pick import pick
+    from encodery.report.pick_seed import pick
 
     found, remarks = pick(folders, how)
     for task, one in found.items():
@@ -78,7 +75,7 @@ def make(
     quiet: bool = False,
 ) -> None:
     """Write the zip and say what is in it."""
-    from encodery.submit import write_submission
+    from encodery.scoring.glue_submission import write_submission
 
     answers: dict[str, Mapping[str, Answer]] = {}
     runs = runs_by_part(folders)
@@ -95,7 +92,7 @@ def make(
 
 def require_all(parts: set[str]) -> None:
     """Say what is missing before hours are spent on predicting the rest."""
-    from encodery.submit import FILES
+    from encodery.scoring.glue_submission import FILES
 
     have = parts | ({"ax"} if "mnli" in parts else set())
     missing = [name for name, file in FILES.items() if file.part not in have]
@@ -105,13 +102,13 @@ def require_all(parts: set[str]) -> None:
 
 def require_rows(runs: "Mapping[str, RunDir]", data: str | None) -> None:
     """Say whose test rows are not here, also before the rest is predicted."""
-    from encodery.on import asked
+    from encodery.inference.task_argument import resolve_split
 
     missing = []
     for part, run in runs.items():
         for name, split in files_of(part):
             if not run.predictions_path(f"glue/{name}", split).is_file():
-                one = asked(f"glue/{name}:{split}", data, [run])[0]
+                one = resolve_split(f"glue/{name}:{split}", data, [run])[0]
                 missing += [] if one.task.has(split) else [one.key]
     if missing:
         raise UserError(
@@ -122,7 +119,7 @@ def require_rows(runs: "Mapping[str, RunDir]", data: str | None) -> None:
 
 def files_of(part: str) -> list[tuple[str, str]]:
     """The test sets (task, split) that a run of a task answers."""
-    from encodery.submit import FILES
+    from encodery.scoring.glue_submission import FILES
 
     parts = (part, "ax") if part == "mnli" else (part,)
     return [(file.part, file.split) for file in FILES.values() if file.part in parts]
@@ -130,7 +127,7 @@ def files_of(part: str) -> list[tuple[str, str]]:
 
 def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
     """GLUE task -> its one run."""
-    from encodery.rundir import find_runs
+    from encodery.runs.directory import find_runs
 
     found: dict[str, RunDir] = {}
     for item in find_runs(*folders):
@@ -155,8 +152,8 @@ def test_answers(
     run: "RunDir", part: str, data: str | None, device: str, quiet: bool
 ) -> "dict[str, Mapping[str, Answer]]":
     """All test sets that this run answers: from its predictions, or made and kept there now."""
-    from encodery.on import asked
-    from encodery.score import read_predictions
+    from encodery.inference.task_argument import resolve_split
+    from encodery.scoring.prediction_files import read_predictions
 
     found: dict[str, Mapping[str, Answer]] = {}
     model: Any = None
@@ -165,7 +162,7 @@ def test_answers(
         if path.is_file():
             found[f"glue/{name}:{split}"] = read_predictions(path)
             continue
-        one = asked(f"glue/{name}:{split}", data, [run])[0]
+        one = resolve_split(f"glue/{name}:{split}", data, [run])[0]
         if not _is_here(one):
             continue
         model = model or _open(run, device)
@@ -173,7 +170,7 @@ def test_answers(
     return found
 
 
-def _is_here(one: "Asked") -> bool:
+def _is_here(one: "TaskSplit") -> bool:
     """Whether the rows can be had; if not, says why: the file is then missing, or filled."""
     try:
         return len(one.task.examples(one.split)) > 0
@@ -184,19 +181,19 @@ def _is_here(one: "Asked") -> bool:
 
 def _open(run: "RunDir", device: str) -> Any:
     """The model, with all that is slow to import: only where answers are missing."""
-    from encodery.classifier import open_classifier
-    from encodery.evaluate import require_run
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import require_run
 
     require_run(run)
     return open_classifier(run.path, device, undecided=True)
 
 
-def _make_answers(model: Any, one: "Asked", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
-    from encodery.evaluate import evaluate, keep_in_run
-    from encodery.progress import Counting
+def _make_answers(model: Any, one: "TaskSplit", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
+    from encodery.core.progress import Counting
+    from encodery.inference.evaluate import evaluate, keep_in_run
 
-    with Counting(one.key, len(one.task.examples(one.split)), quiet) as tick:
-        found = evaluate([model], one, tick=tick)
+    with Counting(one.key, len(one.task.examples(one.split)), quiet) as on_progress:
+        found = evaluate([model], one, on_progress=on_progress)
     path: Path = keep_in_run(run, found)
     if not quiet:
         print(f"{one.key}  {len(found.answers):,} answers  ({path})", file=sys.stderr)

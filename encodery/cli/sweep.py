@@ -1,4 +1,4 @@
-"""Many runs from one file: plan, run, status, stop, retry, best, import. Run again = go on; finished runs are kept.
+"""Many runs from one file: plan, run, status, stop, retry, best, import. Run again to resume; finished runs are kept.
 
 A sweep file has a base and what multiplies (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
 On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
@@ -6,6 +6,7 @@ On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,8 @@ from encodery.cli.parsing import Parser
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
-    from encodery.sweep.file import Resources
-    from encodery.sweep.read import SweepFile
-    from encodery.sweep.spec import RunSpec
+    from encodery.runs.sweep_spec import RunSpec
+    from encodery.sweep.sweep_file import Resources, SweepFile
 
 ACTIONS = ["plan", "run", "status", "stop", "retry", "best", "import"]
 SHOWN = 40  # runs in a plan
@@ -26,29 +26,28 @@ CLEAR = "\033[H\033[2J"  # what a terminal forgets its lines by
 
 
 def arguments(parser: Parser) -> None:
-    """What to do, with which sweep, and where."""
-    parser.add_argument("action", choices=ACTIONS, help="plan: show the runs, execute nothing; run: start or go on")
+    parser.add_argument("action", choices=ACTIONS, help="plan: show the runs, execute nothing; run: start or resume")
     parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config or recipe:NAME; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
     parser.add_argument("-o", "--out", metavar="DIR", help="the sweep's folder; default: runs/<name>; import: the file")
     parser.add_argument("--seeds", type=int, metavar="N", help="each point N times, with this seed and the next ones")
     parser.add_argument("--commands", metavar="FILE", help="run: the lines of a file, any programs, instead of a sweep")
-    parser.add_argument("--executor", choices=["local", "slurm", "ray"], default="local", help="default: local")
+    parser.shared("--executor")
     parser.add_argument("--devices", metavar="D", help="all, cuda (every GPU), 0,1 or cpu:2 (two runs at once)")
     parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
     parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
     parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
     parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure; default: 1")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--allow-code")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
     parser.add_argument("--task", metavar="NAME", help="best: of this task")
     parser.add_argument("--json", action="store_true", help="plan, status, best: for programs")
     parser.add_argument("--watch", action="store_true", help="status: again every two seconds, until nothing is left")
-    parser.add_argument("--quiet", action="store_true", help="run: print only the result")
+    parser.shared("--quiet", help="run: print only the result")
     parser.examples(
         "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
-        "encodery sweep run sweep.yaml --devices cpu:2           # again = go on",
+        "encodery sweep run sweep.yaml --devices cpu:2           # run again to resume",
         "encodery sweep run rte.yaml --method freelb --method.adv_lr 0.05,0.1 --seeds 5 -o runs/freelb",
         "encodery sweep status runs/freelb --watch",
         "encodery sweep retry runs/freelb                        # what failed is queued again",
@@ -58,8 +57,62 @@ def arguments(parser: Parser) -> None:
     )
 
 
+# What each action does, and which options it has: `encodery sweep run --help` shows those alone.
+ABOUT = {
+    "plan": "Show the runs of a sweep, with their names and how many are done. Nothing is executed.",
+    "run": "Start a sweep, or resume it: finished runs are kept, failed ones are tried again.",
+    "status": "Show the state of every run of a sweep.",
+    "stop": "Stop a sweep: its runs save a checkpoint and end; `encodery sweep run` resumes them.",
+    "retry": "Queue failed runs again.",
+    "best": "Show the best configuration of a sweep, over its seeds.",
+    "import": "Turn a search file of ManyTasks into a sweep file.",
+}
+_WHAT = {
+    "plan": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
+    "run": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
+    "retry": "the sweep's folder, then ids of runs (default: all that failed)",
+    "import": "search.json",
+}
+_PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--allow-code")
+_OPTIONS = {
+    "plan": (*_PLACED, "--json"),
+    "run": (*_PLACED, "--commands", "--executor", "--timeout", "--retries", "--quiet"),
+    "status": ("--json", "--watch"),
+    "stop": ("--now",),
+    "retry": ("--failed",),
+    "best": ("--export", "--task", "--json"),
+    "import": ("--out",),
+}
+
+
+def narrow(parser: Parser, words: list[str]) -> None:
+    """Leave in the help what belongs to the action that the words name."""
+    action = next((word for word in words if word in ACTIONS), None)
+    if action is None:
+        return
+    parser.prog, parser.description = f"encodery sweep {action}", ABOUT[action]
+    if action in ("plan", "run"):
+        parser.description += (
+            " A sweep file has a base and what\nmultiplies (grid, zip, variants, seeds); any config or recipe is a "
+            "sweep of one run.\nOn the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all "
+            "runs."
+        )
+    for one in parser.options().values():
+        if not {*one.option_strings} & {*_OPTIONS[action], "--help"}:
+            one.help = argparse.SUPPRESS
+        elif one.help:
+            one.help = re.sub(rf"^(\w+, )*{action}(, \w+)*: ", "", one.help)
+    positional = {one.dest: one for one in parser._actions if not one.option_strings}
+    positional["action"].help = argparse.SUPPRESS
+    positional["action"].metavar = ""
+    positional["what"].help = _WHAT.get(action, "the sweep's folder")
+    if action == "import":
+        parser.options()["--out"].help = "the file to write; default: sweep.yaml"
+    lines = (parser.epilog or "").splitlines()
+    parser.epilog = "\n".join([lines[0], *(line for line in lines[1:] if f"sweep {action}" in line)])
+
+
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Do it."""
     doing = {
         "plan": _plan, "run": _run, "status": _status, "stop": _stop, "retry": _retry, "best": _best, "import": _import,
     }  # fmt: skip
@@ -76,7 +129,7 @@ def _one(args: argparse.Namespace, what: str) -> str:
 
 def _file(args: argparse.Namespace, rest: list[str]) -> "SweepFile":
     """The sweep that is meant, with the command line on top."""
-    from encodery.sweep import given, read
+    from encodery.sweep import command_line, sweep_file
 
     if len(args.what) > 1:
         raise UserError(f"encodery sweep {args.action}: one file at a time, not {' '.join(args.what)}.")
@@ -85,20 +138,21 @@ def _file(args: argparse.Namespace, rest: list[str]) -> "SweepFile":
     source = args.what[0] if args.what else None
     if source and Path(source).is_dir():
         raise UserError(f"{source} is a folder; give the file that the sweep was started with.")
-    return given.apply(read.read(source), rest, args.seeds)
+    return command_line.apply(sweep_file.read(source), rest, args.seeds)
 
 
 def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
-    import hashlib
+    from encodery.core.files import digest_text
 
-    name = file.name if args.what else f"sweep-{hashlib.sha256(file.text.encode()).hexdigest()[:8]}"
+    name = file.name if args.what else f"sweep-{digest_text(file.text)[:8]}"
     return Path(args.out) if args.out else Path("runs") / name
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.own_code import Code
-    from encodery.rundir import RunDir
-    from encodery.sweep import given
+    from encodery.config.own_code import Code
+    from encodery.config.without_torch import light
+    from encodery.runs.directory import RunDir
+    from encodery.sweep import command_line
     from encodery.sweep.plan import Planner
     from encodery.sweep.resolve import Resolver
     from encodery.sweep.slots import find_slots
@@ -108,8 +162,12 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     if file.sweep.search.kind == "tpe":
         print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
         return 0
-    planner = Planner(file, folder, Resolver(Code(args.allow_code), absent_ok=True))
-    specs = planner.specs()
+
+    def planned() -> tuple[Planner, "list[RunSpec]"]:
+        planner = Planner(file, folder, Resolver(Code(args.allow_code), absent_ok=True))
+        return planner, planner.specs()
+
+    planner, specs = light(planned)
     for name in planner.resolver.absent:
         what = "the ids of its runs are other ones once it is, because its content is part of them"
         print(f"note: {name} is not on this machine: {what}", file=sys.stderr)
@@ -123,8 +181,9 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     for line in _left_out(planner.left_out):
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
-    resources = given.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
+    resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
     print(f"{len(specs)} runs, {done} of them done in {folder}" + _time_left(folder, specs, len(find_slots(resources))))
+    args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same words"
     return 0
 
 
@@ -137,7 +196,6 @@ def _left_out(by_method: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:
     """By what the runs took that are done; before the first one is, nobody knows."""
-    from encodery.report.cells import duration
     from encodery.sweep.state import status
 
     names = {spec.id for spec in specs}
@@ -146,6 +204,8 @@ def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:
     left = len(specs) - len(ended)
     if not took or not left:
         return ""
+    from encodery.report.table import duration  # it brings numpy
+
     seconds = sum(took) / len(took) * -(-left // slots)
     return f"; about {duration(seconds)} left with {slots} at once"
 
@@ -155,51 +215,53 @@ def _plain(spec: "RunSpec") -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery import files
-    from encodery.progress import Progress
-    from encodery.sweep import given, metric
+    from encodery.core import files
+    from encodery.core.progress import Progress
+    from encodery.sweep import best as sweep_best
+    from encodery.sweep import command_line
     from encodery.sweep.execute import execute
-    from encodery.sweep.search import source
+    from encodery.sweep.sources import source
 
     if args.commands:
         return _run_commands(args, rest)
     file = _file(args, rest)
     folder = _folder(args, file)
-    resources = given.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
-    limits = given.limits(file.sweep, args.timeout, args.retries)
+    resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
+    limits = command_line.limits(file.sweep, args.timeout, args.retries)
     _require_devices(resources, args.executor)
     folder.mkdir(parents=True, exist_ok=True)
-    runs = source(file, folder, {"metric": file.sweep.metric.plain(), "command": _again()}, args.allow_code)
+    runs = source(file, folder, {"metric": file.sweep.metric.to_dict(), "command": _again()}, args.allow_code)
     files.write_atomic(folder / "sweep.yaml", file.text)
     try:
         outcomes = execute(
             folder, runs, resources, limits, args.executor, Progress(args.quiet),
-            score=lambda _, run: metric.score(run, file.sweep.metric),
+            score=lambda _, run: sweep_best.score(run, file.sweep.metric),
         )  # fmt: skip
     finally:
         runs.close()
+    args.next = f"encodery table {folder}, encodery report {folder}, encodery sweep best {folder} --export best.yaml"
     return _ended(outcomes, folder)
 
 
 def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.paths import as_name
-    from encodery.progress import Progress
-    from encodery.sweep import given
+    from encodery.core.files import as_name
+    from encodery.core.progress import Progress
+    from encodery.sweep import command_line
     from encodery.sweep.execute import execute
-    from encodery.sweep.file import Sweep
+    from encodery.sweep.fixed_plan import FixedPlan
     from encodery.sweep.plan import commands, write_plan
-    from encodery.sweep.search import FixedPlan
+    from encodery.sweep.sweep_file import Sweep
 
     if args.what or rest or args.seeds is not None:
         raise UserError("--commands: the file says everything; no sweep, settings or seeds beside it.")
     path = Path(args.commands)
     specs = commands(path)
-    resources = given.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
+    resources = command_line.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
     _require_devices(resources, args.executor)
     folder = Path(args.out) if args.out else Path("runs") / as_name(path.stem)
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(folder, specs, {"command": _again()})
-    limits = given.limits(Sweep(), args.timeout, args.retries)
+    limits = command_line.limits(Sweep(), args.timeout, args.retries)
     return _ended(execute(folder, FixedPlan(specs), resources, limits, args.executor, Progress(args.quiet)), folder)
 
 
@@ -247,17 +309,20 @@ def _show_status(folder: Path, as_json: bool) -> bool:
     """One line for each run of the plan, not of older plans; whether any run is still to come to its end."""
     from dataclasses import asdict
 
+    from encodery.core.slurm import of_sweep, waiting
     from encodery.sweep.plan import read_plan
     from encodery.sweep.state import status
 
-    specs, known = read_plan(folder), {one.id: one for one in status(folder)}
+    specs, known, waits = read_plan(folder), {one.id: one for one in status(folder)}, waiting(of_sweep(folder))
     states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
     if as_json:
         rows = [_plain(spec) | (asdict(known[spec.id]) if spec.id in known else {"state": "queued"}) for spec in specs]
+        rows = [row | ({"waits": waits[row["name"]]} if row["name"] in waits else {}) for row in rows]
         print(json.dumps(rows, indent=1, default=str))
     else:
         for spec, state in zip(specs, states, strict=True):
-            print(f"{state:8} {spec.name}{_details(known.get(spec.id))}")
+            why = f"  {waits[spec.name]}" if spec.name in waits else ""
+            print(f"{state:8} {spec.name}{why}{_details(known.get(spec.id))}")
         print(_counted(states) + _time_left(folder, specs, max(states.count("running"), 1)), flush=True)
     return any(state in ("queued", "running") for state in states)
 
@@ -301,7 +366,7 @@ def _retry(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _best(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery import files
+    from encodery.core import files
     from encodery.sweep import best
 
     folder = Path(_one(args, "the sweep's folder"))
@@ -314,6 +379,7 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
     if args.json:
         print(json.dumps([_plain(one.spec) | {"mean": one.mean, "scores": one.scores} for one in chosen], indent=1))
         return 0
+    args.next = f"encodery train {args.export} --seeds 5  # new seeds" if args.export else None
     for one in chosen:
         print(one)
         others = len(tasks[one.task]) - 1
@@ -326,8 +392,8 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _import(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery import files
-    from encodery.sweep import manytasks
+    from encodery.core import files
+    from encodery.importers import manytasks
 
     path = Path(_one(args, "a file of ManyTasks"))
     found = manytasks.read(path)

@@ -1,4 +1,4 @@
-"""Any runs as a table: mean ± sd over seeds, median, best, and only the settings that vary.
+"""Compare runs in a table: mean ± sd over seeds, median, best, and only the settings that vary.
 
 With --baseline: differences with intervals and tests, over seeds and over examples. docs/statistics.md says what each
 number is and what it cannot tell.
@@ -11,7 +11,6 @@ from encodery.cli.parsing import Parser
 
 
 def arguments(parser: Parser) -> None:
-    """Which runs, and how to print them."""
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument("--metric", help="this metric instead of each task's main one")
     parser.add_argument(
@@ -24,33 +23,43 @@ def arguments(parser: Parser) -> None:
         "--over-models", choices=["mean", "median", "best"], metavar="SCORE",
         help="also a second level: mean, median or best of the seeds of each pretrained model, then over models",
     )  # fmt: skip
+    parser.add_argument(
+        "--by", metavar="COLUMN", help="a row for each value of a column, of what `evaluate --by` wrote"
+    )
     parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
-    parser.add_argument("--format", choices=["md", "csv", "json", "latex"], default="md", help="default: md")
+    parser.add_argument(
+        "--format", choices=["rich", "md", "csv", "json", "latex"],
+        help="rich: aligned, as wide as the terminal; md: Markdown; default: rich at a terminal, md in a pipe",
+    )  # fmt: skip
     parser.examples(
         "encodery table runs/",
         "encodery table runs/ --metric f1 --format csv",
         "encodery table runs/ --baseline optim.lr=2e-5",
+        "encodery table runs/ --by genre",
         "encodery table runs/glue-electra-small --columns data --format latex",
     )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print it."""
+    from encodery.cli.tables import show
     from encodery.errors import UserError
-    from encodery.report import tables
-    from encodery.report.cells import COMPARED
+    from encodery.report import table
+    from encodery.report.table import COMPARED
 
     if args.columns and args.format == "json":
         raise UserError("--columns: JSON holds every row as it is; choose md, csv or latex")
-    found = tables.table(
-        args.folders, args.baseline, args.metric, sort=args.sort, every=args.all, models=args.over_models
+    found = table.table(
+        args.folders, args.baseline, args.metric, sort=args.sort, every=args.all, models=args.over_models, by=args.by
     )
     if args.format == "json":
-        print(tables.json_text(found))
+        print(table.json_text(found))
     elif args.format == "csv":
-        print(tables.csv_text(found, args.columns), end="")
+        print(table.csv_text(found, args.columns), end="")
         notes = [*([COMPARED] if args.columns and args.baseline else []), *found.remarks]
         print("\n".join(notes), file=sys.stderr, end="\n" if notes else "")
+    elif args.format == "latex":
+        print(table.latex(found, args.columns))
     else:
-        print((tables.markdown if args.format == "md" else tables.latex)(found, args.columns))
+        show(table.markdown(found, args.columns), args.format)
+        args.next = f"encodery report {' '.join(args.folders)} -o report.html"
     return 0

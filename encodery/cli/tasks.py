@@ -1,4 +1,4 @@
-"""List the tasks that have a name, to be used as `tasks: glue/rte` or `--on glue/rte:dev`."""
+"""List the named tasks, for `tasks: glue/rte` in a config or `--on glue/rte:dev`."""
 
 import argparse
 
@@ -7,19 +7,18 @@ from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    """Which to list."""
     parser.add_argument("part", nargs="?", default="", help="only names with this in them")
+    parser.shared("--format")
     parser.examples("encodery tasks", "encodery tasks glue")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print a table."""
+    from encodery.cli.tables import of_rows, show
     from encodery.tasks import catalogue
 
     rows = [(e.name, e.kind, " ".join(e.splits), e.description) for e in catalogue() if args.part in e.name]
     if not rows:
         raise UserError(f"No task has '{args.part}' in its name; `encodery tasks` lists all.")
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        print("  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[3]]))
+    show(of_rows(("task", "kind", "splits", "about"), rows), args.format)
+    args.next = f"encodery train --model roberta-base --tasks {rows[0][0]}"
     return 0

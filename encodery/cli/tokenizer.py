@@ -1,7 +1,7 @@
 """Tokenizer: train a vocabulary (WordPiece, BPE, Unigram) on a corpus; the result is a transformers tokenizer folder.
 
 The config has the keys kind, vocab_size, lowercase, strip_accents, special_tokens, more_tokens, min_frequency,
-alphabet, max_length, and corpus: a corpus task such as {files: text/*.txt}. docs/corpora.md tells more.
+alphabet, max_length, and corpus: a corpus task such as {files: text/*.txt}. See docs/corpora.md.
 """
 
 import argparse
@@ -15,10 +15,9 @@ SAMPLE = 1000  # lines on which the new vocabulary is tried
 
 
 def arguments(parser: Parser) -> None:
-    """From what, to where."""
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", required=True, help="a folder that does not exist yet")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--allow-code")
     parser.examples(
         "encodery tokenizer vocabulary.yaml -o my-tokenizer",
         "encodery tokenizer --corpus.files 'text/*.txt' --kind bpe --vocab_size 16000 -o my-tokenizer",
@@ -26,10 +25,9 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Train, save, and try it on the corpus."""
-    from encodery.config import load_beside_task
-    from encodery.data.vocabulary import Vocabulary, summary, train
-    from encodery.files import atomic_folder
+    from encodery.config.load import load_beside_task
+    from encodery.core.files import atomic_folder
+    from encodery.data.corpus.vocabulary import Vocabulary, summary, train
     from encodery.tasks.corpus import Corpus
 
     options, task = load_beside_task(Vocabulary, "corpus", args.config, rest, args.allow_code)
@@ -44,4 +42,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         tokenizer.save_pretrained(beside)
     lines = (line for document in task.good() for line in task.lines(document.text))
     print(f"{folder}: {summary(tokenizer, list(islice(lines, SAMPLE)))}")
+    args.next = (
+        f"encodery train --model.new.kind bert --model.tokenizer {folder} --tasks.name corpus --tasks.files FILES"
+    )
     return 0

@@ -1,7 +1,7 @@
-"""Hand runs on to TensorBoard, W&B, MLflow or trackio: the events that stand in metrics.jsonl and scores.json.
+"""Send runs to TensorBoard, W&B, MLflow or trackio: the events in metrics.jsonl and scores.json.
 
-Run it again and only what is new is sent, to the same run there. With --follow it goes on while runs work. The runs
-themselves know nothing of it: a tracker that is down can never stop a training.
+Run it again and only what is new is sent, to the same run there. With --follow it continues while runs are working.
+Runs do not depend on it: a tracker that is down cannot stop a training.
 """
 
 import argparse
@@ -13,7 +13,6 @@ PROJECT = "encodery"
 
 
 def arguments(parser: Parser) -> None:
-    """Which runs, to whom."""
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument(
         "--to", required=True, choices=["tensorboard", "wandb", "mlflow", "trackio"], help="the tracker"
@@ -23,7 +22,7 @@ def arguments(parser: Parser) -> None:
         "--where", metavar="X",
         help="tensorboard: folder (default tensorboard/); wandb: entity; mlflow: tracking URI; trackio: Space",
     )  # fmt: skip
-    parser.add_argument("--follow", action="store_true", help="go on until no run works any more")
+    parser.add_argument("--follow", action="store_true", help="continue until no run is working")
     parser.add_argument(
         "--every", type=float, default=10.0, metavar="S", help="--follow: seconds between looks; default: 10"
     )
@@ -36,7 +35,6 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Send, and say how much."""
     from encodery.track.follow import track
 
     every = args.every if args.follow else None

@@ -1,11 +1,11 @@
-"""Train: pretrain or fine-tune an encoder as a config, a recipe, or flags alone say. Run again = go on.
+"""Pretrain or fine-tune an encoder: from a data file, a config, a recipe or flags. Run again to resume.
 
-Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints what it comes to, and
-`encodery config --reference` all there are. Common settings: --model NAME, --tasks NAME, --data DIR, --device cpu,
+Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints the resulting settings, and
+`encodery config --reference` lists all keys. Common settings: --model NAME, --tasks NAME, --data DIR, --device cpu,
 --seed N, --method NAME, --optim.lr X, --train.epochs N, --train.batch_size N, --train.max_length N.
 
-A task that is a corpus means pretraining; --tasks.subset and --tasks.fraction train on a part of the rows;
---train.dynamics records what `encodery select` needs for el2n and kin.
+With a corpus as its task it pretrains; --tasks.subset and --tasks.fraction train on a part of the rows;
+--train.dynamics records what `encodery select` needs for el2n and related selectors.
 """
 
 import argparse
@@ -14,44 +14,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+from encodery.core.process import end_with_parent
+from encodery.core.remote_files import check
+from encodery.distributed.launch import launched_by_us
 from encodery.errors import UserError
-from encodery.launch import launched_by_us
-from encodery.remote import check
 
 if TYPE_CHECKING:
-    from encodery.rundir import RunDir
+    from encodery.config.load import Resolved
+    from encodery.runs.directory import RunDir
 
 
 def arguments(parser: Parser) -> None:
     """What to train and where."""
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
+    parser.add_argument(
+        "config", nargs="?", metavar="CONFIG|DATA",
+        help="a config, recipe:NAME, or nothing (settings only); or a data file (.csv, .tsv, .jsonl, .parquet, SQuAD's "
+        ".json, .conll), whose columns are recognised",
+    )  # fmt: skip
     parser.add_argument("-o", "--out", metavar="DIR", help="run directory; default: runs/<name>-<hash>")
+    parser.add_argument(
+        "--save-config", metavar="FILE", help="also write the given and recognised settings to a config file"
+    )
     parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with this seed and the next ones")
     parser.add_argument(
-        "--folds", type=int, metavar="K", help="cross-validation of own data: K runs, each part of train is dev once"
+        "--folds", type=int, metavar="K", help="cross-validation on your own data: K runs, each fold is dev once"
     )
-    parser.add_argument("--restart", action="store_true", help="begin anew; the old run is moved aside, not deleted")
+    parser.shared("--fresh")
     parser.add_argument(
         "--allow-change",
         action="store_true",
-        help="go on although settings changed; more steps prolong a finished run",
+        help="continue a run with changed settings; with more steps, train a finished run for longer",
     )
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
-    parser.add_argument(
-        "--skip-bad-rows", action="store_true", help="leave bad rows out; they go to bad_rows.jsonl in the run"
-    )
+    parser.shared("--allow-code")
+    parser.shared("--skip-bad-rows", help="leave bad rows out; they go to bad_rows.jsonl in the run")
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
     parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
     parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")
     parser.add_argument(
-        "--restarts", type=int, default=3, metavar="N", help="with --processes: begin again when one dies (default 3)"
+        "--restarts",
+        type=int,
+        default=3,
+        metavar="N",
+        help="with --processes: restart them up to N times when one dies (default 3)",
     )
     parser.add_argument(
         "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
     )
-    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.shared("--format", help="of the table over --seeds or --folds: rich (default at a terminal), md, csv, json")
+    parser.shared("--quiet")
     parser.no_verify()
+    parser.renamed("--restart", "--fresh")
     parser.examples(
+        "encodery train reviews.csv --model roberta-base",
+        "encodery train tickets.csv --model roberta-base --tasks.label team --save-config tickets.yaml",
         "encodery train --model roberta-base --tasks glue/rte",
         "encodery train recipe:glue/rte/electra-small --seeds 5",
         "encodery train rte.yaml optim.lr=3e-5 -o runs/rte-3e-5",
@@ -66,21 +81,21 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train once or for several seeds, in one process or in several."""
+    end_with_parent()
     if args.copy_to:
         check(args.copy_to)
     if args.executor == "slurm":
         return on_slurm(args, rest)
     if args.processes is not None and not launched_by_us():
         return in_processes(args, rest)
-    from encodery.many import train_seeds
-    from encodery.report import tables
+    from encodery.training.run import train_seeds
 
     if args.skip_bad_rows:
         rest = [*rest, "tasks.skip_bad_rows=true"]
     if args.folds is not None:
         return in_folds(args, rest)
     try:
-        runs, failures = train_seeds(args, rest)
+        runs, failures = train_seeds(args, rest, lambda resolved: announce(resolved, args))
     except UserError as error:
         raise UserError(f"{error}{_hint(rest)}") from None
     lead = os.environ.get("RANK", "0") == "0"  # of several processes the first one says it
@@ -91,17 +106,42 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if not lead:
         return 0
     if len(runs) > 1:
-        print(tables.markdown(tables.table([r.path for r in runs])))
+        from encodery.cli.tables import show
+        from encodery.report import table
+
+        show(table.markdown(table.table([r.path for r in runs])), args.format)
+        args.next = f"encodery report {runs[0].path.parent} -o report.html"
     elif runs:
         print(last_line(runs[0]))
+        args.next = after_training(runs[0])
     return 1 if failures else 0
+
+
+def announce(resolved: "Resolved", args: argparse.Namespace) -> None:
+    """Show what a data file was recognised as, and keep the settings where that is asked for."""
+    from encodery.config.load import short
+    from encodery.core import files
+    from encodery.core.progress import Progress
+
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if resolved.recognised:
+        keeps = "" if args.save_config else " (--save-config FILE keeps it)"
+        lines = "".join(f"\n  {line}" for line in short(resolved).splitlines())
+        Progress(args.quiet).say(f"{', '.join(resolved.recognised)} is read as this config{keeps}:{lines}")
+    if args.save_config:
+        path = Path(args.save_config)
+        text = short(resolved, path.parent)
+        if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UserError(f"--save-config {path}: exists already and holds other settings")
+        files.write_atomic(path, text)
 
 
 def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
     """Cross-validation: a run for each fold, then one table."""
-    from encodery.config import Resolved, load
-    from encodery.folds import cross_validate
-    from encodery.progress import Progress
+    from encodery.config.load import Resolved, load
+    from encodery.core.progress import Progress
+    from encodery.training.cross_validation import cross_validate
 
     if args.seeds is not None:
         raise UserError("--folds and --seeds: give one of them; for other seeds run --folds again with --seed and -o")
@@ -110,6 +150,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
         words = [] if fold is None else [f"tasks.folds={args.folds}", f"tasks.fold={fold}"]
         return load(args.config, [*rest, *words], allow_code=args.allow_code)
 
+    announce(resolve(None), args)
     done, failures = cross_validate(
         resolve, args.folds, args.out, args.restart, args.allow_change, lambda: Progress(args.quiet)
     )
@@ -121,38 +162,48 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
         return 1
     if args.copy_to:
         copy_away([done.path], args.copy_to)
-    print(f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it")
+    from encodery.cli.tables import show
+
+    show(
+        f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it",
+        args.format,
+    )
     return 0
 
 
 def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
     """Check the settings, then start the processes."""
-    from encodery.config import load
-    from encodery.launch import launch
-    from encodery.progress import Progress
+    from encodery.config.load import load
+    from encodery.core.progress import Progress
+    from encodery.distributed.launch import launch
 
-    load(args.config, rest, allow_code=args.allow_code)
+    announce(load(args.config, rest, allow_code=args.allow_code), args)
     launch(["train", *words_of(args), *rest], args.processes, args.restarts, Progress(args.quiet).say)
     return 0
 
 
 def on_slurm(args: argparse.Namespace, rest: list[str]) -> int:
     """Check the settings, then submit the job."""
-    from encodery.config import load
-    from encodery.on_slurm import submit
+    from encodery.config.load import load
+    from encodery.core import slurm
+    from encodery.core.progress import Progress
+    from encodery.distributed.slurm_job import submit
 
     resolved = load(args.config, rest, allow_code=args.allow_code)
+    announce(resolved, args)
     processes = args.processes or 1
     words = ["train", *words_of(args), *rest, f"--processes={processes}", f"--restarts={args.restarts}"]
-    folder = Path("runs", ".slurm")
-    job = submit(words, folder, args.nodes, processes, on_cpu=resolved.config.device == "cpu")
+    folder = (Path(args.out).parent if args.out else Path("runs")) / slurm.FOLDER  # on the disk that machines share
+    on_cpu, say = resolved.config.device == "cpu", Progress(args.quiet).say
+    job = submit(words, folder, args.nodes, processes, on_cpu=on_cpu, say=say)
+    slurm.remember(folder, {Path(args.out or args.config or "train").name: str(job.job_id)})
     print(f"Slurm job {job.job_id}: {args.nodes} × {processes} processes; log: {job.paths.stderr}")
     return 0
 
 
 def copy_away(runs: list[Path], address: str) -> None:
     """Copies of finished runs; of several each in a folder of its own name."""
-    from encodery.remote import put
+    from encodery.core.remote_files import put
 
     for path in runs:
         put(path, address if len(runs) == 1 else f"{address.rstrip('/')}/{path.name}", leave_out=["checkpoints"])
@@ -164,7 +215,8 @@ def words_of(args: argparse.Namespace) -> list[str]:
     for name in ("out", "seeds", "folds", "copy_to"):
         if (value := getattr(args, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
-    flags = ("restart", "allow_change", "allow_code", "skip_bad_rows", "no_verify", "quiet")
+    flags = ("allow_change", "allow_code", "skip_bad_rows", "no_verify", "quiet")
+    words += ["--fresh"] if args.restart else []
     return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name)]
 
 
@@ -173,6 +225,13 @@ def _hint(rest: list[str]) -> str:
     values = [word.partition("=")[2] if "=" in word else word for word in rest]
     lists = [value for value in values if "," in value and value[:1] not in "[{\"'"]
     return f"\n{lists[0]}: a list of values is a grid: `encodery sweep run` trains them all." if lists else ""
+
+
+def after_training(run: "RunDir") -> str:
+    """What people do with a run: look at it and use it; a pretrained encoder is fine-tuned."""
+    if not run.read_scores()["majority"]:
+        return f"encodery train --model {run.path} --tasks glue/rte  # fine-tune it"
+    return f"encodery report {run.path}, encodery predict {run.path} --file new.csv, encodery export {run.path} DIR"
 
 
 def last_line(run: "RunDir") -> str:

@@ -18,6 +18,8 @@ class Verb(NamedTuple):
     overrides: bool = False  # takes a config, so words such as optim.lr=1e-5 change its settings
 
 
+FIRST = ("train", "predict", "evaluate", "report", "export", "sweep")  # what most people need, shown above the others
+
 GROUPS = {
     "train": "make a model",
     "use": "ask a model",
@@ -28,38 +30,39 @@ GROUPS = {
 }
 
 VERBS = (
-    Verb("train", "train", "pretrain or fine-tune an encoder; run again = go on", "encodery.cli.train", True),
+    Verb("train", "train", "pretrain or fine-tune an encoder; run again to resume", "encodery.cli.train", True),
     Verb("glue", "train", "all GLUE tasks with one model, one table", "encodery.cli.glue", True),
     Verb("tokenizer", "train", "train a vocabulary on a corpus", "encodery.cli.tokenizer", True),
     Verb("prepare", "train", "tokenise a corpus ahead of training", "encodery.cli.prepare", True),
-    Verb("demo", "train", "the whole story on toy tasks, no download", "encodery.cli.demo"),
+    Verb("demo", "train", "the whole workflow on toy tasks, no download", "encodery.cli.demo"),
     Verb("predict", "use", "labels and probabilities for raw text", "encodery.cli.predict"),
+    Verb("serve", "use", "a model over HTTP: JSON, and a page to try it", "encodery.cli.serve"),
     Verb("evaluate", "use", "predictions and scores on tasks; several runs = an ensemble", "encodery.cli.evaluate"),
-    Verb("score", "use", "scores of anybody's prediction file", "encodery.cli.score"),
+    Verb("score", "use", "scores of any prediction file", "encodery.cli.score"),
     Verb("submit", "use", "the eleven GLUE test files, checked", "encodery.cli.submit"),
-    Verb("inspect", "look", "what the model will see", "encodery.cli.inspect", True),
-    Verb("watch", "look", "runs and sweeps while they work: progress, loss, time left", "encodery.cli.watch"),
-    Verb("table", "look", "any runs as a table: mean ± sd over seeds", "encodery.cli.table"),
+    Verb("inspect", "look", "the data as the model will read them", "encodery.cli.inspect", True),
+    Verb("watch", "look", "follow runs and sweeps: progress, time left, failures", "encodery.cli.watch"),
+    Verb("table", "look", "compare runs: mean ± sd over seeds, differences, tests", "encodery.cli.table"),
     Verb("report", "look", "any runs as one page: scores, curves, answers, data", "encodery.cli.report"),
     Verb("embed", "choose", "one vector for each example of a split", "encodery.cli.embed"),
-    Verb("select", "choose", "put training rows in an order: the best first", "encodery.cli.select", True),
+    Verb("select", "choose", "order training rows, the best first", "encodery.cli.select", True),
     Verb("curve", "choose", "retrain on parts of the data: methods × fractions × seeds", "encodery.cli.curve", True),
-    Verb("heads", "choose", "how much a task hangs on each attention head; compare tasks", "encodery.cli.heads"),
+    Verb("heads", "choose", "how much a task depends on each attention head; compare tasks", "encodery.cli.heads"),
     Verb("gradts", "choose", "choose the tasks that help a task, and train with them", "encodery.cli.gradts", True),
     Verb(
         "sweep",
         "many",
-        "many runs from one file: plan, run, status, stop, retry, best, import",
+        "many runs: plan, run, status, stop, retry, best, import",
         "encodery.cli.sweep",
         True,
     ),
-    Verb("recipes", "exchange", "list, show and copy settings with a source", "encodery.cli.recipes"),
-    Verb("tasks", "exchange", "list the tasks that have a name", "encodery.cli.tasks"),
+    Verb("recipes", "exchange", "list, show and copy published settings", "encodery.cli.recipes"),
+    Verb("tasks", "exchange", "list the named tasks", "encodery.cli.tasks"),
     Verb("config", "exchange", "print the settings of a config and where each came from", "encodery.cli.config", True),
     Verb("export", "exchange", "a run's model as a transformers folder or ONNX, verified", "encodery.cli.export"),
     Verb("publish", "exchange", "a finished run with a model card, for the hub", "encodery.cli.publish"),
     Verb("track", "exchange", "runs to TensorBoard, W&B, MLflow or trackio", "encodery.cli.track"),
     Verb("import", "exchange", "checkpoints of other programs as transformers folders", "encodery.cli.import_"),
-    Verb("data", "exchange", "fetch data sets ahead, or check a folder", "encodery.cli.data"),
-    Verb("doctor", "exchange", "look at this machine: versions, devices, data, hub", "encodery.cli.doctor"),
+    Verb("data", "exchange", "download data sets, or check a folder", "encodery.cli.data"),
+    Verb("doctor", "exchange", "check this machine: versions, devices, data, hub, extras", "encodery.cli.doctor"),
 )

@@ -1,7 +1,7 @@
-"""Watch runs and sweeps while they work: progress, loss, rate, time left, failed runs.
+"""Follow runs and sweeps while they train: progress, time left, scores, loss, failed runs.
 
-At a terminal a table that renews itself until nothing works any more (Ctrl-C ends the watch, not the runs); in a pipe
-one line for each change. Only files are read, so runs of other machines on a shared disk are seen too.
+At a terminal it refreshes a table until no run is working (Ctrl-C ends the watch, not the runs); in a pipe it prints
+one line for each change. It reads files only, so runs of other machines on a shared disk are shown too.
 """
 
 import argparse
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from encodery.cli.parsing import Parser
 
 if TYPE_CHECKING:
-    from encodery.report.watching import Seen
+    from encodery.report.watch import Seen
 
-WIDTH = 20  # of a bar
+WIDTH = 12  # of a bar
 COLOURS = {"running": "cyan", "done": "green", "failed": "red", "timeout": "red", "oom": "red", "damaged": "red"}
 
 
 def arguments(parser: Parser) -> None:
-    """What, and how often."""
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument("--every", type=float, metavar="S", help="seconds between looks; default 2, in a pipe 10")
     parser.add_argument("--once", action="store_true", help="look once")
@@ -32,9 +31,8 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    """Look until nothing runs or waits."""
     from encodery.errors import UserError
-    from encodery.report.watching import Watch
+    from encodery.report.watch import Watch
 
     if args.every is not None and args.every <= 0:
         raise UserError("--every: more than 0 seconds")
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _over(seen: "Sequence[Seen]", once: bool) -> bool:
-    from encodery.report.watching import LIVE
+    from encodery.report.watch import LIVE
 
     return once or (bool(seen) and not any(one.state in LIVE for one in seen))
 
@@ -56,13 +54,13 @@ def _lines(watch: Any, args: argparse.Namespace) -> None:
     """A line for each run that is not as it was, and how many there are of each state."""
     import time
 
-    from encodery.report.watching import counted
+    from encodery.report.watch import counted
 
     before: dict[Any, Any] = {}
     while True:
         seen = watch.look()
-        changed = [one for one in seen if before.get(one.path) != (one.state, one.step, one.score)]
-        before = {one.path: (one.state, one.step, one.score) for one in seen}
+        changed = [one for one in seen if before.get(one.path) != (one.state, one.step, one.score, one.why)]
+        before = {one.path: (one.state, one.step, one.score, one.why) for one in seen}
         for one in changed:
             print(plain_line(one))
         if changed or not seen:
@@ -73,14 +71,14 @@ def _lines(watch: Any, args: argparse.Namespace) -> None:
 
 
 def plain_line(one: "Seen") -> str:
-    """`running  rte-1  120/390  loss 0.512  rate 1.8e-05  5,210 tokens/s  dev accuracy 0.61  2:30 left`."""
-    from encodery.progress import duration
+    """`running  rte-1  120/390  2:30 left  dev accuracy 0.61  loss 0.512  rate 1.8e-05  5,210 tokens/s`."""
+    from encodery.core.progress import duration
 
-    words = [f"{one.state:8}", one.name, _steps(one)]
+    words = [f"{one.state:8}", one.name, _steps(one), f"{duration(one.left)} left" if one.left is not None else ""]
+    words += [one.score, one.why]
     words += [f"loss {one.loss:.4f}"] if one.loss is not None else []
     words += [f"rate {one.rate:.1e}"] if one.rate is not None and one.state == "running" else []
     words += [f"{one.speed:,.0f} tokens/s"] if one.speed and one.state == "running" else []
-    words += [one.score, f"{duration(one.left)} left" if one.left is not None else "", one.why]
     return "  ".join(word for word in words if word)
 
 
@@ -89,8 +87,8 @@ def _steps(one: "Seen") -> str:
 
 
 def _all_left(seen: "Sequence[Seen]") -> str:
-    from encodery.progress import duration
-    from encodery.report.watching import time_left
+    from encodery.core.progress import duration
+    from encodery.report.watch import time_left
 
     left = time_left(seen)
     return f"; about {duration(left)} left" if left is not None else ""
@@ -104,47 +102,74 @@ def _live(watch: Any, args: argparse.Namespace) -> None:
 
     console = Console()
     seen = watch.look()
-    with Live(table(seen, console.height), console=console, auto_refresh=False) as live:
+    with Live(table(seen, *console.size), console=console, auto_refresh=False) as live:
         while not _over(seen, args.once):
             time.sleep(args.every or 2.0)
             seen = watch.look()
-            live.update(table(seen, console.height), refresh=True)
+            live.update(table(seen, *console.size), refresh=True)
 
 
-def table(seen: "Sequence[Seen]", height: int) -> Any:
-    """As many rows as fit; what failed says why under the table."""
+# Columns, the most important first: where the terminal is narrow the last ones are left out.
+COLUMNS = ("run", "state", "left", "score", "progress", "step", "loss", "tokens/s", "rate")
+RIGHT = ("left", "step", "loss", "tokens/s")
+LEAST = {"run": 12, "score": 10}  # characters that these are cut down to, before a column is left out
+
+
+def table(seen: "Sequence[Seen]", width: int, height: int) -> Any:
+    """Counts and time left, what failed and why, then as many runs and columns as fit."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    from encodery.report.watching import BAD, counted
+    from encodery.report.watch import BAD, counted
 
-    bad = [one for one in seen if one.state in BAD and one.why][:5]
-    most = max(height - 6 - len(bad), 3)
-    found = Table(box=None, pad_edge=False, caption_justify="left", caption_style="")
-    for name in ("run", "state", "progress", "step", "loss", "rate", "tokens/s", "score", "left"):
-        found.add_column(
-            name, no_wrap=True, justify="right" if name in ("step", "loss", "tokens/s", "left") else "left"
-        )
-    for one in seen[:most]:
-        found.add_row(*_cells(one))
-    lines = [f"… and {len(seen) - most} more"] if len(seen) > most else []
-    lines.append(counted(seen) + _all_left(seen))
-    said = Text("\n".join(lines))
+    bad = [one for one in seen if one.state in (*BAD, "queued") and one.why][:5]
+    most = max(height - 5 - len(bad), 3)
+    head = Text(counted(seen) + _all_left(seen), style="bold")
     for one in bad:
-        said.append(f"\n{one.name}: {one.why}", style="red")
-    found.caption = said
+        head.append(f"\n{one.name}: {one.why}", style="red" if one.state in BAD else "yellow")
+    rows = [_cells(one) for one in seen[:most]]
+    found = Table(box=None, pad_edge=False)
+    names = fitting(rows, width)
+    for name in names:
+        found.add_column(
+            name, no_wrap=True, overflow="ellipsis", justify="right" if name in RIGHT else "left",
+            min_width=LEAST.get(name),
+        )  # fmt: skip
+    for row in rows:
+        found.add_row(*(row[name] for name in names))
+    return Group(head, found, *([Text(f"… and {len(seen) - most} more")] if len(seen) > most else []))
+
+
+def fitting(rows: "Sequence[dict[str, Any]]", width: int) -> list[str]:
+    """The columns that fit; one that is empty in all rows is left out."""
+    found: list[str] = []
+    for name in COLUMNS:
+        sizes = [WIDTH if name == "progress" and row[name] else len(row[name]) for row in rows]
+        if not any(sizes) and name != "run":
+            continue
+        need = max(len(name), LEAST.get(name, max(sizes))) + 1
+        if need > width and found:
+            break
+        width -= need
+        found.append(name)
     return found
 
 
-def _cells(one: "Seen") -> list[Any]:
+def _cells(one: "Seen") -> dict[str, Any]:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    from encodery.progress import duration
+    from encodery.core.progress import duration
 
-    bar = "" if one.share is None else ProgressBar(total=1.0, completed=one.share, width=WIDTH)
-    left = "" if one.left is None else duration(one.left)
-    numbers = ["" if one.loss is None else f"{one.loss:.4f}", "" if one.rate is None else f"{one.rate:.1e}"]
-    speed = f"{one.speed:,.0f}" if one.speed and one.state == "running" else ""
-    state = Text(one.state, style=COLOURS.get(one.state, ""))
-    return [Text(one.name), state, bar, _steps(one), *numbers, speed, Text(one.score), left]
+    return {
+        "run": Text(one.name),
+        "state": Text(one.state, style=COLOURS.get(one.state, "")),
+        "left": "" if one.left is None else duration(one.left),
+        "score": Text(one.score),
+        "progress": "" if one.share is None else ProgressBar(total=1.0, completed=one.share, width=WIDTH),
+        "step": _steps(one),
+        "loss": "" if one.loss is None else f"{one.loss:.4f}",
+        "tokens/s": f"{one.speed:,.0f}" if one.speed and one.state == "running" else "",
+        "rate": "" if one.rate is None else f"{one.rate:.1e}",
+    }

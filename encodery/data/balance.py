@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encodery.data import draws
-from encodery.data.tokens import TokenTable
+from encodery.data import rng
 
 
 @dataclass(frozen=True)
@@ -23,23 +22,23 @@ class Balance:
         """The positions at these places of the stream, which has no end; `own` sets tasks of one run apart."""
         count = len(self.classes)
         block, slot = np.divmod(places, count)
-        shuffled = np.argsort(draws.bits(draws.key(seed, f"classes{own}"), block, count), axis=1, kind="stable")
+        shuffled = np.argsort(rng.bits(rng.key(seed, f"classes{own}"), block, count), axis=1, kind="stable")
         which = shuffled[np.arange(len(places)), slot]
-        found = np.empty(len(places), np.int64)
+        rows = np.empty(len(places), np.int64)
         for number in np.unique(which):
             here = which == number
-            found[here] = self._members(int(number), block[here], seed, own)
-        return found
+            rows[here] = self._members(int(number), block[here], seed, own)
+        return rows
 
     def _members(self, number: int, turns: np.ndarray, seed: int, own: str) -> np.ndarray:
         """The members of a class at its n-th turns: each once, in an order of its own, before any comes again."""
         members = self.classes[number]
         rounds, index = np.divmod(turns, len(members))
-        found = np.empty(len(turns), np.int64)
+        rows = np.empty(len(turns), np.int64)
         for one in np.unique(rounds):
-            order = draws.Order(seed, int(one), len(members), f"class {number}{own}")
-            found[rounds == one] = members[order.at(index[rounds == one])]
-        return found
+            order = rng.Order(seed, int(one), len(members), f"class {number}{own}")
+            rows[rounds == one] = members[order.at(index[rounds == one])]
+        return rows
 
 
 def classes_of(targets: np.ndarray) -> list[np.ndarray]:
@@ -50,9 +49,9 @@ def classes_of(targets: np.ndarray) -> list[np.ndarray]:
     return [one for one in [*members, np.flatnonzero(~(targets > 0).any(axis=1))] if len(one)]
 
 
-def copies(table: TokenTable, rows: np.ndarray) -> list[np.ndarray]:
+def copies(rows: np.ndarray) -> list[np.ndarray]:
     """The rows of a step in parts without repetition: two copies of a group would otherwise become one example."""
-    if table.group is None or len(np.unique(rows)) == len(rows):
+    if len(np.unique(rows)) == len(rows):
         return [rows]
     order = np.argsort(rows, kind="stable")
     first = np.searchsorted(rows[order], rows[order], "left")

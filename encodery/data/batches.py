@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from encodery.data import draws
+from encodery.data import rng
 from encodery.data.balance import Balance, copies
 from encodery.data.layouts import (
     Layout,
@@ -23,8 +23,40 @@ from encodery.data.layouts import (
     row_cuts,
 )
 from encodery.data.sampling import Sampler
-from encodery.data.share import WHOLE, Share
-from encodery.data.tokens import TokenTable
+from encodery.data.token_table import TokenTable
+
+# Which part of a step's rows a process takes. The step as a whole is the same for any number of processes.
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of process `rank` of `size`."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, table: TokenTable, rows: np.ndarray) -> np.ndarray:
+        """This process's rows, in their order; rows of one group stay together. Everybody has about as many tokens."""
+        if self.size == 1:
+            return rows
+        lengths = np.asarray(table.lengths[rows])
+        group = rows if table.group is None else np.asarray(table.group[rows])
+        _, part = np.unique(group, return_inverse=True)
+        whose = self.deal(np.bincount(part, weights=lengths))
+        mine: np.ndarray = rows[whose[part] == self.rank]
+        return mine
+
+    def deal(self, tokens: np.ndarray) -> np.ndarray:
+        """Who takes each example: the longest first, each to the one with the fewest tokens so far."""
+        loads, whose = np.zeros(self.size), np.zeros(len(tokens), np.int64)
+        for i in np.argsort(-tokens, kind="stable"):
+            whose[i] = np.argmin(loads)
+            loads[whose[i]] += tokens[i]
+        return whose
+
+
+WHOLE = Share()
+
 
 LayoutName = Literal["packed", "rows", "padded"]
 CPU = torch.device("cpu")
@@ -56,9 +88,15 @@ class Batch:
     noise: int = 0  # key of draws that belong to an example of this step, however it is cut (perturbations)
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
     share: float = 1.0  # how much its task counts in this step, where a step holds several tasks
+    twin: "Batch | None" = None  # the same on the host, where this one is on another device
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def host(self) -> "Batch":
+        """The batch on the host: what is asked of it there does not wait for a device."""
+        return self if self.twin is None else replace(self.twin, seed=self.seed, step=self.step, noise=self.noise)
 
     @property
     def example_of_sequence(self) -> Tensor:
@@ -68,7 +106,8 @@ class Batch:
     @property
     def examples(self) -> int:
         """How many examples there are: sequences that belong together count once."""
-        return len(self) if self.group is None else int(self.group.max()) + 1
+        group = self.group if self.twin is None else self.twin.group
+        return len(self) if group is None else int(group.max()) + 1
 
     def per_example(self, values: Tensor, how: Reduce) -> Tensor:
         """Sum, mean or maximum over the sequences of each example."""
@@ -96,7 +135,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Cutter:
+class MicroBatcher:
     """Cuts the sequences of a step into micro-batches of one layout, below a token budget."""
 
     layout: LayoutName
@@ -116,7 +155,7 @@ class Cutter:
         sizes = self.sizes(lengths)
         places = np.cumsum([0, *sizes])
         return [
-            self.batch(table, rows[a:b], task, draws.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
+            self.batch(table, rows[a:b], task, rng.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
         ]
 
     def _cut_groups(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
@@ -130,7 +169,7 @@ class Cutter:
         for i, size in enumerate(sizes):
             chosen = np.concatenate(parts[place : place + size])
             chosen = chosen[np.argsort(-lengths[chosen], kind="stable")]
-            batches.append(self.batch(table, rows[chosen], task, draws.key(seed, "micro", i)))
+            batches.append(self.batch(table, rows[chosen], task, rng.key(seed, "micro", i)))
             place += size
         return batches
 
@@ -142,6 +181,8 @@ class Cutter:
 
     def batch(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> Batch:
         """One micro-batch of exactly these rows."""
+        if self.device.type != "cpu":
+            return moved(replace(self, device=CPU).batch(table, rows, task, seed), self.device)
         make = self._packed if self.layout == "packed" else self._rows
         inputs, layout, laid = make(table, rows)
         targets = {name: self._put(values[rows]) for name, values in table.targets.items()}
@@ -161,7 +202,7 @@ class Cutter:
         if self.form.types:
             inputs["token_type_ids"] = laid(table.types, 0)
         inputs["groups"] = groups_of(lengths, attention_groups(lengths), self.device)
-        return inputs, Packed(self._put(lengths)), laid
+        return inputs, Packed(self._put(lengths), lengths), laid
 
     def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows, Laid]:
         starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
@@ -176,7 +217,7 @@ class Cutter:
         inputs: dict[str, Any] = {"input_ids": laid(table.ids, self.form.pad_id), "attention_mask": real.long()}
         if self.form.types:
             inputs["token_type_ids"] = laid(table.types, 0)
-        return inputs, Rows(real), laid
+        return inputs, Rows(real, lengths), laid
 
     def _put(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(array)).to(self.device)
@@ -205,7 +246,7 @@ class Batches:
     batch_size: int
     seed: int  # of the data: order
     noise: int  # of the weights: dropout
-    cutter: Cutter
+    batcher: MicroBatcher
     weights: np.ndarray | None = None  # of each table row, where a selection has some
     own: str = ""  # sets its draws apart from those of the run's other tasks, which may be as long
     neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
@@ -224,16 +265,16 @@ class Batches:
         begin = place * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
         if self.sampler is not None:
-            places = self.sampler.draw(draws.key(self.seed, f"sample{self.own}", step), end - begin)
+            places = self.sampler.draw(rng.key(self.seed, f"sample{self.own}", step), end - begin)
             return self.table.whole(self.rows[places])
         if self.neighbours:
-            number = draws.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
+            number = rng.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
             begin = number * self.batch_size
             return self.table.whole(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
         if self.balance:
             places = epoch * len(self.rows) + np.arange(begin, end)
             return self.table.whole(self.rows[self.balance.at(places, self.seed, self.own)])
-        order = draws.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
+        order = rng.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
         return self.table.whole(self.rows[order.at(np.arange(begin, end))])
 
     def tasks_at(self, step: int) -> dict[str, float]:
@@ -246,7 +287,7 @@ class Batches:
 
     def with_budget(self, budget: int) -> "Batches":
         """The same stream in smaller micro-batches."""
-        return self if budget == self.cutter.budget else replace(self, cutter=replace(self.cutter, budget=budget))
+        return self if budget == self.batcher.budget else replace(self, batcher=replace(self.batcher, budget=budget))
 
     def example_ids(self, micro: Sequence[Batch]) -> list[str]:
         """Ids of the examples in these micro-batches, for messages."""
@@ -256,7 +297,7 @@ class Batches:
     def alone(self, row: int) -> Batch:
         """One row of the table, with its group, as a micro-batch of its own, to look at it closely."""
         table, _ = texts_of(self.table, np.zeros(1, np.int64))
-        return self.cutter.batch(table, table.whole(np.array([row])), self.task, 0)
+        return self.batcher.batch(table, table.whole(np.array([row])), self.task, 0)
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
@@ -268,7 +309,7 @@ class Batches:
 
     def uniform_rows(self, step: int, count: int) -> np.ndarray:
         """So many rows of the set, each at most once, drawn for this step alone; all of them if there are fewer."""
-        order = draws.Order(self.seed, step, len(self.rows), f"presample{self.own}")
+        order = rng.Order(self.seed, step, len(self.rows), f"presample{self.own}")
         return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
 
     def of_rows(self, rows: np.ndarray, step: int, place: int = 0) -> list[Batch]:
@@ -279,16 +320,34 @@ class Batches:
         table, rows = texts_of(self.table, mine)
         when = (step, place) if place else (step,)
         who = (step, place, self.share.rank) if self.share.rank else when  # dropout alone differs between processes
-        first, *more = copies(table, rows)
-        micro = self.cutter.cut(table, first, self.task, draws.key(self.noise, "dropout", *who))
+        first, *more = [rows] if table.group is None else copies(rows)
+        micro = self.batcher.cut(table, first, self.task, rng.key(self.noise, "dropout", *who))
         for turn, again in enumerate(more, 1):
-            micro += self.cutter.cut(table, again, self.task, draws.key(self.noise, "dropout of copies", *who, turn))
-        noise = draws.key(self.noise, "noise", *when)
+            micro += self.batcher.cut(table, again, self.task, rng.key(self.noise, "dropout of copies", *who, turn))
+        noise = rng.key(self.noise, "noise", *when)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The weights of a micro-batch's sequences."""
-        return None if self.weights is None else self.cutter._put(self.weights[batch.ids.numpy()])
+        return None if self.weights is None else self.batcher._put(self.weights[batch.ids.numpy()])
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device, with its twin on the host."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, list):
+            return [replace(group, lengths=put(group.lengths), _known={}) for group in value]
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    layout, group = batch.layout, None if batch.group is None else put(batch.group)
+    there: Layout
+    if isinstance(layout, Packed):
+        there = Packed(put(layout.lengths), layout.known)
+    else:
+        there = Rows(put(layout.mask), layout.known)
+    inputs, targets = ({name: put(value) for name, value in named.items()} for named in (batch.inputs, batch.targets))
+    return replace(batch, inputs=inputs, targets=targets, layout=there, group=group, twin=batch)
 
 
 def texts_of(table: TokenTable, rows: np.ndarray) -> tuple[TokenTable, np.ndarray]:
@@ -297,14 +356,14 @@ def texts_of(table: TokenTable, rows: np.ndarray) -> tuple[TokenTable, np.ndarra
     return (texts, texts.of(rows)) if texts is not None else (table, rows)
 
 
-def in_order(table: TokenTable, cutter: Cutter, task: str, batch_size: int = 64) -> Sequence[Batch]:
+def in_order(table: TokenTable, batcher: MicroBatcher, task: str, batch_size: int = 64) -> Sequence[Batch]:
     """All rows of a table for evaluation: sorted by length, so that little is padded; answers are keyed by id."""
     table, rows = texts_of(table, np.arange(len(table)))
     order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
     if table.group is not None:
         order = order[np.sort(np.unique(table.group[order], return_index=True)[1])]  # each group's longest
     chunks = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return [batch for rows in chunks for batch in cutter.cut(table, table.whole(rows), task, 0)]
+    return [batch for rows in chunks for batch in batcher.cut(table, table.whole(rows), task, 0)]
 
 
 def describe(batches: Sequence[Batch]) -> Mapping[str, int]:
@@ -312,6 +371,6 @@ def describe(batches: Sequence[Batch]) -> Mapping[str, int]:
     cells = sum(int(b.inputs["input_ids"].numel()) for b in batches)
     return {
         "sequences": sum(map(len, batches)),
-        "tokens": sum(int(b.layout.lengths.sum()) for b in batches),
+        "tokens": sum(int(b.layout.host_lengths.sum()) for b in batches),
         "cells": cells,
     }

@@ -16,11 +16,22 @@ from torch import Tensor
 Reduce = Literal["sum", "mean", "max"]
 
 
+def upcast(values: Tensor) -> Tensor:
+    """At least float32: sums, norms and exponents overflow in half precision."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 @dataclass(frozen=True)
 class Packed:
     """Sequences one after the other in a single row."""
 
     lengths: Tensor  # [n]
+    known: np.ndarray | None = None  # the same numbers on the host
+
+    @cached_property
+    def host_lengths(self) -> np.ndarray:
+        """Tokens in each sequence, where no device must be waited for."""
+        return self.lengths.cpu().numpy() if self.known is None else self.known
 
     @cached_property
     def starts(self) -> Tensor:
@@ -30,23 +41,23 @@ class Packed:
     @cached_property
     def sequence_of_token(self) -> Tensor:
         """Number of the sequence that each token belongs to."""
-        return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.lengths.device), self.lengths)
+        return repeated(self.lengths, int(self.host_lengths.sum()))
 
     @cached_property
     def cells(self) -> Tensor:
         """Where each real token lies among the flattened cells: [T]."""
-        return torch.arange(int(self.lengths.sum()), device=self.lengths.device)
+        return torch.arange(int(self.host_lengths.sum()), device=self.lengths.device)
 
     @cached_property
     def _cells(self) -> tuple[Tensor, Tensor]:
-        place = torch.arange(int(self.lengths.max()), device=self.lengths.device)
+        place = torch.arange(int(self.host_lengths.max()), device=self.lengths.device)
         mask = place < self.lengths[:, None]
         return torch.where(mask, self.starts[:, None] + place, 0), mask
 
     @cached_property
     def _back(self) -> Tensor:
         """For each token its cell."""
-        return self._cells[1].flatten().nonzero()[:, 0]
+        return cells_of(self.lengths, self.sequence_of_token, int(self.host_lengths.max()))
 
     def first(self, hidden: Tensor) -> Tensor:
         """The vector of each sequence's first token: [n, …]."""
@@ -84,6 +95,7 @@ class Rows:
     """One sequence a row, padded at the right."""
 
     mask: Tensor  # [n, L] of bool
+    known: np.ndarray | None = None  # tokens in each sequence, on the host
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -91,14 +103,21 @@ class Rows:
         return self.mask.sum(1)
 
     @cached_property
+    def host_lengths(self) -> np.ndarray:
+        """Tokens in each sequence, where no device must be waited for."""
+        return self.lengths.cpu().numpy() if self.known is None else self.known
+
+    @cached_property
     def sequence_of_token(self) -> Tensor:
         """Number of the sequence that each token belongs to."""
-        return self.mask.nonzero()[:, 0]
+        return self.mask.nonzero()[:, 0] if self.known is None else repeated(self.lengths, int(self.known.sum()))
 
     @cached_property
     def cells(self) -> Tensor:
         """Where each real token lies among the flattened cells: [T]."""
-        return self.mask.flatten().nonzero()[:, 0]
+        if self.known is None:
+            return self.mask.flatten().nonzero()[:, 0]
+        return cells_of(self.lengths, self.sequence_of_token, self.mask.shape[1])
 
     def first(self, hidden: Tensor) -> Tensor:
         """The vector of each sequence's first token: [n, …]."""
@@ -106,11 +125,15 @@ class Rows:
 
     def tokens(self, values: Tensor) -> Tensor:
         """All real tokens, sequence by sequence: [T, …]."""
-        return values[self.mask]
+        if self.mask.device.type == "cpu":
+            return values[self.mask]
+        return values.flatten(0, 1).index_select(0, self.cells)  # a mask as index would have to be counted first
 
     def from_tokens(self, tokens: Tensor) -> Tensor:
         """The way back, zero on padding: [n, L, …]."""
         empty = tokens.new_zeros(*self.mask.shape, *tokens.shape[1:])
+        if self.mask.device.type != "cpu":  # the gradient of masked_scatter has to count the mask
+            return empty.flatten(0, 1).index_copy(0, self.cells, tokens).view_as(empty)
         return empty.masked_scatter(self.mask.view(*self.mask.shape, *[1] * (tokens.dim() - 1)), tokens)
 
     def rows(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,6 +155,17 @@ class Rows:
 
 
 Layout = Packed | Rows
+
+
+def repeated(lengths: Tensor, total: int) -> Tensor:
+    """0 as often as the first length says, then 1: [total], which is known, so that no device is asked for it."""
+    return torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths, output_size=total)
+
+
+def cells_of(lengths: Tensor, sequence: Tensor, longest: int) -> Tensor:
+    """Where each token lies among the flattened cells of rows [n, longest]: [T]."""
+    starts = lengths.cumsum(0) - lengths
+    return sequence * longest + torch.arange(len(sequence), device=lengths.device) - starts[sequence]
 
 
 class _Gather(torch.autograd.Function):
@@ -194,7 +228,8 @@ class Group:
             head, place = torch.arange(heads, device=device), torch.arange(self.longest, device=device)
             token = torch.where(real, (self.lengths.cumsum(0) - self.lengths)[:, None] + place, 0)
             take = token[:, None] * heads + head[:, None]
-            row, column = real.nonzero(as_tuple=True)
+            row = repeated(self.lengths, self.tokens)
+            column = cells_of(self.lengths, row, self.longest) - row * self.longest
             back = (row[:, None] * heads + head) * self.longest + column[:, None]
             self._known[heads] = take.reshape(-1), back.reshape(-1)
         return self._known[heads]

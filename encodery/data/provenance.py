@@ -41,7 +41,7 @@ class Provenance:
         found = meta.get(KEY)
         return cls(**found) if isinstance(found, dict) else cls(**known)  # type: ignore[arg-type]
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For a meta file."""
         return {KEY: dict(vars(self))}
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from encodery.data import draws
+from encodery.data import rng
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sampler:
 
     def draw(self, key: int, count: int) -> np.ndarray:
         """Positions among the rows in use, with repetition."""
-        numbers = draws.uniform(key, np.arange(count), 1)[:, 0]
+        numbers = rng.uniform(key, np.arange(count), 1)[:, 0]
         return np.asarray(np.minimum(np.searchsorted(self.ends, numbers, side="right"), len(self.ends) - 1))
 
     def __str__(self) -> str:

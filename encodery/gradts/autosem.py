@@ -5,10 +5,10 @@ highest number for some steps and scores the primary task: the reward is 1 if th
 before (at first: than 0). Then all arms forget, α ← (1 - γ)α + γ and so β, and the arm that was trained gets
 α + reward, β + 1 - reward. The first arm is the primary. Utility is α / (α + β).
 
-Draws follow from (seed, round). A checkpoint and the history lie in the folder: a killed command goes on.
+Draws follow from (seed, round). Rounds are steps of an ordinary training, whose evaluations are the judgements; its
+checkpoints and records are in the folder, so a killed command resumes. bandit.json is the result.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,18 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from encodery import build, checkpoint, config, files, optim, predict
-from encodery.config import Resolved
-from encodery.data.batches import Batch, Batches, Cutter
-from encodery.data.tokens import token_table
+from encodery.config.load import Resolved
+from encodery.core import files
+from encodery.core.lock import RunLock
+from encodery.core.progress import Progress
+from encodery.core.signals import StopRequest
+from encodery.data.batches import Batch, Batches, MicroBatcher
+from encodery.data.token_table import token_table
 from encodery.errors import UserError
-from encodery.gradts.file import Autosem
-from encodery.lock import RunLock
-from encodery.loop import TrainState, train
-from encodery.progress import Progress
+from encodery.gradts.config import Autosem
+from encodery.runs.directory import RunDir
+from encodery.runs.identity import identity_of_config
+from encodery.training import build, checkpoint
+from encodery.training.session import Session
+from encodery.training.task_data import Split, TaskData
+from encodery.weighting.constant import Constant
 
 RESULT = "bandit.json"
-SAVE = 60.0  # seconds between two checkpoints
+SAVE = "1 min"  # between two checkpoints
 
 
 @dataclass
@@ -67,7 +73,6 @@ class Bandit:
 
     @property
     def utilities(self) -> dict[str, float]:
-        """Of every arm."""
         return {name: float(a / (a + b)) for name, a, b in zip(self.names, self.alpha, self.beta, strict=True)}
 
     def best(self, candidates: Sequence[str], count: int) -> list[str]:
@@ -86,7 +91,6 @@ class Arms:
     arm: str = ""
 
     def with_budget(self, budget: int) -> "Arms":
-        """The same stream in smaller micro-batches."""
         streams = {name: stream.with_budget(budget) for name, stream in self.streams.items()}
         return replace(self, streams=streams)
 
@@ -96,115 +100,108 @@ class Arms:
         return self.streams[self.arm].nth(done + step % self.steps, step)
 
     def tasks_at(self, step: int) -> dict[str, float]:
-        """The arm, alone."""
         return {self.arm: 1.0}
 
     def stream(self, task: str) -> Batches:
-        """That of one task."""
         return self.streams[task]
 
     def example_ids(self, micro: Sequence[Batch]) -> list[str]:
-        """Ids of the examples in these micro-batches, for messages."""
         return [id for batch in micro for id in self.streams[batch.task].example_ids([batch])]
 
     @property
-    def cutter(self) -> Cutter:
+    def steps_per_epoch(self) -> int:
+        """Those of a round: the rows of an arm have no end here."""
+        return self.steps
+
+    @property
+    def batcher(self) -> MicroBatcher:
         """The same for all tasks."""
-        return next(iter(self.streams.values())).cutter
+        return next(iter(self.streams.values())).batcher
 
 
 def utilities(base: Resolved, primary: str, options: Autosem, folder: Path, progress: Progress) -> Bandit:
     """The bandit after its last round, from the folder or trained now."""
-    inputs = build.find_inputs(base)
-    key = {"identity": config.identity(base, inputs.digests), "primary": primary, **options.plain()}
+    inputs, run = build.find_inputs(base), RunDir(folder)
+    key = {"identity": identity_of_config(base, inputs.digests), "primary": primary, **options.to_dict()}
     names = [primary, *(task.name for task, _ in base.tasks if task.name != primary)]
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    with RunLock(folder):
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    with RunLock(folder), StopRequest() as stop:
         known = files.read_json(folder / RESULT) if (folder / RESULT).is_file() else {}
-        if known.get("key") != key:
-            known = {}
-            checkpoint.prune(folder / "checkpoints", set())
-        elif known["done"]:
+        if known.get("key") == key and known["done"]:
             return Bandit(names, options.rate, base.config.seed.data, known["history"], known["seconds"])
+        if known.get("key") != key or not run.metrics_file.path.is_file():  # earlier versions kept no records
+            checkpoint.prune(run.checkpoints, set())
         progress.say(f"autosem for {primary}: {options.rounds} rounds of {options.steps} steps")
-        return _Round(base, inputs, names, options, folder, key).run()
+        rounds = Rounds(run, base, inputs, Bandit(names, options.rate, base.config.seed.data), options, stop)
+        rounds.resume()
+        rounds.write(key, done=False)
+        rounds.loop()
+        rounds.write(key, done=True)
+        checkpoint.prune(run.checkpoints, set())
+        return rounds.bandit
 
 
-class _Round:
-    """A bandit at work."""
+class Rounds(Session):
+    """The training of a bandit: one arm after the other. Judging an arm is the evaluation."""
 
     def __init__(
-        self, base: Resolved, inputs: Any, names: Sequence[str], options: Autosem, folder: Path, key: dict[str, Any]
+        self, run: RunDir, base: Resolved, inputs: build.Inputs, bandit: Bandit, options: Autosem, stop: StopRequest
     ):
-        self.built = build.build(base, inputs)
-        self.options, self.folder, self.key = options, folder, key
-        total = options.rounds * options.steps
-        self.optimizer = build.make_optimizer(self.built.model, base.config)
-        self.state = TrainState(total, budget=self.built.cutter.budget)
-        self.bandit = Bandit(names, options.rate, base.config.seed.data)
-        self.resume()
-        streams = {subject.name: subject.stream(base.config, self.built.cutter) for subject in self.built.subjects}
+        config = base.config
+        length = {"max_steps": options.rounds * options.steps, "dynamics": False}
+        judged = {"evaluate": f"{options.steps} steps", "save": SAVE, "select": "last", "patience": None}
+        alone = replace(base, config=config.model_copy(update={"train": config.train.model_copy(update=length)}))
+        alone = replace(alone, weighting=Constant())  # a step has one task
+        built = build.build(alone, inputs)
+        streams = {data.name: data.stream(config, built.batcher) for data in built.tasks_data}
         streams = {name: replace(stream, own=f" {name}") for name, stream in streams.items()}
-        self.arms = Arms(streams, self.bandit, options.steps)
-        self.schedule = optim.schedule(base.config.optim, total)
-        self.clip = base.config.optim.clip
-        self.method: Any = base.method
+        self.bandit, self.arms = bandit, Arms(streams, bandit, options.steps)
+        stream: Any = self.arms
+        data = [
+            replace(one, choice=judged_on(one, options.rows) if one.name == bandit.names[0] else None)
+            for one in built.tasks_data
+        ]
+        built = replace(built, batches=stream, tasks_data=data, probes=[], keep_at=())
+        train = config.train.model_copy(update=length | judged)
+        resolved = replace(alone, config=config.model_copy(update={"train": train}))
+        super().__init__(run, resolved, built, Progress(quiet=True), stop, identity="")
 
     def resume(self) -> None:
-        """Go on at the newest intact checkpoint."""
-        found, _ = checkpoint.latest(self.folder / "checkpoints")
-        if found is None:
-            return
-        self.built.model.load_state_dict(found.tensors("model"))
-        self.optimizer.load(found.tensors("optimizer"), found.state["optimizer"])
-        self.state = TrainState.read(found.state["train"])
-        self.bandit = Bandit(
-            self.bandit.names, self.bandit.rate, self.bandit.seed, found.state["history"], found.state["seconds"]
-        )
+        """At the newest intact checkpoint; the records up to it are the history."""
+        super().resume()
+        for record in self.run.metrics():
+            if "arm" in record:
+                self.bandit.learn(record["arm"], record["score"])
+        self.arms.arm = self.bandit.draw()
 
-    def save(self) -> None:
-        """A checkpoint of this round."""
-        tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
-        state = {"train": self.state.plain(), "optimizer": self.optimizer.state(), "history": self.bandit.history,
-                 "seconds": self.bandit.seconds}  # fmt: skip
-        folder = self.folder / "checkpoints"
-        checkpoint.save(folder, self.state.step, tensors, state)
-        checkpoint.prune(folder, checkpoint.newest(folder, 2, until=self.state.step))
-        self.write(done=False)
+    def evaluate(self) -> bool:
+        """A round is over: judge its arm, and draw the next one."""
+        arm, score = self.arms.arm, self.judged()
+        self.bandit.learn(arm, score)
+        self.run.record(self.state.step, arm=arm, score=score)
+        self.arms.arm = self.bandit.draw()
+        return False
 
-    def write(self, done: bool) -> None:
-        """What is known so far."""
-        about = {"key": self.key, "done": done, "utilities": self.bandit.utilities, "history": self.bandit.history,
-                 "seconds": round(self.bandit.seconds, 3)}  # fmt: skip
-        files.write_json(self.folder / RESULT, about)
-
-    def run(self) -> Bandit:
-        """The rounds that are left."""
-        method = self.method.start(self.built.model)
-        stream: Any = self.arms
-        steps = train(self.built.model, method, stream, self.optimizer, self.schedule, self.state, self.clip)
-        saved = time.monotonic()
-        while len(self.bandit.history) < self.options.rounds:
-            arm = self.arms.arm = self.bandit.draw()
-            for _ in range(self.options.steps):
-                self.bandit.seconds += next(steps).seconds
-            self.bandit.learn(arm, self.score())
-            if time.monotonic() - saved > SAVE:
-                self.save()
-                saved = time.monotonic()
-        self.write(done=True)
-        checkpoint.prune(self.folder / "checkpoints", set())
-        return self.bandit
-
-    def score(self) -> float:
+    def judged(self) -> float:
         """The primary task's headline on its dev rows."""
-        subject = next(one for one in self.built.subjects if one.name == self.bandit.names[0])
-        task = subject.task
-        split = next((name for name in task.splits() if name.startswith("dev") and task.has(name)), None)
-        if split is None:
-            raise UserError(f"autosem: {task.name} has no dev rows to judge by")
-        rows = task.examples(split)[: self.options.rows]
-        table = token_table(task, split, self.built.pieces, subject.max_length, rows)
-        answers = predict.answer(self.built.model, task, table, self.built.cutter, None, rows)
-        self.built.model.train()
-        return float(task.score(answers, rows)[task.main_metric])
+        (primary,) = (data for data in self.built.tasks_data if data.choice)
+        assert primary.choice
+        answers = self.answers(primary, primary.choice)
+        return float(primary.task.score(answers, primary.choice.examples)[primary.task.main_metric])
+
+    def write(self, key: dict[str, Any], *, done: bool) -> None:
+        """What is known so far."""
+        self.bandit.seconds = self.state.elapsed
+        about = {"key": key, "done": done, "utilities": self.bandit.utilities, "history": self.bandit.history,
+                 "seconds": round(self.bandit.seconds, 3)}  # fmt: skip
+        files.write_json(self.run.path / RESULT, about)
+
+
+def judged_on(primary: TaskData, most: int | None) -> Split:
+    """The dev rows that decide."""
+    task = primary.task
+    split = next((name for name in task.splits() if name.startswith("dev") and task.has(name)), None)
+    if split is None:
+        raise UserError(f"autosem: {task.name} has no dev rows to judge by")
+    rows = task.examples(split)[:most]
+    return Split(split, rows, token_table(task, split, primary.pieces, primary.max_length, rows))

@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from encodery import config
+from encodery.config import load as config_load
 from encodery.errors import UserError
-from encodery.gradts.file import GradTS
-from encodery.metric_table import metric
+from encodery.gradts.config import GradTS
 from encodery.tasks.base import Task
+from encodery.tasks.forms.metric_table import metric
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Plan:
     """A checked study."""
 
     gradts: GradTS
-    base: config.Resolved
+    base: config_load.Resolved
     folder: Path
     allow_code: bool = False
 
@@ -34,7 +34,6 @@ class Plan:
         return list(self.tasks) if given == "all" else [given] if isinstance(given, str) else list(given)
 
     def candidates(self, primary: str) -> list[str]:
-        """All other tasks."""
         return [name for name in self.tasks if name != primary]
 
     def metric(self, primary: str) -> str | None:
@@ -92,7 +91,7 @@ class Plan:
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: bool = False) -> Plan:
     """A study's file with the command line on top."""
-    chosen, base, _ = config.load_around(GradTS, file, overrides, allow_code)
+    chosen, base, _ = config_load.load_around(GradTS, file, overrides, allow_code)
     plan = Plan(chosen, base, folder, allow_code)
     require_sound(plan)
     return plan

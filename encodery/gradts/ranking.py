@@ -7,11 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
-from encodery.correlation import Kind, Numbers, correlations, resampled_means
+from encodery.core.rank_correlation import Kind, Numbers, correlations, resampled_means
 from encodery.gradts.rules import ranked
-from encodery.importance import SAME, Comparison, Importance, Norm, compare, flat, normalised
 from encodery.report import stats
 from encodery.report.task_choice import Candidate
+from encodery.runs.head_matrices import SAME, Comparison, Importance, Norm, compare, flat, normalised
 
 DRAWS = 200  # of the bootstrap over examples
 Heads = Mapping[int, Mapping[str, Importance]]  # seed → task → importance

@@ -34,7 +34,6 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
         return stats.mean(list(self.scores.values()))
 
 

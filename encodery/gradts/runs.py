@@ -5,22 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from encodery import files, yaml_reader
-from encodery.config import Resolved, with_code_paths
-from encodery.errors import RunFailed, Stopped
-from encodery.gradts.file import GradTS
-from encodery.metrics_file import MetricsFile
-from encodery.own_code import Code
-from encodery.progress import Progress
-from encodery.rundir import RunDir, find_runs
+from encodery.config.load import Resolved, with_code_paths
+from encodery.config.own_code import Code
+from encodery.core import files
+from encodery.core.progress import Progress
+from encodery.errors import RunFailed
+from encodery.gradts.config import GradTS
+from encodery.runs.directory import RunDir, find_runs
+from encodery.runs.metrics_log import MetricsFile
+from encodery.selection import study
 from encodery.sweep.execute import execute
+from encodery.sweep.fixed_plan import FixedPlan
 from encodery.sweep.plan import Planner, write_plan
-from encodery.sweep.read import parse
 from encodery.sweep.resolve import Resolver
-from encodery.sweep.search import FixedPlan
-from encodery.sweep.spec import Outcome, RunSpec
-
-BASE = "base.yaml"
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,9 @@ class Runner:
         entries = with_code_paths(base)["tasks"]
         self.entries = {task.name: plain for (task, _), plain in zip(base.tasks, entries, strict=True)}
         folder.mkdir(parents=True, exist_ok=True)
-        write_base(base, folder, options)
         train = base.config.train
+        quiet = "end" if train.holdout else "never"  # scored on the way only if that chooses
+        study.write_base(base, folder, quiet if options.rule == "sound" else None)
         self.select = train.select
         self.chooses = train.select != "last" or train.patience is not None
         self.asked: dict[str, list[Training]] = {}
@@ -59,9 +57,7 @@ class Runner:
         lines = list(dict.fromkeys([*self.asked.get(stage, []), *wanted]))
         self.asked[stage] = lines
         folder = self.folder / stage
-        folder.mkdir(exist_ok=True)
-        text = yaml_reader.write({"base": str((self.folder / BASE).resolve()), "zip": list(map(self.line, lines))})
-        file = parse(text, f"{self.folder.name}/{stage}", self.folder, stage)
+        file, text = study.sweep_of(self.folder, stage, {"zip": list(map(self.line, lines))})
         planner = Planner(file, folder, Resolver(Code(self.allow_code)))
         specs = planner.specs()
         if len(specs) != len(lines):
@@ -75,7 +71,7 @@ class Runner:
             options = self.options
             plan = FixedPlan(left)
             outcomes = execute(folder, plan, options.resources, options.limits, self.executor, self.progress)
-            require_done(folder, left, outcomes)
+            study.require_done(folder, left, outcomes)
         paths = (known.get(spec.id) or folder / spec.name for spec in specs)
         return dict(zip(lines, paths, strict=True))
 
@@ -102,32 +98,6 @@ class Runner:
             if one.problem is None and one.run.is_done and "identity" in (info := one.run.info()):
                 found.setdefault(str(info["identity"]), one.run.path)
         return found
-
-
-def write_base(base: Resolved, folder: Path, options: GradTS) -> None:
-    """The config that all runs share, with paths that hold from everywhere; scored on the way only if that chooses."""
-    tree = with_code_paths(base)
-    for key in ("name", "init_from", "tokenizer"):
-        path = base.folder / str(tree["model"][key])
-        if tree["model"][key] and path.exists():
-            tree["model"][key] = str(path.resolve())
-    train = tree["train"]
-    if train["select"] == "last" and train["patience"] is None and options.rule == "sound":
-        train["evaluate"] = "end" if train["holdout"] else "never"
-    files.write_atomic(folder / BASE, yaml_reader.write(tree))
-
-
-def require_done(folder: Path, specs: Sequence[RunSpec], outcomes: Sequence[Outcome]) -> None:
-    """A study needs all its runs."""
-    names = {spec.id: spec.name for spec in specs}
-    ended = [one for one in outcomes if one.id in names]
-    if any(one.state == "stopped" for one in ended):
-        raise Stopped(f"{folder}: stopped; the same command goes on")
-    bad = [f"{names[one.id]} {one.state}: {one.error or ''}".rstrip() for one in ended if one.state != "done"]
-    lost = [name for id, name in names.items() if id not in {one.id for one in ended}]
-    if bad or lost:
-        listed = "\n".join([*bad, *lost][:5])
-        raise RunFailed(f"{folder}: {len(bad) + len(lost)} runs are not done; run the same command again\n{listed}")
 
 
 # What a run says
@@ -165,11 +135,3 @@ def chosen_step(path: Path, task: str) -> int:
     chosen: Mapping[str, Any] = RunDir(path).read_scores()["chosen"]
     own = chosen.get("best_of", {}).get(task) if chosen.get("select") == "each" else None
     return int((own or chosen)["step"])
-
-
-def seconds_of(path: Path) -> float:
-    """Seconds of training, evaluations left out: the mean of the recorded steps, times the steps."""
-    records = [record for record in MetricsFile(path / "metrics.jsonl").read() if "seconds" in record]
-    if not records:
-        return 0.0
-    return float(sum(r["seconds"] for r in records) / len(records) * max(r["step"] for r in records))

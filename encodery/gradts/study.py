@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from encodery import cache, files
+from encodery.core import cache, files
+from encodery.core.files import as_name
+from encodery.core.progress import Progress
 from encodery.data.provenance import fingerprint
 from encodery.data.subset import Subset
 from encodery.errors import UserError
 from encodery.gradts import rules
 from encodery.gradts.autosem import Bandit, utilities
-from encodery.gradts.file import Strategy
+from encodery.gradts.config import Strategy
 from encodery.gradts.plan import Plan, require_metrics
 from encodery.gradts.ranking import Correlations
-from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_the_way, scores_of, seconds_of
-from encodery.importance import Importance
-from encodery.paths import as_name
-from encodery.progress import Progress
+from encodery.gradts.runs import Runner, Training, chosen_step, main_metric, on_the_way, scores_of
 from encodery.report.stats import FEW
 from encodery.report.task_choice import Candidate, Choices, Row, Tried, adjusted, write
-from encodery.rundir import RunDir
+from encodery.runs.directory import RunDir
+from encodery.runs.head_matrices import Importance
 
 ONE_FINE_TUNING = (
     f"importance_seeds is below {FEW}: the intervals of the rankings leave out what another fine-tuning would change."
@@ -61,7 +61,7 @@ class Cost:
     @property
     def seconds(self) -> float:
         """Of training steps and gradient passes."""
-        return sum(map(seconds_of, self.runs)) + sum(self.more.values())
+        return sum(RunDir(path).metrics_file.seconds() or 0.0 for path in self.runs) + sum(self.more.values())
 
 
 class Study:
@@ -122,17 +122,17 @@ class Study:
 
     def heads_of(self, run: Path, name: str, seed: int, every_row: bool = False) -> Importance:
         """Head importance of a fine-tuned task, from the folder or made now; of the rows of the run, or of all."""
-        from encodery.classifier import open_classifier
-        from encodery.heads import measure, part_of, request, rows_of_run
-        from encodery.models import hub
-        from encodery.on import Asked
+        from encodery.analysis.head_importance import measure, part_of, request, rows_of_run
+        from encodery.inference.classifier import open_classifier
+        from encodery.inference.task_argument import TaskSplit
+        from encodery.models import locate
 
         how = self.one.importance.model_copy(update={"max_rows": None}) if every_row else self.one.importance
         folder = self.plan.folder / "heads" / f"{as_name(name)}-seed-{seed}{'-all' if every_row else ''}"
         task = self.plan.tasks[name]
-        rows = None if every_row else rows_of_run(RunDir(run), Asked(task, "train"))
+        rows = None if every_row else rows_of_run(RunDir(run), TaskSplit(task, "train"))
         wanted = {
-            **how.plain(), "model": hub.resolve(str(run)).digest(), "rows": task.origin("train").digest,
+            **how.to_dict(), "model": locate.resolve(str(run)).digest(), "rows": task.origin("train").digest,
             "part": part_of(task.examples("train"), rows) if rows else None,
         }  # fmt: skip
         if damaged := cache.damages(folder):
@@ -145,7 +145,7 @@ class Study:
             shutil.rmtree(folder)
         self.progress.say(f"heads of {name}, seed {seed}")
         model = open_classifier(run, self.plan.base.config.device)
-        return measure(request(model, Asked(task, "train"), how, rows=rows), folder)
+        return measure(request(model, TaskSplit(task, "train"), how, rows=rows), folder)
 
     def head_maps(self, related: Correlations | None) -> dict[str, Any]:
         """Every task's matrix, first seed."""

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from encodery import files
+from encodery.core import files
 from encodery.errors import RunFailed, UserError
 from encodery.importers.amos_tokenizer import Built, build
 from encodery.importers.electra import Heads
@@ -28,7 +28,6 @@ from encodery.models.pretrained import from_folder
 from encodery.objectives.amos import MIXTURE
 
 FAIRSEQ, HUGGINGFACE = "encoder.sentence_encoder.", "amos."
-AUXILIARY = "auxiliary.sentence_encoder."
 HEAD = "discriminator_predictions.dense_prediction."
 WEIGHTS = ("pytorch_model.bin", "model.safetensors")  # of a folder
 TOKENIZER = ("sp.model", "dict.txt")
@@ -71,17 +70,17 @@ def convert(checkpoint: Path, out: Path, heads: Heads, vocab: Path | None) -> li
     """The file or folder → DIR/discriminator, and DIR/generator where its weights are there; what was made."""
     if out.exists():
         raise UserError(f"{out} exists; give a new folder")
-    found = read(checkpoint)
-    config = config_of(found, heads.discriminator)
+    checkpoint_parts = read(checkpoint)
+    config = config_of(checkpoint_parts, heads.discriminator)
     folder = vocab or (checkpoint if checkpoint.is_dir() else checkpoint.parent)
     model, dictionary = (tokenizer_file(folder, name) for name in TOKENIZER)
     tokenizer = build(model, dictionary, config.vocab_size)
     out.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic_folder(out) as beside:
-        said = [write(beside / "discriminator", found.body, found.head, config, tokenizer)]
-        if found.generator:
-            said.append(write_generator(beside / "generator", found, config, tokenizer))
-    if not found.head:
+        said = [write(beside / "discriminator", checkpoint_parts.body, checkpoint_parts.head, config, tokenizer)]
+        if checkpoint_parts.generator:
+            said.append(write_generator(beside / "generator", checkpoint_parts, config, tokenizer))
+    if not checkpoint_parts.head:
         said.append("there is no head for replaced tokens in these files: the folder holds the encoder alone")
     return [*said, *tokenizer.notes]
 
@@ -115,18 +114,18 @@ def load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {key: value.float() for key, value in load_file(file).items()}, {}
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
-            found: Any = torch.load(file, map_location="cpu", weights_only=True)
+            stored: Any = torch.load(file, map_location="cpu", weights_only=True)
     except (FileNotFoundError, IsADirectoryError):
         raise UserError(f"{file}: there is no such file, and no folder with {' or '.join(WEIGHTS)}") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
         raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
     settings: dict[str, Any] = {}
-    if isinstance(found, dict) and isinstance(found.get("model"), dict):
-        settings = dict(vars(found["args"])) if isinstance(found.get("args"), argparse.Namespace) else {}
-        found = found["model"]
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if isinstance(stored, dict) and isinstance(stored.get("model"), dict):
+        settings = dict(vars(stored["args"])) if isinstance(stored.get("args"), argparse.Namespace) else {}
+        stored = stored["model"]
+    if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
         raise UserError(f"{file}: is no state dict and no checkpoint of fairseq")
-    return {key: value.float() for key, value in found.items()}, settings
+    return {key: value.float() for key, value in stored.items()}, settings
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -193,9 +192,9 @@ def auxiliary(
     return made, None if mixture is None else mixture.flatten()
 
 
-def config_of(found: Found, heads: int | None) -> AmosConfig:
+def config_of(parts: Found, heads: int | None) -> AmosConfig:
     """Sizes as the tensors have them; what no tensor tells comes from their config, or is as published."""
-    body = found.body
+    body = parts.body
     try:
         words, positions = (body[f"embeddings.{name}_embeddings.weight"].shape for name in ("word", "position"))
         bins, count = body["relative_attention_bias.weight"].shape
@@ -208,8 +207,8 @@ def config_of(found: Found, heads: int | None) -> AmosConfig:
     return AmosConfig(
         vocab_size=words[0], hidden_size=words[1], num_hidden_layers=max(layers) + 1, num_attention_heads=count,
         intermediate_size=inner, max_position_embeddings=positions[0], rel_pos_bins=bins,
-        max_rel_pos=int(found.settings.get("max_rel_pos") or 128),
-        layer_norm_eps=float(found.settings.get("layer_norm_eps") or 1e-5),
+        max_rel_pos=int(parts.settings.get("max_rel_pos") or 128),
+        layer_norm_eps=float(parts.settings.get("layer_norm_eps") or 1e-5),
     )  # fmt: skip
 
 
@@ -222,17 +221,17 @@ def write(folder: Path, body: Mapping[str, Tensor], head: Mapping[str, Tensor], 
     return about("discriminator", model)
 
 
-def write_generator(folder: Path, found: Found, config: Any, tokenizer: Built) -> str:
+def write_generator(folder: Path, parts: Found, config: Any, tokenizer: Built) -> str:
     """The generator, and its mixture beside it."""
-    layers = {int(match[1]) for key in found.generator if (match := re.search(r"encoder\.layer\.(\d+)\.", key))}
+    layers = {int(match[1]) for key in parts.generator if (match := re.search(r"encoder\.layer\.(\d+)\.", key))}
     smaller = AmosConfig(**{**config.to_diff_dict(), "num_hidden_layers": max(layers) + 1})
-    state = found.generator | {"generator_lm_head.weight": found.generator["amos.embeddings.word_embeddings.weight"]}
+    state = parts.generator | {"generator_lm_head.weight": parts.generator["amos.embeddings.word_embeddings.weight"]}
     model = filled(AmosForMaskedLM, smaller, state, tokenizer.copies)
     with torch.no_grad():
         model.generator_lm_head.bias[smaller.vocab_size :] = LOW
     save(model, folder, tokenizer)
-    if found.mixture is not None:
-        save_file({"mixture": found.mixture.contiguous()}, folder / MIXTURE)
+    if parts.mixture is not None:
+        save_file({"mixture": parts.mixture.contiguous()}, folder / MIXTURE)
     return about("generator", model)
 
 
@@ -268,7 +267,6 @@ def save(model: Any, folder: Path, tokenizer: Built) -> None:
 
 
 def about(name: str, model: Any) -> str:
-    """What was made."""
     config = model.config
     return (
         f"{name}: {config.num_hidden_layers} layers of width {config.hidden_size}, {config.num_attention_heads} heads, "

@@ -8,13 +8,102 @@ at the end of a word does not go to an `s` behind the next blank; sentencepiece'
 punctuation is set apart.
 """
 
+import struct
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from encodery.errors import UserError
-from encodery.importers import sentencepiece
+
+# Reads a sentencepiece model (`sp.model`, a protobuf file) without that library: pieces, scores and the normaliser.
+
+
+PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of the model
+PIECE, SCORE, TYPE = 1, 2, 3  # of a piece
+MODEL_TYPE = 3  # of the trainer
+CHARSMAP, DUMMY_PREFIX, EXTRA_SPACES, ESCAPE = 2, 3, 4, 5  # of the normaliser
+NORMAL, USER_DEFINED = 1, 4  # types of pieces that text is cut into
+KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What text is cut into."""
+
+    kind: Literal["unigram", "bpe"]
+    scores: dict[str, float]
+    charsmap: bytes  # the normaliser, as sentencepiece compiles it; may be empty
+
+
+def read(path: Path) -> Pieces:
+    """The pieces of a model file."""
+    try:
+        fields = _fields(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (IndexError, struct.error, ValueError):
+        raise UserError(f"{path}: is no sentencepiece model") from None
+    scores = dict(_piece(raw) for number, raw in fields if number == PIECES and _is_text(raw))
+    trainer, normalizer = (_sub(fields, number) for number in (TRAINER, NORMALIZER))
+    kind = KINDS.get(trainer.get(MODEL_TYPE, 1))
+    if not scores or kind is None:
+        raise UserError(f"{path}: is no sentencepiece model of pieces (unigram or BPE)")
+    if not all(normalizer.get(flag, 1) for flag in (DUMMY_PREFIX, EXTRA_SPACES, ESCAPE)):
+        raise UserError(f"{path}: keeps spaces in another way than AMOS's model does")
+    return Pieces(kind, scores, normalizer.get(CHARSMAP, b""))
+
+
+def _piece(raw: bytes) -> tuple[str, float]:
+    fields = dict(_fields(raw))
+    return fields[PIECE].decode(), struct.unpack("<f", fields.get(SCORE, b"\0\0\0\0"))[0]
+
+
+def _is_text(raw: bytes) -> bool:
+    return dict(_fields(raw)).get(TYPE, NORMAL) in (NORMAL, USER_DEFINED)
+
+
+def _sub(found: list[tuple[int, Any]], number: int) -> dict[int, Any]:
+    return dict(_fields(next((raw for n, raw in found if n == number), b"")))
+
+
+def _fields(data: bytes) -> list[tuple[int, Any]]:
+    return list(_walk(data))
+
+
+def _walk(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Number and value of each field: whole numbers as such, everything else as bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if number == 0 or at + size > len(data):
+            raise ValueError("field")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+
 
 SPACE = "▁"
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -38,26 +127,26 @@ class Built:
 
 def build(model: Path, dictionary: Path, rows: int) -> Built:
     """The tokenizer for a model with so many embeddings."""
-    pieces = sentencepiece.read(model)
+    pieces = read(model)
     order = read_dictionary(dictionary)
     if len(order) > rows:
         raise UserError(
             f"{dictionary}: {len(order):,} tokens with the special ones, but the model has {rows:,} embeddings"
         )
     vocab = [*unique(order), *(f"{NEVER}{i}" for i in range(len(order), rows))]
-    place = {piece: i for i, piece in enumerate(vocab)}
-    scores = {piece: score for piece, score in pieces.scores.items() if piece in place}
+    index = {piece: i for i, piece in enumerate(vocab)}
+    scores = {piece: score for piece, score in pieces.scores.items() if piece in index}
     if SPACE not in scores:
         raise UserError(f"{dictionary}: its tokens are not the pieces of {model.name} ({SPACE} is missing)")
     joined = before_punctuation(scores)
     for piece in joined:  # theirs never finds these; their names are now those of the copies
-        if SPACE + piece in place:
-            vocab[place[SPACE + piece]] = f"{NEVER}{SPACE}{piece}"
+        if SPACE + piece in index:
+            vocab[index[SPACE + piece]] = f"{NEVER}{SPACE}{piece}"
             scores.pop(SPACE + piece)
-    copies = [place[piece] for piece in joined]
+    copies = [index[piece] for piece in joined]
     inner = make(pieces, vocab, scores, joined)
     notes = [f"tokenizer: {pieces.kind}, {len(scores):,} pieces, {len(joined):,} of them once more with ▁ before"]
-    if lost := [piece for piece in pieces.scores if piece not in place]:
+    if lost := [piece for piece in pieces.scores if piece not in index]:
         notes.append(f"tokenizer: {len(lost):,} pieces of the model are not in the dictionary and are not used")
     return Built(as_transformers(inner), copies, notes)
 
@@ -100,8 +189,7 @@ def is_punctuation(letter: str) -> bool:
     return ascii_mark or unicodedata.category(letter).startswith("P")
 
 
-def make(pieces: sentencepiece.Pieces, vocab: list[str], scores: dict[str, float], joined: list[str]) -> Any:
-    """The library's tokenizer."""
+def make(pieces: Pieces, vocab: list[str], scores: dict[str, float], joined: list[str]) -> Any:
     from tokenizers import Tokenizer, decoders, processors
 
     inner = Tokenizer(_unigram(vocab, scores, joined) if pieces.kind == "unigram" else _bpe(vocab, scores, joined))

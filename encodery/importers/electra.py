@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from encodery import files
+from encodery.core import files
 from encodery.errors import RunFailed, UserError
 from encodery.models.encoder import quiet
 from encodery.models.pretrained import from_folder

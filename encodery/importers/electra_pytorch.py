@@ -49,13 +49,13 @@ def _load(file: Path) -> dict[str, Tensor]:
     """A state dict, or fastai's {model, opt}. All but tensors and that list is refused by torch, which names it."""
     try:
         with torch.serialization.safe_globals([LIST]):
-            found: Any = torch.load(file, map_location="cpu", weights_only=True)
+            stored: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
         raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
-    if isinstance(found, dict) and isinstance(found.get("model"), dict):
-        found = found["model"]
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if isinstance(stored, dict) and isinstance(stored.get("model"), dict):
+        stored = stored["model"]
+    if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
         raise UserError(f"{file}: is no state dict and no {{model, opt}} of fastai")
-    return dict(found)
+    return dict(stored)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from encodery.errors import UserError
-from encodery.importers import electra, tf_bundle
+from encodery.importers import electra, tf_checkpoint
 
 DROP = ("/adam_m", "/adam_v", "global_step")
 SHARED = "electra/embeddings/"
@@ -20,20 +20,20 @@ Rename = Callable[[str], str | None]  # a variable's name in the model, or None 
 
 def convert(checkpoint: Path, out: Path, heads: electra.Heads, vocab: Path | None) -> list[str]:
     """Checkpoint → discriminator/ and generator/; what was made."""
-    prefix = tf_bundle.find_prefix(checkpoint)
+    prefix = tf_checkpoint.find_prefix(checkpoint)
     beside = prefix.parent / "vocab.txt"
     return electra.write(out, models(prefix), heads, vocab or (beside if beside.is_file() else None))
 
 
 def models(prefix: Path) -> dict[str, dict[str, Tensor]]:
     """The tensors of each model under transformers' names."""
-    found = tf_bundle.read(prefix, DROP)
-    unknown = sorted(name for name in found if not name.startswith(KNOWN))
+    tensors = tf_checkpoint.read(prefix, DROP)
+    unknown = sorted(name for name in tensors if not name.startswith(KNOWN))
     if unknown:
         raise UserError(f"{prefix}: {len(unknown)} variables are not of pretraining: {', '.join(unknown[:5])}")
-    made = {"discriminator": dict(_renamed(found, _discriminator))}
-    if any(name.startswith("generator_predictions/") for name in found):
-        made["generator"] = dict(_renamed(found, _generator_of(found)))
+    made = {"discriminator": dict(_renamed(tensors, _discriminator))}
+    if any(name.startswith("generator_predictions/") for name in tensors):
+        made["generator"] = dict(_renamed(tensors, _generator_of(tensors)))
         made["generator"]["generator_lm_head.weight"] = made["generator"]["electra.embeddings.word_embeddings.weight"]
     return made
 

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from encodery import files
+from encodery.config.schema import ModelOptions
+from encodery.core import files
+from encodery.core.files import require_new
 from encodery.errors import RunFailed, UserError
-from encodery.models import hub
+from encodery.models import locate
 from encodery.models.encoder import load_encoder
-from encodery.paths import require_new
-from encodery.schema import ModelOptions
 
 WEIGHTS = "model.safetensors"
 
@@ -26,13 +26,13 @@ WEIGHTS = "model.safetensors"
 def convert(name: str, out: Path, revision: str | None = None) -> list[str]:
     """A hub name or a folder → a folder with safetensors, config and tokenizer; what was made."""
     require_new(out)
-    source = hub.resolve_bin(name, revision)
+    source = locate.resolve_bin(name, revision)
     if list(source.path.glob("*.safetensors")):
         raise UserError(f"{name}: it has safetensors weights already; give it to --model as it is")
     tensors = dict(_separate(_weights(source.path)))
     out.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic_folder(out) as beside:
-        for file in hub.files_beside_weights(source.path):
+        for file in locate.files_beside_weights(source.path):
             shutil.copyfile(file, beside / file.name)
         save_file(tensors, beside / WEIGHTS, metadata={"format": "pt"})
         _verify(tensors, beside)
@@ -48,28 +48,28 @@ def convert(name: str, out: Path, revision: str | None = None) -> list[str]:
 
 def _weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder: of one file, or of the parts that an index names."""
-    index = folder / hub.BIN_INDEX
+    index = folder / locate.BIN_INDEX
     if not index.is_file():
-        return _load(folder / hub.BIN)
+        return _load(folder / locate.BIN)
     places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for part in sorted(set(places.values())):
-        found |= _load(folder / Path(part).name)
-    if missing := sorted(set(places) - set(found)):
+        tensors |= _load(folder / Path(part).name)
+    if missing := sorted(set(places) - set(tensors)):
         raise UserError(f"{index}: {missing[0]} is in none of its files")
-    return found
+    return tensors
 
 
 def _load(file: Path) -> dict[str, Tensor]:
     try:
-        found: Any = torch.load(file, map_location="cpu", weights_only=True)
+        stored: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
         raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
         raise UserError(f"{file}: holds other things than tensors by name")
-    return dict(found)
+    return dict(stored)
 
 
 def _separate(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

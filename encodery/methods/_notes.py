@@ -9,25 +9,25 @@ from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Terms
 
 if TYPE_CHECKING:
-    from encodery.methods._perturb import Space
+    from encodery.methods._perturbation import Space
 
 
 def loss_notes(name: str, model: Model, batch: Batch, terms: Terms) -> Terms:
     """A note per loss term, as a mean over what the term counts."""
-    counts, whole = model.question(batch.task).counts(batch), Terms()
+    counts, notes = model.objective(batch.task).counts(batch.host), Terms()
     for (_, term), value in terms.items():
         label = name if len(terms) == 1 else f"{name}.{term}"
-        add(whole, note(label, value, counts[term]))
-    return whole
+        add(notes, note(label, value, counts[term]))
+    return notes
 
 
-def size_notes(space: "Space", totals: Totals, number: int, shift: Tensor, grad: Tensor | None) -> Terms:
+def size_notes(space: "Space", totals: Totals, number: int, delta: Tensor, grad: Tensor | None) -> Terms:
     """Mean l2 norms over the sequences: of the perturbation in pass `number`, and of its own loss's gradient there."""
-    whole = note(f"delta_{number}", space.sizes(shift).sum(), len(space.batch))
+    notes = note(f"delta_{number}", space.sizes(delta).sum(), len(space.batch))
     if grad is not None:
         sizes = space.sizes(grad) * (totals.examples / totals.scale)
-        add(whole, note(f"grad_{number}", sizes.sum(), len(space.batch)))
-    return whole
+        add(notes, note(f"grad_{number}", sizes.sum(), len(space.batch)))
+    return notes
 
 
 def both_losses(model: Model, batch: Batch, clean: Terms, perturbed: Terms) -> Terms:

@@ -16,10 +16,10 @@ from torch import Tensor
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Model, Terms
-from encodery.models.shift import Site, site_module
+from encodery.models.perturb import Site, site_module
 
 if TYPE_CHECKING:
-    from encodery.methods._perturb import Perturbation
+    from encodery.methods._perturbation import Perturbation
 
 Scale = Literal["absolute", "token_norm"]
 DIGITS = 6  # of a unit: the sum behind it is rounded differently with other threads, what is left of it is not
@@ -50,12 +50,7 @@ def token_norm(encoder: Encoder, site: Site) -> float:
 def unit_of(encoder: Encoder, site: Site, norm: str) -> float:
     """What a length in this norm is a multiple of."""
     unit = token_norm(encoder, site)
-    return unit if norm == "l2" else number_unit(unit, encoder, site)
-
-
-def number_unit(unit: float, encoder: Encoder, site: Site) -> float:
-    """The size of one number of a token of this norm."""
-    return float(unit / encoder.site_width(site) ** 0.5)
+    return unit if norm == "l2" else float(unit / encoder.site_width(site) ** 0.5)
 
 
 def output_norms(encoder: Encoder, count: int, device: torch.device) -> Tensor:
@@ -101,21 +96,20 @@ class Preview:
         """Whether the loss more than doubles."""
         return self.worst > TOO_MUCH * self.clean
 
-    def plain(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         """For run.json."""
         sizes = {"reach": self.reach, "unit": self.unit}
         return {**sizes, "loss": self.clean, "loss_perturbed": self.worst, "sequences": self.rows}
 
     def line(self) -> str:
-        """For people."""
         unit = "mean token norm" if self.norm == "l2" else "mean token norm / √width"
         size = f"up to {self.reach:.3g} ({100 * self.reach / self.unit:.3g} % of the {unit}, {self.unit:.3g})"
         times = f"× {self.worst / max(self.clean, 1e-12):.2f}"
-        found = f"perturbations of {size} take the loss before training from {self.clean:.4f} to {self.worst:.4f}"
-        found += f" ({times}, {self.rows} sequences)"
+        sentence = f"perturbations of {size} take the loss before training from {self.clean:.4f} to {self.worst:.4f}"
+        sentence += f" ({times}, {self.rows} sequences)"
         if not self.ruins:
-            return found
-        return f"WARNING {found}: they more than double it; smaller ones may be needed to learn (method.scale)"
+            return sentence
+        return f"WARNING {sentence}: they more than double it; smaller ones may be needed to learn (method.scale)"
 
 
 def preview(method: "Perturbation", model: Model, batch: Batch) -> Preview | None:
@@ -138,18 +132,18 @@ def preview(method: "Perturbation", model: Model, batch: Batch) -> Preview | Non
 def climb(method: "Perturbation", model: Model, batch: Batch, reach: float) -> tuple[float, float]:
     """The loss at the embeddings as they are, and the highest that the ascents find."""
     space, losses = method.space(model, batch), list[float]()
-    shift, counts = space.zero(), model.question(batch.task).counts(batch)
+    delta, counts = space.zero(), model.objective(batch.task).counts(batch.host)
     for k in range(ASCENTS + 1):
         last = k == ASCENTS
-        shift = shift.detach().requires_grad_(not last)
+        delta = delta.detach().requires_grad_(not last)
         with torch.set_grad_enabled(not last):
-            terms = method.run(model, batch, shift)[1]
+            terms = method.run(model, batch, delta)[1]
             loss = mean_of(terms, counts)
         losses.append(float(loss.detach()))
         if not last:
-            (grad,) = torch.autograd.grad(loss, shift)
+            (grad,) = torch.autograd.grad(loss, delta)
             along = grad.sign() if method.norm == "linf" else grad
-            shift = space.climb(shift, along, STRIDE * reach / ASCENTS, reach)
+            delta = space.climb(delta, along, STRIDE * reach / ASCENTS, reach)
     return losses[0], max(losses)
 
 

@@ -8,7 +8,7 @@ It is SMART without the moving mean, so it has no state and costs one pass less.
 
 from pydantic import Field
 
-from encodery.methods._smooth import Climb
+from encodery.methods._smoothness import Climb
 
 
 class Alum(Climb):

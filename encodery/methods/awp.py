@@ -11,12 +11,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from encodery.methods._perturb import SMALLEST
-from encodery.methods._weights import WeightAscent, moved, norm
+from encodery.methods._perturbation import SMALLEST
+from encodery.methods._weight_ascent import WeightAscent, moved, norm
 
 
 class AWP(WeightAscent):
-    """Two passes: one for the direction of every matrix, one for the gradient where they then stand."""
+    """Two passes: one for the direction of every matrix, one for the gradient where they are then."""
 
     gamma: float = Field(default=5e-3, ge=0)
     """How far a matrix is moved, as a part of its own norm; no number moves by more than this part of itself."""

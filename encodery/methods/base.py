@@ -7,10 +7,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from encodery.data import draws
+from encodery.core.options import Options
+from encodery.data import rng
 from encodery.data.batches import Batch, Batches
 from encodery.models.model import Model, Outputs, Terms
-from encodery.options import Options
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Totals:
         return total / self.examples * self.scale
 
 
-class Running(Protocol):
+class ActiveMethod(Protocol):
     """A method at work: calling it adds the step's gradient into .grad and returns the detached sums."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
@@ -55,7 +55,7 @@ class Method(Options):
     updates: ClassVar[bool] = False
     """Whether it moves the weights inside a step (FreeAT): then a step holds one task."""
 
-    def start(self, model: Model) -> Running:
+    def start(self, model: Model) -> ActiveMethod:
         """What takes the steps of a run."""
         return self
 
@@ -136,11 +136,11 @@ def losses_of(terms: Terms) -> Terms:
     return {key: value for key, value in terms.items() if key[0] != NOTE}
 
 
-def add(whole: Terms, terms: Terms, weight: float = 1.0) -> None:
-    """Add `weight` times the losses, and the notes as they are, to `whole`."""
+def add(summed: Terms, terms: Terms, weight: float = 1.0) -> None:
+    """Add `weight` times the losses, and the notes as they are, to `summed`."""
     for key, value in terms.items():
         more = value if key[0] == NOTE or weight == 1.0 else value * weight
-        whole[key] = whole[key] + more if key in whole else more
+        summed[key] = summed[key] + more if key in summed else more
 
 
 def step_of(micro: Sequence[Batch], totals: Totals) -> int:
@@ -150,11 +150,19 @@ def step_of(micro: Sequence[Batch], totals: Totals) -> int:
 
 def seed_dropout(batch: Batch, draw: int = 0) -> None:
     """Everything random inside a pass follows from the batch: the same draw gives the same dropout masks."""
-    key = draws.key(batch.seed, "pass", draw) >> 1
+    key = rng.key(batch.seed, "pass", draw) >> 1
     torch.default_generator.manual_seed(key)  # 1 µs; torch.manual_seed costs 230
     device = batch.ids.device if not batch.inputs else batch.inputs["input_ids"].device
     if device.type != "cpu":
         torch.manual_seed(key)
+
+
+def uniform_noise(batch: Batch, width: int, purpose: str) -> torch.Tensor:
+    """Numbers in [0, 1) as [tokens of the batch, width], from (seed, step, example, purpose) alone: the same however a
+    step is cut. For `encoder.perturbed` put them into the batch's layout: `batch.layout.from_tokens(…)`."""
+    lengths = batch.layout.lengths.cpu().numpy()
+    drawn = rng.per_token(rng.key(batch.noise, f"{purpose} {batch.task}"), batch.ids.cpu().numpy(), lengths, width)
+    return torch.from_numpy(drawn).float().to(batch.inputs["input_ids"].device)
 
 
 def backward(model: Model, batch: Batch, totals: Totals, draw: int = 0) -> tuple[Outputs, Terms]:
@@ -170,9 +178,11 @@ def detached(terms: Terms) -> Terms:
     return {key: value.detach() for key, value in terms.items()}
 
 
-def each(one: Callable[[Model, Batch, Totals], Terms], model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-    """For methods that work batch by batch: run `one` on every micro-batch and add the terms up."""
-    whole: Terms = {}
+def each(
+    per_batch: Callable[[Model, Batch, Totals], Terms], model: Model, micro: Sequence[Batch], totals: Totals
+) -> Terms:
+    """For methods that work batch by batch: run `per_batch` on every micro-batch and add the terms up."""
+    summed: Terms = {}
     for batch in micro:
-        add(whole, one(model, batch, totals))
-    return whole
+        add(summed, per_batch(model, batch, totals))
+    return summed

@@ -13,11 +13,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from encodery import world
 from encodery.data.batches import Batch
+from encodery.distributed import comm
 from encodery.errors import UserError
-from encodery.methods._perturb import SMALLEST, OneStep, Space
-from encodery.methods._weights import moved, norm
+from encodery.methods._perturbation import SMALLEST, OneStep, Space
+from encodery.methods._weight_ascent import moved, norm
 from encodery.methods.base import Totals, add, note, step_of
 from encodery.models.model import Model, Terms
 
@@ -38,7 +38,6 @@ class FGM(OneStep):
         return self.epsilon if self.target == "example" else 0.0
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        """All micro-batches of the step."""
         if self.target == "example" or step_of(micro, totals) < self.start_step:
             return super().__call__(model, micro, totals)
         return self.matrix(model, micro, totals)
@@ -57,23 +56,23 @@ class FGM(OneStep):
         elif not table_of(model).requires_grad:
             raise UserError("method.target: matrix needs a trained embedding matrix; with model.tune use example")
 
-    def shift(self, space: Space, grad: Tensor) -> Tensor:
+    def delta(self, space: Space, grad: Tensor) -> Tensor:
         """One ascent from the clean embeddings."""
         return space.climb(space.zero(), grad, self.epsilon, None)
 
     def matrix(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """The whole step, one perturbation of the word embedding matrix."""
         table = table_of(model)
-        whole, part, slope = Terms(), totals.times(self.share or 1.0), torch.zeros_like(table)
+        summed, part, slope = Terms(), totals.times(self.share or 1.0), torch.zeros_like(table)
         for batch in micro:
-            grad = self.first(model, batch, part, table, whole)
+            grad = self.first(model, batch, part, table, summed)
             slope = grad.clone() if self.share else slope + grad
-        size = norm([world.sum_(slope)])  # the direction is that of the whole step
+        size = norm([comm.sum_(slope)])  # the direction is that of the whole step
         with moved([table], [slope], self.epsilon / max(size, SMALLEST)):
             for batch in micro:
-                self.second(model, batch, totals, None, whole)
-        add(whole, note("grad_1", slope.new_tensor(size / part.scale), 1))
-        return whole
+                self.second(model, batch, totals, None, summed)
+        add(summed, note("grad_1", slope.new_tensor(size / part.scale), 1))
+        return summed
 
 
 def table_of(model: Model) -> nn.Parameter:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from encodery.methods._perturb import OneStep, Space
+from encodery.methods._perturbation import OneStep, Space
 
 
 class FGSM(OneStep):
@@ -29,6 +29,6 @@ class FGSM(OneStep):
         """Every number moves as far."""
         return self.epsilon
 
-    def shift(self, space: Space, grad: Tensor) -> Tensor:
+    def delta(self, space: Space, grad: Tensor) -> Tensor:
         """The sign of every number; zero where the gradient is zero."""
         return space.keep(self.epsilon * torch.sign(grad))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from encodery.data.batches import Batch
 from encodery.methods._notes import loss_notes, size_notes
-from encodery.methods._perturb import Attack, Space
+from encodery.methods._perturbation import Attack, Space
 from encodery.methods.base import Totals, Updating, add, losses_of, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
@@ -51,24 +51,24 @@ class _FreeAT(Updating):
         if step_of(micro, totals) < options.start_step:
             return Plain()(model, micro, totals)
         spaces = [options.space(model, batch) for batch in micro]
-        shifts, whole = [space.draw(options.init_mag) for space in spaces], Terms()
+        deltas, summed = [space.draw(options.init_mag) for space in spaces], Terms()
         for k in range(1, options.steps + 1):
             terms = Terms()
-            shifts = [self.one(model, s, d, totals, k, terms) for s, d in zip(spaces, shifts, strict=True)]
-            add(whole, terms, 1 / options.steps)
+            deltas = [self.one(model, s, d, totals, k, terms) for s, d in zip(spaces, deltas, strict=True)]
+            add(summed, terms, 1 / options.steps)
             if k < options.steps and not self.update_now(losses_of(terms), micro):
                 break  # fp16 overflowed: the loop sees that gradient and skips the rest of the step
-        for space, shift in zip(spaces, shifts, strict=True):
-            add(whole, options.look(model, space, shift, clean=not options.clean_weight))
-        return whole
+        for space, delta in zip(spaces, deltas, strict=True):
+            add(summed, options.look(model, space, delta, clean=not options.clean_weight))
+        return summed
 
-    def one(self, model: Model, space: Space, shift: Tensor, totals: Totals, k: int, whole: Terms) -> Tensor:
+    def one(self, model: Model, space: Space, delta: Tensor, totals: Totals, k: int, summed: Terms) -> Tensor:
         """One pass over a micro-batch; returns the next perturbation."""
         options, batch, last = self.options, space.batch, k == self.options.steps
         clean, left, weight = options.clean(model, batch, totals)
-        terms = options.descend(model, batch, left, shift.requires_grad_(not last), k - 1)
-        add(whole, clean)
-        add(whole, terms, weight)
-        add(whole, loss_notes("loss_adv" if last else f"loss_{k}", model, batch, terms))
-        add(whole, size_notes(space, left, k, shift, shift.grad))
-        return shift if last else options.climb(space, shift, shift.grad)
+        terms = options.descend(model, batch, left, delta.requires_grad_(not last), k - 1)
+        add(summed, clean)
+        add(summed, terms, weight)
+        add(summed, loss_notes("loss_adv" if last else f"loss_{k}", model, batch, terms))
+        add(summed, size_notes(space, left, k, delta, delta.grad))
+        return delta if last else options.climb(space, delta, delta.grad)

@@ -6,7 +6,7 @@ g  += (1/K) · ∇θ loss(E + δ_k)                                             
 """
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Attack
+from encodery.methods._perturbation import Attack
 from encodery.methods.base import Totals
 from encodery.models.model import Model, Terms
 
@@ -15,5 +15,4 @@ class FreeLB(Attack):
     """The mean gradient over K passes at perturbations that climb the loss."""
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
-        return self.averaged(model, batch, totals, lambda space, shift, _: self.climb(space, shift, shift.grad))
+        return self.averaged(model, batch, totals, lambda space, delta, _: self.climb(space, delta, delta.grad))

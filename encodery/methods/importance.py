@@ -16,11 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from encodery import world
-from encodery.data import draws
+from encodery.data import rng
 from encodery.data.batches import Batch
+from encodery.distributed import comm
 from encodery.errors import UserError
-from encodery.methods.base import Method, Presampling, Running, Totals, add, backward, note, step_of
+from encodery.methods.base import ActiveMethod, Method, Presampling, Totals, add, backward, note, step_of
 from encodery.models.model import Model, Outputs, Terms
 
 MOST_NEWS = 10  # switches that are logged one by one
@@ -43,7 +43,7 @@ class Importance(Method):
     dropout: bool = False
     """Score with dropout on."""
 
-    def start(self, model: Model) -> Running:
+    def start(self, model: Model) -> ActiveMethod:
         """What holds the smoothed τ."""
         for question in model.questions.values():
             options = getattr(question, "options", None)
@@ -70,7 +70,6 @@ class Tally:
     limit: float = 0.0  # which it had to pass
 
     def add(self, step: int, on: bool, tau: float, limit: float) -> None:
-        """One more step."""
         self.switches += on != (self.on > 0 and self.last == self.step)
         if on:
             self.on, self.first, self.last = self.on + 1, self.first or step, step
@@ -105,7 +104,7 @@ class Sampling(Presampling):
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """All micro-batches of the step: plain, or of rows that are drawn by their scores."""
-        size = sum(world.gather(sum(batch.examples for batch in micro)))
+        size = sum(comm.gather(sum(batch.examples for batch in micro)))
         self.task = micro[0].task if self.source is None else self.source.task  # a process may have no rows
         before, on = self.tau, self.tau > self.limit(size)
         self.count(step_of(micro, totals) + 1, on, before, self.limit(size))
@@ -144,15 +143,15 @@ class Sampling(Presampling):
 
     def plain(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         """Uniform rows; their scores say whether drawing would pay."""
-        whole: Terms = {}
+        summed: Terms = {}
         scores = []
         for batch in micro:
             outputs, terms = backward(model, batch, totals)
             scores.append(score(model, outputs, batch))
-            add(whole, terms)
+            add(summed, terms)
         mine = torch.cat(scores).tolist() if scores else []
-        self.learn(torch.tensor([value for some in world.gather(mine) for value in some], dtype=torch.float64))
-        return whole
+        self.learn(torch.tensor([value for some in comm.gather(mine) for value in some], dtype=torch.float64))
+        return summed
 
     def drawn(self, model: Model, micro: Sequence[Batch], totals: Totals, size: int) -> Terms:
         """Score a large uniform batch, draw from it, train on what was drawn."""
@@ -161,36 +160,35 @@ class Sampling(Presampling):
         rows = self.source.uniform_rows(step, self.options.presample * size)
         scores = self.scores(model, rows, step)
         self.learn(scores)
-        uniform = draws.uniform(draws.key(self.source.seed, "importance", step), np.arange(size), 1)[:, 0]
+        uniform = rng.uniform(rng.key(self.source.seed, "importance", step), np.arange(size), 1)[:, 0]
         chosen, weights = draw(scores, torch.from_numpy(uniform), self.options.exponent, self.options.smoothing)
         places, where = np.unique(chosen.numpy(), return_inverse=True)
         joint = np.bincount(where, weights=weights.numpy())  # a row that is drawn twice goes through once
         by_row = dict(zip(rows[places].tolist(), joint.tolist(), strict=True))
-        whole: Terms = {}
+        summed: Terms = {}
         for batch in self.source.of_rows(rows[places], step):
             mine = torch.tensor([by_row[row] for row in batch.ids.tolist()], device=batch.layout.lengths.device)
             own = mine.float() if batch.weights is None else batch.weights * mine
-            add(whole, backward(model, replace(batch, weights=own), totals)[1])
-        return whole
+            add(summed, backward(model, replace(batch, weights=own), totals)[1])
+        return summed
 
     @torch.no_grad()
     def scores(self, model: Model, rows: np.ndarray, step: int) -> Tensor:
         """Of table rows, in their order; nothing that watches training passes sees these."""
         assert self.source is not None
-        found = torch.zeros(len(rows), dtype=torch.float64)
-        place = {row: i for i, row in enumerate(rows.tolist())}
+        values = torch.zeros(len(rows), dtype=torch.float64)
+        index = {row: i for i, row in enumerate(rows.tolist())}
         watch, model.watch = model.watch, None
         model.train(self.options.dropout)
         try:
             for batch in self.source.of_rows(rows, step):
-                found[[place[row] for row in batch.ids.tolist()]] = score(model, model.outputs(batch), batch)
+                values[[index[row] for row in batch.ids.tolist()]] = score(model, model.outputs(batch), batch)
         finally:
             model.train()
             model.watch = watch
-        return world.sum_(found)  # each process has scored its share
+        return comm.sum_(values)  # each process has scored its share
 
     def learn(self, scores: Tensor) -> None:
-        """The smoothed τ."""
         self.taus[self.task] = self.options.momentum * self.tau + (1 - self.options.momentum) * reduction(scores)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -201,7 +199,6 @@ class Sampling(Presampling):
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on."""
         of = {
             kind: {name.removeprefix(kind): value.tolist() for name, value in tensors.items() if name.startswith(kind)}
             for kind in ("tau.", "tally.")
@@ -214,7 +211,7 @@ def score(model: Model, outputs: Outputs, batch: Batch) -> Tensor:
     """The norm of the loss's gradient at the logits of each sequence, 0 where the label is hidden."""
     with torch.enable_grad():
         logits = outputs["logits"].detach().requires_grad_()
-        losses = model.question(batch.task).losses({"logits": logits}, replace(batch, weights=None))
+        losses = model.objective(batch.task).losses({"logits": logits}, replace(batch, weights=None))
         slope = torch.autograd.grad(torch.stack(list(losses.values())).sum(), logits)[0]
     found: Tensor = torch.linalg.vector_norm(slope.double(), dim=1).cpu()
     return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from encodery.data.batches import Batch
 from encodery.methods._notes import loss_notes, size_notes
-from encodery.methods._perturb import Attack
+from encodery.methods._perturbation import Attack
 from encodery.methods.base import Totals, add, detached
 from encodery.models.model import Model, Terms
 
@@ -18,24 +18,23 @@ class PGD(Attack):
     """The gradient at the last of K perturbations; the passes before it only climb."""
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         space = self.space(model, batch)
-        whole, left, weight = self.clean(model, batch, totals)
-        shift = space.draw(self.init_mag)
+        summed, left, weight = self.clean(model, batch, totals)
+        delta = space.draw(self.init_mag)
         for k in range(1, self.steps):
-            grad, terms = self.slope(model, batch, left, shift, draw=k - 1)
-            add(whole, loss_notes(f"loss_{k}", model, batch, terms))
-            add(whole, size_notes(space, left, k, shift, grad))
-            shift = self.climb(space, shift, grad)
-        terms = self.descend(model, batch, left, shift, draw=self.steps - 1)
-        add(whole, terms, weight)
-        add(whole, loss_notes("loss_adv", model, batch, terms))
-        add(whole, size_notes(space, left, self.steps, shift, None))
-        add(whole, self.look(model, space, shift, clean=not self.clean_weight))
-        return whole
+            grad, terms = self.slope(model, batch, left, delta, draw=k - 1)
+            add(summed, loss_notes(f"loss_{k}", model, batch, terms))
+            add(summed, size_notes(space, left, k, delta, grad))
+            delta = self.climb(space, delta, grad)
+        terms = self.descend(model, batch, left, delta, draw=self.steps - 1)
+        add(summed, terms, weight)
+        add(summed, loss_notes("loss_adv", model, batch, terms))
+        add(summed, size_notes(space, left, self.steps, delta, None))
+        add(summed, self.look(model, space, delta, clean=not self.clean_weight))
+        return summed
 
-    def slope(self, model: Model, batch: Batch, totals: Totals, shift: Tensor, draw: int) -> tuple[Tensor, Terms]:
+    def slope(self, model: Model, batch: Batch, totals: Totals, delta: Tensor, draw: int) -> tuple[Tensor, Terms]:
         """Gradient for the perturbation alone: cheaper, and nothing is added to the weights' gradients."""
-        _, terms = self.run(model, batch, shift.requires_grad_(), draw)
-        (grad,) = torch.autograd.grad(totals.mean(terms), shift)
+        _, terms = self.run(model, batch, delta.requires_grad_(), draw)
+        (grad,) = torch.autograd.grad(totals.mean(terms), delta)
         return grad, detached(terms)

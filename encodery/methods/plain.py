@@ -11,9 +11,7 @@ class Plain(Method):
     """One forward and one backward pass per micro-batch."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        """All micro-batches of the step."""
         return each(self.one, model, micro, totals)
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         return backward(model, batch, totals)[1]

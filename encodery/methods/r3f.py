@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from encodery.data.batches import Batch
-from encodery.methods._apart import again, distance
 from encodery.methods._notes import both_losses, size_notes
-from encodery.methods._perturb import Perturbation
+from encodery.methods._perturbation import Perturbation
+from encodery.methods._smoothness import again, distance
 from encodery.methods.base import Totals, add, detached, note
 from encodery.models.model import Model, Terms
 
@@ -43,16 +43,15 @@ class R3F(Perturbation):
         return self.eps if self.noise == "uniform" else 2 * self.eps
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         space = self.space(model, batch)
         clean, terms = self.run(model, batch, None)
-        shift = space.draw(self.eps) if self.noise == "uniform" else space.normal(self.eps)
-        noisy, others = self.run(model, again(model, batch, clean), shift, draw=1, detach=True)
+        delta = space.draw(self.eps) if self.noise == "uniform" else space.normal(self.eps)
+        noisy, others = self.run(model, again(model, batch, clean), delta, draw=1, detach=True)
         apart = distance(model, batch, noisy, clean)
         loss = totals.mean(terms) + self.weight * totals.per_example(apart)
         loss.backward()  # type: ignore[no-untyped-call]
-        whole = detached(terms) | note("distance", apart, batch.examples)
-        add(whole, both_losses(model, batch, terms, others))
-        add(whole, size_notes(space, totals, 1, shift, None))
-        add(whole, self.look(model, space, shift, clean=False))
-        return whole
+        summed = detached(terms) | note("distance", apart, batch.examples)
+        add(summed, both_losses(model, batch, terms, others))
+        add(summed, size_notes(space, totals, 1, delta, None))
+        add(summed, self.look(model, space, delta, clean=False))
+        return summed

@@ -14,7 +14,7 @@ from torch import nn
 
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.methods.base import Running, Totals, step_of
+from encodery.methods.base import ActiveMethod, Totals, step_of
 from encodery.methods.r3f import R3F
 from encodery.models.model import Model, Terms
 
@@ -26,17 +26,16 @@ class R4F(R3F):
     """Largest spectral norm of the head's last layer; null: no limit (then it is R3F)."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        """All micro-batches of the step."""
         if self.head_norm is not None and step_of(micro, totals) >= self.start_step:
             for task in sorted({task for task, _ in totals.counts}):  # in every process, also without a batch
-                for layer in model.question(task).last_layers():
+                for layer in model.objective(task).last_layers():
                     limit(layer, self.head_norm)
         return super().__call__(model, micro, totals)
 
-    def start(self, model: Model) -> Running:
+    def start(self, model: Model) -> ActiveMethod:
         """What takes the steps of a run, where there is something to bound."""
         for task in model.names:
-            if self.head_norm is not None and not model.question(task).last_layers():
+            if self.head_norm is not None and not model.objective(task).last_layers():
                 raise UserError(
                     f"method.kind: r4f needs a head that ends in a linear layer of its own; that of {task} has none "
                     "(masked words are guessed by the word embeddings, which it would shrink); use r3f"

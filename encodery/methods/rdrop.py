@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from encodery.data.batches import Batch
-from encodery.methods._apart import again, distance
+from encodery.methods._smoothness import again, distance
 from encodery.methods.base import Method, Totals, add, detached, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Terms
@@ -25,21 +25,19 @@ class RDrop(Method):
     """Plain training before this step."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        """All micro-batches of the step."""
         if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
         return each(self.one, model, micro, totals)
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         seed_dropout(batch, 0)
         first, terms = model(batch)
         seed_dropout(batch, 1)
         second, others = model(again(model, batch, first))
-        whole: Terms = {}
-        add(whole, terms, 0.5)
-        add(whole, others, 0.5)
+        summed: Terms = {}
+        add(summed, terms, 0.5)
+        add(summed, others, 0.5)
         apart = distance(model, batch, first, second)
-        loss = totals.mean(whole) + self.weight / 2 * totals.per_example(apart)
+        loss = totals.mean(summed) + self.weight / 2 * totals.per_example(apart)
         loss.backward()  # type: ignore[no-untyped-call]
-        return detached(whole) | note("distance", apart, batch.examples)
+        return detached(summed) | note("distance", apart, batch.examples)

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from pydantic import Field
 from torch import Tensor, nn
 
-from encodery.methods._perturb import SMALLEST
-from encodery.methods._weights import WeightAscent, moved
+from encodery.methods._perturbation import SMALLEST
+from encodery.methods._weight_ascent import WeightAscent, moved
 
 
 class SAM(WeightAscent):

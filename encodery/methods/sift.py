@@ -11,9 +11,9 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from encodery.methods._perturb import Norm, Scope, Space
-from encodery.methods._smooth import Climb
-from encodery.models.shift import Site
+from encodery.methods._perturbation import Norm, Scope, Space
+from encodery.methods._smoothness import Climb
+from encodery.models.perturb import Site
 
 
 class Sift(Climb):

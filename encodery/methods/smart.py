@@ -14,8 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._apart import again, distance
-from encodery.methods._smooth import Climb
+from encodery.methods._smoothness import Climb, again, distance
 from encodery.methods.base import Totals, add, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
@@ -56,7 +55,6 @@ class _Smart:
         self.step = -1  # the latest one whose weights are in the mean
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        """All micro-batches of the step."""
         step = step_of(micro, totals)
         if step < self.options.start_step:
             return Plain()(model, micro, totals)
@@ -76,15 +74,14 @@ class _Smart:
         self.step = step
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         options = self.options
-        loss, clean, whole = options.smoothed(model, batch, totals)
+        loss, clean, summed = options.smoothed(model, batch, totals)
         if options.proximal_weight:
             drift = distance(model, batch, clean, self.past(model, again(model, batch, clean)))
             loss = loss + options.proximal_weight * totals.per_example(drift)
-            add(whole, note("drift", drift, batch.examples))
+            add(summed, note("drift", drift, batch.examples))
         loss.backward()  # type: ignore[no-untyped-call]
-        return whole
+        return summed
 
     @torch.no_grad()
     def past(self, model: Model, batch: Batch) -> Outputs:

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Space
-from encodery.methods._smooth import Smooth
+from encodery.methods._perturbation import Space
+from encodery.methods._smoothness import Smooth
 from encodery.methods.base import Totals, add
 from encodery.models.model import Model, Outputs, Terms
 

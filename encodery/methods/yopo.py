@@ -12,10 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._perturb import Attack, Space
+from encodery.methods._perturbation import Attack, Space
 from encodery.methods.base import Totals
+from encodery.models.first_block import Watch, first_block
 from encodery.models.model import Model, Terms
-from encodery.models.watch import Watch, first_block
 
 
 class YOPO(Attack):
@@ -30,17 +30,16 @@ class YOPO(Attack):
         first_block(model.encoder.net)
 
     def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
-        """One micro-batch."""
         with Watch(model.encoder) as watch:
 
-            def ascend(space: Space, shift: Tensor, k: int) -> Tensor:
+            def ascend(space: Space, delta: Tensor, k: int) -> Tensor:
                 slope = watch.slope()
                 for _ in range(self.layer_steps):
-                    shift = shift.detach().requires_grad_()
+                    delta = delta.detach().requires_grad_()
                     with watch.only_first():
-                        self.run(model, batch, shift, draw=k - 1)
-                    (grad,) = torch.autograd.grad((watch.output.float() * slope).sum(), shift)
-                    shift = self.climb(space, shift, grad)
-                return shift
+                        self.run(model, batch, delta, draw=k - 1)
+                    (grad,) = torch.autograd.grad((watch.output.float() * slope).sum(), delta)
+                    delta = self.climb(space, delta, grad)
+                return delta
 
             return self.averaged(model, batch, totals, ascend)

@@ -1,7 +1,7 @@
 """AMOS's encoder as a transformers model: BERT's blocks, absolute positions, and one bias by distance for all layers.
 
 It has no segments, and its head for replaced tokens is one linear layer. transformers has no such class, so this one
-is registered with its Auto classes (see `auto.py`); folders hold safetensors and need no remote code.
+is registered with its Auto classes (see `auto_register.py`); folders hold safetensors and need no remote code.
 """
 
 import math
@@ -108,11 +108,9 @@ class AmosModel(AmosPreTrainedModel):
             nn.init.normal_(self.relative_attention_bias.weight, std=deviation)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The words."""
         return self.embeddings.word_embeddings
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Other words."""
         self.embeddings.word_embeddings = value
 
     def position_bias(self, length: int) -> Tensor:
@@ -191,7 +189,6 @@ class AmosForMaskedLM(AmosPreTrainedModel):
         return self.generator_lm_head
 
     def set_output_embeddings(self, value: nn.Linear) -> None:
-        """Another one."""
         self.generator_lm_head = value
 
     def forward(self, *args: Any, labels: Tensor | None = None, **more: Any) -> MaskedLMOutput:

@@ -1,26 +1,99 @@
 """The encoder: loaded or new, in float32, with one door through which every objective enters it."""
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from encodery.config.schema import SIZES, ModelOptions, NewModel, Pooling
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
-from encodery.models import dropout, packed
+from encodery.models import packed
 from encodery.models.amos import AmosModel
-from encodery.models.init import Init, start
+from encodery.models.kernels import dropout
+from encodery.models.perturb import Shift, Site, Words, embedding_norm, site_module
 from encodery.models.pretrained import from_config, from_folder
-from encodery.models.shift import Shift, Site, Words, embedding_norm, site_module
-from encodery.models.sizes import new_config
-from encodery.schema import ModelOptions, Pooling
+
+# How new weights begin: as transformers makes them, or as Google's ELECTRA did.
+
+
+Init = Literal["hf", "google"]
+GLOROT = ("embeddings_project", "dense_prediction")  # layers that Google's code gave no initialiser: Glorot uniform
+
+
+def start(module: nn.Module, how: Init, deviation: float = 0.02) -> None:
+    """google: truncated normal (cut at two deviations), projections and the last layer Glorot uniform, biases 0.
+
+    hf leaves the weights as transformers made them.
+    """
+    if how == "hf":
+        return
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            if name.rpartition(".")[2] in GLOROT:
+                nn.init.xavier_uniform_(part.weight)
+            else:
+                nn.init.trunc_normal_(part.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+
+
+# Sizes of new encoders, in the words of each architecture's config class.
+
+
+FACTORISED = {"electra": "embedding_size", "albert": "embedding_size"}
+DISTILBERT = {
+    "num_hidden_layers": "n_layers", "hidden_size": "dim", "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}  # fmt: skip
+
+
+def new_config(new: NewModel, tokenizer: Any) -> Any:
+    """A transformers config of the asked architecture and size, for this tokenizer."""
+    layers, width, heads, inner, embedding = SIZES[new.size]
+    fields: dict[str, Any] = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+    }
+    if new.kind in FACTORISED:
+        fields[FACTORISED[new.kind]] = 128 if new.kind == "albert" else embedding
+    if new.kind == "distilbert":
+        fields = {DISTILBERT[k]: v for k, v in fields.items()}
+    fields |= {"vocab_size": highest_id(tokenizer) + 1, "pad_token_id": tokenizer.pad_token_id}
+    if new.kind == "modernbert":  # its special ids default to positions in its own vocabulary
+        fields |= {
+            "cls_token_id": tokenizer.cls_token_id,
+            "sep_token_id": tokenizer.sep_token_id,
+            "bos_token_id": tokenizer.cls_token_id,
+            "eos_token_id": tokenizer.sep_token_id,
+        }
+    if new.kind == "deberta-v2":  # as v3: relative positions, shared key
+        fields |= {
+            "relative_attention": True, "position_buckets": 256, "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0,
+        }  # fmt: skip
+    config = AutoConfig.for_model(new.kind)
+    unknown = [name for name in new.config if not hasattr(config, name)]
+    if unknown:
+        raise UserError(f"model.new.config: {type(config).__name__} has no field {', '.join(unknown)}")
+    return AutoConfig.for_model(new.kind, **fields | new.config)
+
+
+def highest_id(tokenizer: Any) -> int:
+    """The largest token id; a vocabulary with holes or doubles has fewer entries than that."""
+    return int(max(len(tokenizer) - 1, *tokenizer.get_vocab().values()))
+
 
 # Parts a checkpoint may have or lack besides the encoder's body: poolers and the heads of pretraining or fine-tuning.
 HEADS = re.compile(
@@ -29,7 +102,12 @@ HEADS = re.compile(
     r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
 LEFT_OUT = "left out: "
-FIRST_POSITION_AFTER_PAD = frozenset({"roberta", "xlm-roberta", "camembert"})
+FIRST_POSITION_AFTER_PAD = frozenset(
+    {
+        "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "xmod",
+        "ibert", "luke", "lilt", "layoutlmv3", "longformer", "markuplm",
+    }
+)  # fmt: skip
 DROPOUTS = ("hidden_dropout_prob", "dropout", "mlp_dropout", "embedding_dropout")
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
@@ -39,14 +117,17 @@ class Encoder(nn.Module):
 
     def __init__(self, net: PreTrainedModel, layout: str = "auto"):
         super().__init__()
+        require_layers(net)
         dropout.cheaper(net)
         self.net = net
         self.adapters: list[Any] = []  # of LoRA; in a list, so that the net is not registered twice
+        self.places: Any = None  # of its attention heads, once they were looked for
+        self.pooler_of_head = False  # whether its pooler was made with a head, and is kept there
         self.special_ids: tuple[int, ...] = ()  # of the tokenizer: tokens that begin, part and end a sequence
         self.init: Init = "hf"  # how the new weights of its heads begin
-        own = getattr(net.config, "classifier_pooling", "cls")  # ModernBERT's
-        self.pooling: Pooling = "mean" if own == "mean" else "first"  # what its heads read where they do not say
-        self.shift: Shift | None = None
+        own = getattr(net.config, "classifier_pooling", "cls")  # ModernBERT's; EuroBERT's late is a mean of logits
+        self.pooling: Pooling = "mean" if own in ("mean", "late") else "first"  # what its heads read by default
+        self.delta: Shift | None = None
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
         self.width: int = net.config.hidden_size
@@ -69,14 +150,14 @@ class Encoder(nn.Module):
         if embeddings is not None:
             inputs["inputs_embeds"] = embeddings
             del inputs["input_ids"]
-            if self.shift and self.shift.site == "word":
-                inputs["inputs_embeds"] = self.shift.add(embeddings)
-        with self.shift.hooked(self.net) if self.shift else nullcontext():
+            if self.delta and self.delta.site == "word":
+                inputs["inputs_embeds"] = self.delta.add(embeddings)
+        with self.delta.hooked(self.net) if self.delta else nullcontext():
             hidden: Tensor = self.net(**inputs).last_hidden_state
         return hidden
 
     @contextmanager
-    def shifted(
+    def perturbed(
         self, values: Tensor, site: Site = "word", detach: bool = False, words: Words | None = None
     ) -> Iterator[None]:
         """Inside, `values` (in the batch's layout) are added to the embeddings of whatever goes through the door.
@@ -87,11 +168,11 @@ class Encoder(nn.Module):
         are not hit.
         """
         self.require_site(site)
-        before, self.shift = self.shift, Shift(values, site, detach, words)
+        before, self.delta = self.delta, Shift(values, site, detach, words)
         try:
             yield
         finally:
-            self.shift = before
+            self.delta = before
 
     def require_site(self, site: Site) -> None:
         """Refuse an encoder that cannot be perturbed there."""
@@ -147,8 +228,7 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
     """An encoder from a transformers folder, with notes on what was newly made or left out."""
     try:
         config = adapt(encoder_config(folder), options)
-        if config.is_encoder_decoder:
-            raise UserError(f"{folder}: {config.model_type} is not an encoder")
+        require_text_encoder(config, str(folder))
         with quiet():
             net, report = from_folder(
                 AutoModel, folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
@@ -156,8 +236,27 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
             )  # fmt: skip
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder}: cannot be read as an encoder ({str(error).splitlines()[0]})") from None
-    notes = check_loaded(folder, report)
+    notes = check_loaded(folder, report, config)
     return Encoder(net, layout), notes
+
+
+def require_text_encoder(config: Any, source: str) -> None:
+    """Refuse what has a decoder, and what reads more than text."""
+    if config.is_encoder_decoder:
+        raise UserError(f"{source}: {config.model_type} is not an encoder")
+    if getattr(config, "vision_config", None) is not None:
+        raise UserError(f"{source}: {config.model_type} reads images beside text; encodery has text alone")
+
+
+def require_layers(net: PreTrainedModel) -> None:
+    """Refuse what is not a stack of layers over tokens, and what cannot be told where padding is."""
+    lacking = [name for name in ("num_hidden_layers", "hidden_size", "vocab_size") if not hasattr(net.config, name)]
+    if lacking:
+        raise UserError(
+            f"{net.config.model_type} is not a stack of layers over tokens: no {', '.join(lacking)} in its config"
+        )
+    if "attention_mask" not in inspect.signature(net.forward).parameters:
+        raise UserError(f"{net.config.model_type} takes no attention mask: padding would change what it says of a text")
 
 
 def encoder_config(folder: Path) -> Any:
@@ -170,12 +269,13 @@ def inner_config(config: Any) -> Any:
     return getattr(config, "encoder_config", config)
 
 
-def check_loaded(folder: Path, report: dict[str, Any]) -> list[str]:
+def check_loaded(folder: Path, report: dict[str, Any], config: Any = None) -> list[str]:
     """A hole in the body is an error (R16); poolers and old heads are a note."""
     wrong, notes = [], []
+    heads = head_parts(config) if any(not HEADS.search(n) for n in report["unexpected_keys"]) else frozenset()
     for what, key in (("missing", "missing_keys"), ("unexpected", "unexpected_keys")):
         names = sorted(report[key])
-        body = [n for n in names if not HEADS.search(n)]
+        body = [n for n in names if not HEADS.search(n) and n.partition(".")[0] not in heads]
         wrong += [f"{what} {n}" for n in body]
         others = sorted({n.rsplit(".", 1)[0] for n in names if n not in body})
         if others:
@@ -188,17 +288,28 @@ def check_loaded(folder: Path, report: dict[str, Any]) -> list[str]:
     return notes
 
 
+def head_parts(config: Any) -> frozenset[str]:
+    """What the class that a checkpoint was saved with has beside its encoder, by name."""
+    kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None)
+    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        return frozenset()
+    with torch.device("meta"):
+        stock = kind(config)
+    parts = frozenset(name for name, _ in stock.named_children())
+    return parts - {stock.base_model_prefix} if stock.base_model_prefix in parts else frozenset()
+
+
 def without_taken(notes: list[str], taken: Iterable[str]) -> list[str]:
     """The notes of `load_encoder`, where heads whose tensors an objective took over are not called left out."""
     parts = {name.rsplit(".", 1)[0] for name in taken}
-    found = []
+    kept = []
     for note in notes:
         if note.startswith(LEFT_OUT):
             left = [name for name in note.removeprefix(LEFT_OUT).split(", ") if name not in parts]
-            found += [LEFT_OUT + ", ".join(left)] if left else []
+            kept += [LEFT_OUT + ", ".join(left)] if left else []
         else:
-            found.append(note)
-    return found
+            kept.append(note)
+    return kept
 
 
 def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> Encoder:

@@ -2,9 +2,9 @@
 
 import torch
 
+from encodery.config.schema import Lora
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
-from encodery.schema import Lora
 
 
 def adapt(encoder: Encoder, options: Lora, seed: int) -> None:

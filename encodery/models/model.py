@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from encodery.config.schema import TrainOptions
+from encodery.core import environment
+from encodery.core.files import file_name
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder, quiet
-from encodery.paths import file_name
 
 Outputs = dict[str, Tensor]
 Terms = dict[tuple[str, str], Tensor]  # (task, term) -> sum
@@ -32,10 +34,11 @@ class Model(nn.Module):
         self.names = {task: safe(task) for task in questions}
         self.questions = nn.ModuleDict({self.names[task]: module for task, module in questions.items()})
         self.weights = dict(weights or {})
+        self.sharded = False  # whether its parameters are spread over processes (fsdp)
         self.autocast_to: torch.dtype | None = None  # set for bf16 and fp16
         self.watch: Callable[[Batch, Outputs], None] | None = None  # sees the outputs of each training pass
 
-    def question(self, task: str) -> Any:
+    def objective(self, task: str) -> Any:
         """The module that answers for a task."""
         return self.questions[self.names[task]]
 
@@ -46,7 +49,7 @@ class Model(nn.Module):
 
     def _outputs(self, batch: Batch) -> Outputs:
         with self.precision(batch):
-            result: Outputs = self.question(batch.task)(self.encoder, batch)
+            result: Outputs = self.objective(batch.task)(self.encoder, batch)
         if self.watch and self.training:
             self.watch(batch, result)
         return result
@@ -59,7 +62,7 @@ class Model(nn.Module):
     def terms(self, outputs: Outputs, batch: Batch) -> Terms:
         """Loss terms of outputs that are at hand."""
         weight = self.weights.get(batch.task, 1.0)
-        losses = self.question(batch.task).losses(outputs, batch)
+        losses = self.objective(batch.task).losses(outputs, batch)
         return {(batch.task, name): value if weight == 1.0 else value * weight for name, value in losses.items()}
 
     def precision(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
@@ -94,7 +97,7 @@ class Model(nn.Module):
         """The heads of a saved folder that are of these tasks, by name; says which ones are new."""
         known = (read_card(folder) or {"tasks": {}})["tasks"]
         old = {name: name in known for name in self.names}
-        own = {name: self.question(name) for name, there in old.items() if there}
+        own = {name: self.objective(name) for name, there in old.items() if there}
         if own:
             try:
                 Model(self.encoder, own).load_heads(folder)
@@ -115,20 +118,26 @@ class Model(nn.Module):
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
                 load_untied(question, file)
-            elif hasattr(question, "go_on"):
-                if lacking := question.go_on(self.encoder, folder):
+            elif hasattr(question, "load_heads"):
+                if lacking := question.load_heads(self.encoder, folder):
                     raise UserError(f"{folder}: {'; '.join(lacking)}")
             elif stock is not None:
-                _load_stock_head(head, stock.base_model_prefix, folder)
+                _load_stock_head(head, folder)
                 question.taken = frozenset(head.state_dict())
             else:
                 raise UserError(f"{folder}: no head for {name}")
 
 
-def _load_stock_head(head: nn.Module, prefix: str, folder: Path) -> None:
+def _load_stock_head(head: nn.Module, folder: Path) -> None:
     state: dict[str, Tensor] = {}
+    parts = {name for name, _ in head.named_children()}
     for file in sorted(folder.glob("*.safetensors")):
-        state |= {k: v for k, v in load_file(file).items() if not k.startswith(prefix + ".")}
+        for name, tensor in load_file(file).items():
+            first, _, rest = name.partition(".")
+            if first in parts:
+                state[name] = tensor
+            elif rest.startswith("pooler.") and "pooler" in parts:  # one that the bare encoder lacks
+                state[rest] = tensor
     try:
         head.load_state_dict({k: v.float() for k, v in state.items()})
     except RuntimeError as error:
@@ -163,3 +172,31 @@ def read_card(folder: Path) -> dict[str, Any] | None:
         return None
     result: dict[str, Any] = json.loads(file.read_text())
     return result
+
+
+# A model made ready to train: device, precision, gradient checkpointing, compilation.
+
+
+LOWERED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_ready(model: Model, options: TrainOptions, device: torch.device, precision: str) -> None:
+    """Put the model where it trains, in the way the options ask for."""
+    if device.type == "cpu":
+        environment.keep()
+    model.to(device)
+    model.autocast_to = LOWERED.get(precision)
+    for net in networks(model):
+        if options.gradient_checkpointing and not net.supports_gradient_checkpointing:
+            raise UserError(
+                f"train.gradient_checkpointing: {net.config.model_type} has none; lower train.token_budget instead"
+            )
+        if options.gradient_checkpointing:
+            net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if options.compile:
+            net.compile(dynamic=True)
+
+
+def networks(model: nn.Module) -> Iterable[Any]:
+    """The transformers networks of all encoders in a model: the main one, and the generator of an objective, once."""
+    return {id(part.net): part.net for part in model.modules() if isinstance(part, Encoder)}.values()

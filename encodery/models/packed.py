@@ -13,15 +13,19 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from encodery.data.layouts import Group
-from encodery.models.attend import attend_with_dropout
-from encodery.models.dropout import dropout as dropout_of
+from encodery.models.kernels.attention import attend_with_dropout
+from encodery.models.kernels.dropout import dropout as dropout_of
 
 NAME = "packed"
 
-# Proven equal to the padded model by tests/models/test_packed.py.
+# Proven equal to the padded model by tests/models/test_packed.py and tests/models/test_families.py.
 PROVEN = frozenset(
-    {"bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "amos"}
-)
+    {
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "albert", "distilbert", "modernbert", "amos",
+        "data2vec-text", "ernie", "esmc", "eurobert", "gte", "jina_embeddings_v3", "nomic_bert", "roberta-prelayernorm",
+        "roc_bert", "ultrabert", "xlm-roberta-xl", "xmod",
+    }
+)  # fmt: skip
 
 # Keywords that architectures pass along and that change nothing here. Any other one is refused: it would be dropped in
 # silence.

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from encodery.config.schema import AnyPooling, Pooling
 from encodery.errors import UserError
 from encodery.models.model import read_card
-from encodery.schema import AnyPooling, Pooling
 
 SENTENCE_TRANSFORMERS = Path("1_Pooling", "config.json")
 KNOWN: dict[str, Pooling] = {"cls": "first", "cls_token": "first", "mean": "mean", "mean_tokens": "mean"}
@@ -32,14 +32,14 @@ def by_folder(folder: Path) -> tuple[Pooling | None, list[str]]:
 def modes_of(file: Path) -> set[str]:
     """The ways of pooling that a config of sentence-transformers names, in its old or its new form."""
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file}: is not JSON ({error}); correct it or set model.pooling") from None
-    mode = known.get("pooling_mode")
+    mode = settings.get("pooling_mode")
     if mode is not None:
         return {mode} if isinstance(mode, str) else set(mode)
     prefix = "pooling_mode_"
-    return {key.removeprefix(prefix) for key, value in known.items() if key.startswith(prefix) and value is True}
+    return {key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value is True}
 
 
 def of_heads(card: Mapping[str, Any]) -> dict[str, Any]:

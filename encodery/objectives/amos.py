@@ -21,14 +21,13 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._generator import detector_head
-from encodery.objectives._masking import FullMasking, Masked, count, mask, vocabulary
-from encodery.objectives._mixture import Draw, Mixed, noise_of, read_all, steer
-from encodery.objectives._projection import wide
-from encodery.objectives._replaced import load_detector, save_detector
-from encodery.objectives._stages import Stages
-from encodery.objectives.base import Objective, Question
+from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.electra import DRAWN, Detector, of_masks, written
+from encodery.objectives.parts.amos_generator import Stages
+from encodery.objectives.parts.amos_mixture import Draw, Mixed, noise_of, read_all, steer
+from encodery.objectives.parts.electra_generator import detector_head, load_detector, save_detector
+from encodery.objectives.parts.masking import FullMasking, Masked, count, mask, vocabulary
+from encodery.objectives.parts.sampling import upcast_dtype
 
 TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
@@ -75,7 +74,7 @@ class Mixture(Detector):
     generator: Stages  # type: ignore[assignment]
 
     def __init__(self, options: Amos, encoder: Encoder, tokenizer: Any):
-        Question.__init__(self)
+        ObjectiveModule.__init__(self)
         self.options = options
         self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
         self.detect = detector_head(encoder)
@@ -93,21 +92,21 @@ class Mixture(Detector):
         masked = mask(batch, self.options.masking, self.known)
         features = self.generator(batch, masked)
         shares = self.shares(features, batch, masked)
-        found = self.read(features, shares, batch, masked)
-        sample = batch.targets.get(DRAWN, found.sample)
+        readout = self.read(features, shares, batch, masked)
+        sample = batch.targets.get(DRAWN, readout.sample)
         fake = written(batch, masked, sample)
         words = encoder.net.get_input_embeddings()(fake)
-        if len(found.slope):
-            words = steer(words, shares, found.slope, masked.cells, self.options.reversal)
+        if len(readout.slope):
+            words = steer(words, shares, readout.slope, masked.cells, self.options.reversal)
         replaced = batch.tokens(fake) != batch.tokens(batch.inputs["input_ids"])
         return {
             "logits": self.detect(batch.tokens(encoder(batch, embeddings=words))),
             "replaced": replaced,
-            "generator": found.loss,
-            "readout_nll": found.nll.T,
-            "readout_right": masked.truth[:, None] == found.best.T,
-            "nll": found.mixture_nll,
-            "right": found.mixture_best == masked.truth,
+            "generator": readout.loss,
+            "readout_nll": readout.nll.T,
+            "readout_right": masked.truth[:, None] == readout.best.T,
+            "nll": readout.mixture_nll,
+            "right": readout.mixture_best == masked.truth,
             "lucky": sample == masked.truth,
             "sequence": masked.sequence,
             "hidden": masked.hidden,
@@ -118,7 +117,7 @@ class Mixture(Detector):
     def shares(self, features: Tensor, batch: Batch, masked: Masked) -> Tensor:
         """Weights of the readouts at each asked position: [R, K], each row sums to 1."""
         rows, kinds = features.shape[1], len(self.readouts)
-        dtype = wide(features.dtype)
+        dtype = upcast_dtype(features.dtype)
         if self.options.mixture == "fixed":
             return features.new_full((rows, kinds), 1 / kinds, dtype=dtype)
         if self.mixture is None:  # evenly over all mixtures
@@ -138,17 +137,13 @@ class Mixture(Detector):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The encoder's sum and one for each readout, each with its weight."""
-        each = self.per_token(outputs)
-        if batch.weights is not None:
-            each = each * batch.weights[batch.layout.sequence_of_token]
-        found = {"discriminator": self.options.discriminator_weight * each.sum()}
         weighted = zip(self.readouts, self.mlm_weights, outputs["generator"], strict=True)
-        return found | {f"mlm_{depth}": weight * loss for depth, weight, loss in weighted}
+        return self.detector_loss(outputs, batch) | {f"mlm_{depth}": weight * loss for depth, weight, loss in weighted}
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Tokens, special ones included, and positions that each readout is asked about."""
         asked = float(count(batch, self.options.masking, self.known))
-        tokens = {"discriminator": float(batch.layout.lengths.sum())}
+        tokens = {"discriminator": float(batch.layout.host_lengths.sum())}
         return tokens | {f"mlm_{depth}": asked for depth in self.readouts}
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
@@ -180,7 +175,7 @@ class Mixture(Detector):
             save_file({"mixture": self.mixture.detach().cpu()}, folder / "generator" / MIXTURE)
         return saved
 
-    def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
+    def load_heads(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from, the generator and the mixture."""
         notes = load_detector(self, encoder, folder, generator)
         file = (generator or folder.parent / "generator") / MIXTURE

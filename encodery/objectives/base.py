@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from encodery.core.options import Options
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.options import Options
 
 
-class Question(nn.Module):
+class ObjectiveModule(nn.Module):
     """What `Objective.build` returns."""
 
     taken: frozenset[str] = frozenset()  # tensors of a checkpoint that became its head, by their names there
@@ -73,6 +73,6 @@ class Objective(Options):
         """The same objective with what must be learnt from the training targets (class weights) filled in."""
         return self
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> Question:
+    def build(self, encoder: Encoder, tokenizer: Any) -> ObjectiveModule:
         """The module with weights, for this encoder."""
         raise NotImplementedError

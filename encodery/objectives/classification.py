@@ -4,7 +4,7 @@ single      cross-entropy with class weights w and label smoothing s, as torch h
             Σ (1−s)·w_y·(−log p_y) + s/C·Σ_c w_c·(−log p_c), over Σ w_y
 multilabel  binary cross-entropy, mean over the labels of an example
 regression  squared error
-With a teacher there is a second term, `distill` (_distill.py).
+With a teacher there is a second term, `distill` (parts/distill.py).
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from encodery.config.schema import AnyPooling
 from encodery.data.batches import Batch
+from encodery.data.layouts import upcast
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._distill import TEACHER, Distill
-from encodery.objectives._heads import HeadKind, answer, build_head, drop_pooler
-from encodery.objectives._numbers import wide
-from encodery.objectives._san import SanHead
-from encodery.objectives.base import Objective, Question
-from encodery.schema import AnyPooling
+from encodery.objectives.base import Objective, ObjectiveModule
+from encodery.objectives.parts.distill import TEACHER, Distill
+from encodery.objectives.parts.heads import HeadKind, SanHead, answer, build_head, drop_pooler
 
 HIDDEN = -100  # label of a row whose label is not known
 
@@ -78,7 +77,6 @@ class Classification(Objective):
         return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
-        """A head with fresh weights."""
         if self.class_weights is not None and self.form != "single":
             raise UserError(f"objective.class_weights: they need single labels, not {self.form}")
         if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):
@@ -93,7 +91,7 @@ class Classification(Objective):
         return Classifier(self, encoder, getattr(tokenizer, "sep_token_id", None))
 
 
-class Classifier(Question):
+class Classifier(ObjectiveModule):
     """The head and its loss."""
 
     weights: Tensor | None
@@ -111,12 +109,11 @@ class Classifier(Question):
         return build_head(options.head, encoder, options.outputs, options.head_dropout, options.pooling)
 
     def thinker(self, encoder: Encoder, separator: int | None) -> nn.Module:
-        """MT-DNN's head."""
         options = self.options
         if separator is None or options.form != "single":
             raise UserError("objective.head: san needs single labels, and a tokenizer with a separator")
         if options.pooling != "auto":
-            raise UserError("objective.pooling: the head san reads every token of both texts; leave pooling away")
+            raise UserError("objective.pooling: the head san reads every token of both texts; remove pooling")
         drop_pooler(encoder, keep=False)
         rate = 0.1 if options.head_dropout is None else options.head_dropout
         return SanHead(encoder, options.outputs, rate, separator, options.san_turns, options.san_turn_dropout)
@@ -132,13 +129,13 @@ class Classifier(Question):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """The sum over the examples whose label is known; with a teacher also that over all it has answered."""
-        each = self.per_example(wide(outputs["logits"]), self.of_example(batch.targets["label"], batch))
+        each = self.per_example(upcast(outputs["logits"]), self.of_example(batch.targets["label"], batch))
         if batch.weights is not None:
             each = each * self.of_example(batch.weights, batch)
         if TEACHER not in batch.targets:
             return {"loss": each.sum()}
         teacher = self.of_example(batch.targets[TEACHER], batch)
-        taught = self.options.distill.apart(wide(outputs["logits"]), teacher, self.options.form)
+        taught = self.options.distill.apart(upcast(outputs["logits"]), teacher, self.options.form)
         return {"loss": each.sum(), "distill": taught.sum() * self.options.distill.weight}
 
     def per_example(self, logits: Tensor, label: Tensor) -> Tensor:
@@ -153,28 +150,29 @@ class Classifier(Question):
                 reduction="none",
                 label_smoothing=options.label_smoothing,
             )
-        known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
+        labelled = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
         target = torch.nan_to_num(label).to(logits.dtype)
         if options.form == "regression":
-            return (logits[:, 0] - target).square() * known
+            return (logits[:, 0] - target).square() * labelled
         smooth = options.label_smoothing
         target = target * (1 - smooth) + smooth / 2
-        return F.binary_cross_entropy_with_logits(logits, target, reduction="none").mean(1) * known
+        return F.binary_cross_entropy_with_logits(logits, target, reduction="none").mean(1) * labelled
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Examples with a known label, each by the weight of its class."""
         label = self.of_example(batch.targets["label"], batch)
         taught = {"distill": float(len(label))} if TEACHER in batch.targets else {}
         if self.options.form == "single":
-            known = label != HIDDEN
-            weight = known.float() if self.weights is None else self.weights[label.clamp(min=0)] * known
+            labelled = label != HIDDEN
+            weights = None if self.weights is None else self.weights.to(label.device)
+            weight = labelled.float() if weights is None else weights[label.clamp(min=0)] * labelled
             return {"loss": float(weight.sum(dtype=torch.float64)), **taught}
-        known = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
-        return {"loss": float(known.sum()), **taught}
+        labelled = ~torch.isnan(label) if label.dim() == 1 else ~torch.isnan(label).any(1)
+        return {"loss": float(labelled.sum()), **taught}
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the two answers; squared difference for regression."""
-        return self.shared(self.apart(wide(a["logits"]), wide(b["logits"])), batch)
+        return self.shared(self.apart(upcast(a["logits"]), upcast(b["logits"])), batch)
 
     def shared(self, each: Tensor, batch: Batch) -> Tensor:
         """A text's distance is shared by its windows: one number per sequence, and the sum stays right."""
@@ -192,7 +190,7 @@ class Classifier(Question):
 
     def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Kullback-Leibler divergence KL(a ‖ b); half the squared difference for regression."""
-        x, y = wide(a["logits"]), wide(b["logits"])
+        x, y = upcast(a["logits"]), upcast(b["logits"])
         if self.options.form == "multilabel":
             yes = x.sigmoid() * (F.logsigmoid(x) - F.logsigmoid(y))
             both = (yes + (-x).sigmoid() * (F.logsigmoid(-x) - F.logsigmoid(-y))).sum(1)
@@ -203,5 +201,5 @@ class Classifier(Question):
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits; every window of a text gets those of the text."""
-        logits = wide(outputs["logits"])
+        logits = upcast(outputs["logits"])
         return {"logits": logits[batch.example_of_sequence] if self.options.pool else logits}

@@ -18,15 +18,20 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._generator import Generator, detector_head
-from encodery.objectives._masking import Masked, Masking, count, mask, vocabulary
-from encodery.objectives._projection import Reading, Sampler, read, wide
-from encodery.objectives._replaced import load_detector, save_detector, whole_words
-from encodery.objectives.base import Objective, Question
+from encodery.objectives.base import Objective, ObjectiveModule
+from encodery.objectives.parts.electra_generator import (
+    Generator,
+    detector_head,
+    load_detector,
+    save_detector,
+    whole_words,
+)
+from encodery.objectives.parts.masking import Masked, Masking, count, mask, vocabulary
+from encodery.objectives.parts.sampling import Reading, Sampler, read, upcast_dtype
 
 # Whose embeddings are a table of words, positions and types with one norm. Amos encoders (relative positions) have no
 # projection from words to a narrower network: their generator is as wide and has fewer layers, as Microsoft's are.
-TRUNKS = ("electra", "bert", "amos")
+TRUNKS = ("electra", "bert", "amos", "modernbert")
 BINS, REACH = 2000, 10.0  # of the histogram of logits that the AUC is read from
 DRAWN = "drawn"  # among a batch's targets: what an earlier pass drew, where a pass is to be compared with it
 
@@ -71,7 +76,7 @@ class Electra(Objective):
         return Detector(self, encoder, tokenizer)
 
 
-class Detector(Question):
+class Detector(ObjectiveModule):
     """The generator, the head that finds replaced tokens, and their losses."""
 
     def __init__(self, options: Electra, encoder: Encoder, tokenizer: Any):
@@ -123,29 +128,33 @@ class Detector(Question):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Two sums, each with its weight."""
-        each = self.per_token(outputs)
-        if batch.weights is not None:
-            each = each * batch.weights[batch.layout.sequence_of_token]
-        found = {"discriminator": self.options.discriminator_weight * each.sum()}
+        found = self.detector_loss(outputs, batch)
         if self.generator is not None:
             found["generator"] = self.options.generator_weight * outputs["generator"]
         return found
 
+    def detector_loss(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The encoder's sum, with its weight."""
+        each = self.per_token(outputs)
+        if batch.weights is not None:
+            each = each * batch.weights[batch.layout.sequence_of_token]
+        return {"discriminator": self.options.discriminator_weight * each.sum()}
+
     def per_token(self, outputs: Outputs) -> Tensor:
         """Loss of the encoder at each token."""
-        logits = outputs["logits"].to(wide(outputs["logits"].dtype))
+        logits = outputs["logits"].to(upcast_dtype(outputs["logits"].dtype))
         return F.binary_cross_entropy_with_logits(logits, outputs["replaced"].to(logits), reduction="none")
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Tokens, special ones included, and positions that the generator is asked about."""
-        found = {"discriminator": float(batch.layout.lengths.sum())}
+        found = {"discriminator": float(batch.layout.host_lengths.sum())}
         if self.generator is not None:
             found["generator"] = float(count(batch, self.options.masking, self.known))
         return found
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the encoder's answers, mean over the tokens of a sequence."""
-        x, y = (outputs["logits"].to(wide(outputs["logits"].dtype)) for outputs in (a, b))
+        x, y = (outputs["logits"].to(upcast_dtype(outputs["logits"].dtype)) for outputs in (a, b))
         each = (x.sigmoid() - y.sigmoid()) * (x - y)
         return per_sequence(each, batch) / batch.layout.lengths
 
@@ -176,14 +185,14 @@ class Detector(Question):
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Sums over each sequence, from which the scores of a held-out set are made."""
-        found, nll = self.detected(outputs, batch), outputs["nll"].double()
+        detected, nll = self.detected(outputs, batch), outputs["nll"].double()
         empty = nll.new_zeros(len(batch))
         asked = {"asked": torch.ones_like(nll), "sampled_right": outputs["lucky"]}
         if self.generator is not None:
             weighted = nll * self.options.generator_weight
             asked |= {"generator_loss": nll, "weighted_generator_loss": weighted, "generator_right": outputs["right"]}
             asked |= of_masks(outputs)
-        return found | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
+        return detected | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
 
     def whole(self, encoder: Encoder) -> AbstractContextManager[None]:
         """Inside, the encoder alone is what will be saved: disentangled words are added up."""
@@ -193,7 +202,7 @@ class Detector(Question):
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
         return save_detector(self, folder, encoder, tokenizer)
 
-    def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
+    def load_heads(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from, and the generator; says what is new."""
         return load_detector(self, encoder, folder, generator)
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._masking import BertMasking, count, mask, vocabulary
-from encodery.objectives._projection import divergence, read
-from encodery.objectives._vocabulary_head import VocabularyHead
-from encodery.objectives.base import Objective, Question
+from encodery.objectives.base import Objective, ObjectiveModule
+from encodery.objectives.parts.masking import BertMasking, count, mask, vocabulary
+from encodery.objectives.parts.sampling import divergence, read
+from encodery.objectives.parts.vocabulary_head import VocabularyHead
 
 
 class Mlm(Objective):
@@ -30,7 +30,7 @@ class Mlm(Objective):
         return Guesser(self, encoder, tokenizer)
 
 
-class Guesser(Question):
+class Guesser(ObjectiveModule):
     """The head and its loss."""
 
     def __init__(self, options: Mlm, encoder: Encoder, tokenizer: Any):
@@ -76,7 +76,7 @@ class Guesser(Question):
         empty = nll.new_zeros(len(batch))
         return {name: empty.index_add(0, outputs["sequence"], values) for name, values in parts.items()}
 
-    def go_on(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
+    def load_heads(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from; says what is new."""
         self.taken = self.head.load(folder)
         return [] if self.taken else [f"{folder.name}: no masked-language head there; it is new"]

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from encodery.config.schema import AnyPooling
 from encodery.data.batches import Batch
+from encodery.data.layouts import upcast
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._heads import HeadKind, answer, build_head
-from encodery.objectives._numbers import wide
-from encodery.objectives.base import Objective, Question
-from encodery.schema import AnyPooling
+from encodery.objectives.base import Objective, ObjectiveModule
+from encodery.objectives.parts.heads import HeadKind, answer, build_head
 
 
 class Ranking(Objective):
@@ -31,7 +31,7 @@ class Ranking(Objective):
         return Ranker(self, encoder)
 
 
-class Ranker(Question):
+class Ranker(ObjectiveModule):
     """The head and its loss."""
 
     def __init__(self, options: Ranking, encoder: Encoder):
@@ -64,12 +64,11 @@ class Ranker(Question):
         return x.exp() * (x - y)
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Logits."""
-        return {"logits": wide(outputs["logits"])}
+        return {"logits": upcast(outputs["logits"])}
 
 
 def shares(logits: Tensor, batch: Batch) -> Tensor:
     """Logarithm of each candidate's share among those of its example: [n]."""
-    values = wide(logits)[:, 0]
+    values = upcast(logits)[:, 0]
     values = values - batch.per_example(values.detach(), "max")[batch.example_of_sequence]
     return values - batch.per_example(values.exp(), "sum").log()[batch.example_of_sequence]

@@ -21,10 +21,10 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._heads import HeadKind, TokenHead, drop_pooler
-from encodery.objectives._joint import JointHead, JointSpanForQuestionAnswering, load_joint, masked
-from encodery.objectives.base import Objective, Question
+from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.classification import HIDDEN
+from encodery.objectives.parts.heads import HeadKind, TokenHead, drop_pooler
+from encodery.objectives.parts.joint_span import JointHead, JointSpanForQuestionAnswering, load_joint, masked
 
 
 class Span(Objective):
@@ -48,7 +48,6 @@ class Span(Objective):
     """Dropout before the simple head, where its architecture has one (from model.head_dropout)."""
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Spans":
-        """A head with fresh weights."""
         if self.head != "stock":
             raise UserError(
                 f"model.head: {self.head} reads whole texts; for spans the task has a head: simple or joint"
@@ -56,7 +55,7 @@ class Span(Objective):
         return Joint(self, encoder) if self.span_head == "joint" else Simple(self, encoder)
 
 
-class Spans(Question):
+class Spans(ObjectiveModule):
     """What both heads share: masks, the loss, candidates."""
 
     options: Span
@@ -182,6 +181,6 @@ class Joint(Spans):
         JointSpanForQuestionAnswering.around(encoder.net, self.joint, self.options.beam).save_pretrained(folder)
         return folder
 
-    def go_on(self, encoder: Encoder, folder: Path) -> list[str]:
+    def load_heads(self, encoder: Encoder, folder: Path) -> list[str]:
         """The weights that `save` wrote; nothing may be lacking."""
         return load_joint(self.joint, folder)

@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
 from encodery.data.batches import Batch
+from encodery.data.layouts import upcast
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
-from encodery.objectives._heads import HeadKind, TokenHead
-from encodery.objectives._numbers import wide
-from encodery.objectives.base import Objective, Question
+from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.classification import HIDDEN
+from encodery.objectives.parts.heads import HeadKind, TokenHead
 
 
 class Tagging(Objective):
@@ -34,7 +34,6 @@ class Tagging(Objective):
     """Dropout of the head (from model.head_dropout)."""
 
     def build(self, encoder: Encoder, tokenizer: Any) -> "Tagger":
-        """A head with fresh weights."""
         if self.head != "stock":
             raise UserError(f"model.head: {self.head} reads whole texts; tagging has only stock")
         config = encoder.net.config
@@ -43,7 +42,7 @@ class Tagging(Objective):
         return Tagger(self, encoder)
 
 
-class Tagger(Question):
+class Tagger(ObjectiveModule):
     """The head and its loss."""
 
     def __init__(self, options: Tagging, encoder: Encoder):
@@ -57,7 +56,7 @@ class Tagger(Question):
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term, the sum over the tokens that are asked for."""
-        logits, target = batch.tokens(wide(outputs["logits"])), batch.tokens(batch.targets["tag"])
+        logits, target = batch.tokens(upcast(outputs["logits"])), batch.tokens(batch.targets["tag"])
         smooth = self.options.label_smoothing
         each = F.cross_entropy(logits, target, ignore_index=HIDDEN, reduction="none", label_smoothing=smooth)
         if batch.weights is not None:
@@ -78,7 +77,7 @@ class Tagger(Question):
 
     def divergence(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Kullback-Leibler divergence KL(a ‖ b), as a mean over the sequence's tokens that are asked for."""
-        x, y = (batch.tokens(wide(one["logits"])).log_softmax(1) for one in (a, b))
+        x, y = (batch.tokens(upcast(one["logits"])).log_softmax(1) for one in (a, b))
         each = (x.exp() * (x - y)).sum(1)
         asked = (batch.tokens(batch.targets["tag"]) != HIDDEN).to(each.dtype)
         sequence = batch.layout.sequence_of_token
@@ -87,4 +86,4 @@ class Tagger(Question):
 
     def answers(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Logits, one row per sequence; what stands beyond its end means nothing."""
-        return {"logits": batch.rows(wide(outputs["logits"]))[0]}
+        return {"logits": batch.rows(upcast(outputs["logits"]))[0]}

@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from encodery.config import find
+from encodery.config.load import find
+from encodery.config.schema import Entry
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row
 from encodery.report.records import Record
-from encodery.rundir import RunDir
-from encodery.schema import Entry
-from encodery.tasks.base import Example, Label, Task
+from encodery.runs.directory import RunDir
+from encodery.tasks.base import Answer, Example, Label, Task
 
 
 class Marks:
@@ -113,7 +113,9 @@ def task_of(tree: Mapping[str, Any]) -> Task:
         assert issubclass(kinds, Task)
         task = kinds.variant(entry).model_validate_json(json.dumps(entry))
     except ValidationError as error:
-        raise UserError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
+        ours = [one["msg"].removeprefix("Value error, ") for one in error.errors() if one["type"] == "value_error"]
+        name = "/".join(filter(None, (room, part))) or kind
+        raise UserError("; ".join(ours) or f"the run's config does not say where the rows of {name} are") from None
     return task
 
 
@@ -122,3 +124,26 @@ def is_right(said: Any, label: Label) -> bool:
     if isinstance(label, tuple):
         return set(said if isinstance(said, list) else [said]) == set(label)
     return bool(said == label)
+
+
+# Two models on the same examples: where only one of them is right.
+
+
+def paired(
+    examples: Sequence[Example], mine: Mapping[str, Answer], theirs: Mapping[str, Answer]
+) -> list[dict[str, Any]]:
+    """McNemar's test over all examples, and over those of each heuristic and label where the task has such;
+    several p are adjusted by Holm."""
+    kinds: dict[str, list[Example]] = {"all": list(examples)}
+    for example in examples:
+        if "heuristic" in example.extra:
+            kinds.setdefault(f"{example.extra['heuristic']} {example.label}", []).append(example)
+    found = [{"what": what, **_marks(rows, mine, theirs)} for what, rows in kinds.items()]
+    adjusted = stats.holm([one["p"] for one in found])
+    return [{**one, "p_holm": p} for one, p in zip(found, adjusted, strict=True)]
+
+
+def _marks(rows: Sequence[Example], mine: Mapping[str, Answer], theirs: Mapping[str, Answer]) -> dict[str, Any]:
+    right = [(is_right(mine[e.id]["prediction"], e.label), is_right(theirs[e.id]["prediction"], e.label)) for e in rows]
+    won, lost = sum(a and not b for a, b in right), sum(b and not a for a, b in right)
+    return {"rows": len(rows), "won": won, "lost": lost, "p": stats.mcnemar(won, lost)}

@@ -2,17 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from encodery import metric_table
-from encodery.metric_table import Metric
+from encodery.config.schema import ModelOptions, OptimOptions, TrainOptions
+from encodery.core.redact import without_paths
 from encodery.report import stats
-from encodery.report.records import Record
-from encodery.schema import ModelOptions, OptimOptions, TrainOptions
-from encodery.tasks._heuristics_report import caution
+from encodery.report.records import TASKS, Record
+from encodery.tasks.forms import metric_table
+from encodery.tasks.forms.heuristics import caution
+from encodery.tasks.forms.metric_table import Metric
 
 Key = tuple[str, ...]
 MOST = 8  # keys that a remark lists
@@ -66,8 +67,7 @@ class Row:
         """Runs that ended badly or were given up; those that wait or work are only missing."""
         return [record for record in self.missing if record.state not in ("queued", "running", "unfinished")]
 
-    def plain(self) -> dict[str, Any]:
-        """Everything, as data."""
+    def to_dict(self) -> dict[str, Any]:
         about = {"data": self.data, "metric": self.metric, **self.summary._asdict(), "failed": len(self.failed)}
         low, high = self.interval or (None, None)
         about |= {"mean_low": low, "mean_high": high}
@@ -102,12 +102,25 @@ def setting(settings: Mapping[str, Any], key: str) -> str:
 
 
 def varying(records: Sequence[Record]) -> list[str]:
-    """The keys that differ between runs of one task. What differs only from task to task is the recipe."""
+    """The keys that differ between runs of one task. What differs only from task to task is the recipe.
+
+    `tasks` is one of them where runs that were trained on different tasks have scores of the same one.
+    """
     by_task: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         by_task.setdefault(record.task, []).append(record.settings)
     found = {key for settings in by_task.values() for key in varying_keys(settings)}
+    found |= {TASKS} if trained_differently(records) else set()
     return [key for key in dict.fromkeys(key for record in records for key in record.settings) if key in found]
+
+
+def trained_differently(records: Sequence[Record]) -> bool:
+    """Whether some data set has scores, or waits for those, of runs that were trained on different tasks."""
+    trained: dict[str, set[str]] = {}
+    for record in (record for record in records if record.task and record.settings):
+        for name in {*record.task.split(" + "), *(data.rpartition(":")[0] for data in record.scores)}:
+            trained.setdefault(name, set()).add(record.task)
+    return any(len(tasks) > 1 for tasks in trained.values())
 
 
 def only_between_tasks(records: Sequence[Record]) -> list[str]:
@@ -123,7 +136,7 @@ def only_between_tasks(records: Sequence[Record]) -> list[str]:
 def varying_keys(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys that differ among settings; a component's own keys are compared only where the component is the same."""
     names = list(dict.fromkeys(name for one in settings for name in one))
-    return [name for name in names if not _TASK_NAME.match(name) and _differs(name, settings)]
+    return [name for name in names if name != TASKS and not _TASK_NAME.match(name) and _differs(name, settings)]
 
 
 def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
@@ -204,16 +217,18 @@ def _is_of(record: Record, data: str) -> bool:
 def _describe(row: Row) -> None:
     """Notes once per configuration, however many seeds say so; and the time."""
     runs = list(row.runs.values())
-    notes = dict.fromkeys(note for run in runs for note in run.notes.get(row.data, ()))
+    notes = dict.fromkeys(without_paths(note) for run in runs for note in run.notes.get(row.data, ()))
     alarms = [run.alarms[row.data] for run in runs if run.alarms.get(row.data)]
-    said = [f"ALARM in {len(alarms)} of {len(runs)} seeds: {alarms[0][0]}"] if alarms else []
+    said = [f"ALARM in {len(alarms)} of {len(runs)} seeds: {without_paths(alarms[0][0])}"] if alarms else []
     row.notes = [*notes, *said, *_missing_notes(row)]
     times = [run.seconds for run in runs if run.seconds is not None]
     row.seconds = stats.mean(times) if times else None
 
 
 def _missing_notes(row: Row) -> list[str]:
-    notes = [f"seed {run.seed} {run.state}" + (f": {short(run.why)}" if run.why else "") for run in row.failed]
+    notes = [
+        f"seed {run.seed} {run.state}" + (f": {short(without_paths(run.why))}" if run.why else "") for run in row.failed
+    ]
     states = [run.state for run in row.missing if run not in row.failed]
     return notes + [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
 
@@ -222,3 +237,94 @@ def short(text: str, most: int = 80) -> str:
     """The beginning of a long sentence."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+# The three GLUE averages, which are three different things: ELECTRA's, AMOS's and the leaderboard's.
+
+
+FEW = 2  # missing tasks that are worth a remark
+Part = Callable[[Record], float | None]
+
+
+def _one(task: str, metric: str, split: str = "dev") -> Part:
+    return lambda record: record.value(f"glue/{task}:{split}", metric)
+
+
+def _both(first: Part, second: Part) -> Part:
+    """The mean of two scores of one run; None if one is not there."""
+
+    def score(record: Record) -> float | None:
+        pair = first(record), second(record)
+        return None if pair[0] is None or pair[1] is None else (pair[0] + pair[1]) / 2
+
+    return score
+
+
+_ELECTRA: dict[str, Part] = {
+    "cola": _one("cola", "mcc"),
+    "stsb": _one("stsb", "spearman"),
+    **{task: _one(task, "accuracy") for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")},
+}
+_MNLI = _both(_one("mnli", "accuracy"), _one("mnli", "accuracy", "dev_mismatched"))
+_F1 = {task: _both(_one(task, "f1"), _one(task, "accuracy")) for task in ("mrpc", "qqp")}
+
+AVERAGES: dict[str, dict[str, Part]] = {
+    "GLUE average (ELECTRA)": _ELECTRA,
+    "GLUE average (AMOS)": {**_ELECTRA, "mnli": _MNLI},
+    "GLUE average (leaderboard)": {
+        **_ELECTRA,
+        **_F1,
+        "mnli": _MNLI,
+        "stsb": _both(_one("stsb", "pearson"), _one("stsb", "spearman")),
+        "wnli": _one("wnli", "accuracy"),
+    },
+}
+
+
+def average_rows(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
+    """A row for each average of each system whose tasks are all there; a remark where only a few are missing."""
+    of_glue = [record for record in records if record.task.startswith("glue/") and record.done]
+    keys, shown = [key for key in varying(of_glue) if key != TASKS], varying(records)
+    systems: dict[tuple[str, ...], list[Record]] = {}
+    for record in of_glue:
+        systems.setdefault(tuple(spelled(record.settings.get(key, "")) for key in keys), []).append(record)
+    rows, remarks = [], []
+    for values, members in systems.items():
+        settings = {key: dict(zip(keys, values, strict=True)).get(key, "") for key in shown}
+        for name, parts in AVERAGES.items():
+            row, lacking = _average(name, parts, settings, members)
+            if row:
+                rows.append(row)
+            elif len(lacking) <= FEW:
+                remarks.append(
+                    f"no {name}{_which(keys, values)}: {', '.join(lacking)} are missing or have other settings"
+                )
+    return rows, remarks
+
+
+def _which(keys: Sequence[str], values: Sequence[str]) -> str:
+    return " of " + ", ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True)) if keys else ""
+
+
+def _average(
+    name: str, parts: Mapping[str, Part], settings: Mapping[str, str], members: Sequence[Record]
+) -> tuple[Row | None, list[str]]:
+    """Means, medians and bests are averaged over tasks; sd is that of the average over seeds that all tasks share."""
+    by_task: dict[str, dict[int | str, float]] = {}
+    for task, part in parts.items():
+        for record in members:
+            value = part(record) if record.task == f"glue/{task}" else None
+            if value is not None:
+                by_task.setdefault(task, {}).setdefault(record.seed, value)
+    lacking = [task for task in parts if task not in by_task]
+    if lacking:
+        return None, lacking
+    each = [stats.summary(list(values.values())) for values in by_task.values()]
+    shared = [seed for seed in next(iter(by_task.values())) if all(seed in values for values in by_task.values())]
+    same = all(len(values) == len(shared) for values in by_task.values())
+    per_seed = {seed: stats.mean([values[seed] for values in by_task.values()]) for seed in shared} if same else {}
+    middle = [stats.mean([float(one[place] or 0.0) for one in each]) for place in (1, 3, 4)]
+    sd = stats.sd(list(per_seed.values())) if per_seed else None
+    whole = stats.Summary(min(one.n for one in each), middle[0], sd, middle[1], middle[2])
+    notes = [] if same else ["tasks have different seeds: no sd"]
+    return Row(settings, name, "average", per_seed, members=list(members), notes=notes, fixed=whole), []

@@ -1,22 +1,85 @@
 """Run directories → records: settings, seed, how the run ended, all its scores, and what a reader must know of them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from encodery import files, shapes, yaml_reader
-from encodery.config import flat
+from encodery.config.load import flat
+from encodery.core import files, yaml
 from encodery.errors import UserError
-from encodery.finished import REMEDY
-from encodery.identity import as_before
-from encodery.report.plans import Plans
-from encodery.rundir import RunDir, find_runs
-from encodery.sweep.spec import RunSpec
+from encodery.runs import shapes
+from encodery.runs.directory import RunDir, find_runs
+from encodery.runs.finished import REMEDY
+from encodery.runs.identity import as_before
+from encodery.runs.sweep_spec import RunSpec
+
+# The plan of a sweep as tables need it: which folders belong to it, and what each run was meant to be.
+
+
+FILE = "plan.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep's folder and the runs that it shall hold, by their folder's name."""
+
+    root: Path
+    runs: dict[str, RunSpec]
+
+    def spec(self, path: Path) -> RunSpec | None:
+        """What the plan says of a run's folder."""
+        return self.runs.get(path.resolve().relative_to(self.root).as_posix())
+
+    def has(self, path: Path) -> bool:
+        """Whether a folder is in the plan."""
+        return self.spec(path) is not None
+
+
+class Plans:
+    """Plans, read once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Plan | None] = {}
+
+    def of(self, run: Path) -> Plan | None:
+        """The plan of the sweep that a run lies in: in a folder above it, at most two steps up."""
+        found = (self.at(folder) for folder in list(run.resolve().parents)[:2])
+        return next((plan for plan in found if plan), None)
+
+    def at(self, folder: Path) -> Plan | None:
+        folder = folder.resolve()
+        if folder not in self._known:
+            path = folder / FILE
+            self._known[folder] = (
+                Plan(folder, {spec.name: spec for spec in read_plan(path)}) if path.is_file() else None
+            )
+        return self._known[folder]
+
+    def planned(self, folders: Sequence[str | Path]) -> Iterator[tuple[Path, RunSpec]]:
+        """Every planned run of the sweeps at the folders, and of those that runs were found in below them."""
+        for folder in map(Path, folders):
+            self.at(folder)
+        asked = [Path(folder).resolve() for folder in folders]
+        for plan in filter(None, self._known.values()):
+            if any(plan.root.is_relative_to(folder) for folder in asked):
+                yield from ((plan.root / name, spec) for name, spec in plan.runs.items())
+
+
+def read_plan(path: Path) -> list[RunSpec]:
+    """The run specs of a plan.json; keys that this version does not know are left out."""
+    names = {field.name for field in fields(RunSpec)}
+    try:
+        listed: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return [RunSpec(**{key: value for key, value in one.items() if key in names}) for one in listed]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({error}): plan the sweep again with `encodery sweep run`") from None
+
 
 # What names a run, or says where it was computed and where its data lay, does not make it another configuration.
 IGNORED = ("seed.", "data", "device", "threads", "train.log", "train.save", "train.keep_checkpoints")
+TASKS = "tasks"
 IGNORED_OF_TASKS = (".data", ".root")
 TAIL = 1 << 16  # bytes of metrics.jsonl that are read: tables of a thousand runs must not read millions of lines
 
@@ -34,6 +97,7 @@ class Record:
     variant: str | None = None
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # glue/rte:dev -> accuracy -> 0.7
     main: Mapping[str, str] = field(default_factory=dict)  # glue/rte:dev -> accuracy
+    majority: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what the commonest label scores
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alarms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)  # split -> digest of its rows
@@ -42,7 +106,6 @@ class Record:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return self.path.name
 
     @property
@@ -76,14 +139,45 @@ def read(folders: Sequence[str | Path], *, every: bool = False) -> tuple[list[Re
             records.append(_unseen(path, spec, spec.config))
     if left:
         remarks.append(f"{left} runs are no longer in the plan of their sweep and are left out (--all takes them in)")
-    return records, remarks
+    return with_short_paths(records), remarks
+
+
+def with_short_paths(records: Sequence[Record]) -> list[Record]:
+    """The records with each absolute path among their settings cut to its last part, or to so many parts as tell it
+    from others: tables and pages are handed on, and say nothing of the machine that they were made on."""
+    paths = {value for record in records for item in record.settings.values() for value in _paths_in(item)}
+    tails = _unique_tails(paths)
+    return [
+        replace(record, settings={key: _with_tails(value, tails) for key, value in record.settings.items()})
+        for record in records
+    ]
+
+
+def _paths_in(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str) and item.startswith(("/", "~/")) and len(item) > 1]
+
+
+def _unique_tails(paths: set[str]) -> dict[str, str]:
+    tails = {}
+    for path in paths:
+        parts = PurePosixPath(path).parts
+        others = [PurePosixPath(other).parts for other in paths if PurePosixPath(other).parts != parts]
+        size = next((n for n in range(1, len(parts)) if all(parts[-n:] != other[-n:] for other in others)), len(parts))
+        tails[path] = "/".join(parts[-size:]).removeprefix("//")
+    return tails
+
+
+def _with_tails(value: Any, tails: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_with_tails(item, tails) for item in value]
+    return tails.get(value, value) if isinstance(value, str) else value
 
 
 def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
     """A planned run that has no directory of its own: it waits, or it failed before it could make one."""
-    settings, seed = split_seed(config)
-    told = _status(path / "status.json")
-    task = task_name(config)
+    told, task = _status(path / "status.json"), task_name(config)
+    settings, seed = split_seed(config, task)
     state = str(told.get("state") or "queued")
     return Record(path, settings, seed, task, state, _last_line(told.get("error")), spec.variant, tree=config)
 
@@ -102,11 +196,12 @@ def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
     """The plan's settings where there is a plan: quick, and what a sweep changed to save memory makes no other row."""
     planned = spec.config if spec else None
     tree = planned or _tree(run)
-    settings, seed = split_seed(tree)
     variant = spec.variant if spec else None
     if problem:
-        return Record(run.path, settings, seed, task_name(tree), "damaged", problem, variant, tree=tree)
+        task = task_name(tree)
+        return Record(run.path, *split_seed(tree, task), task, "damaged", problem, variant, tree=tree)
     info = {key: value for key, value in run.info().items() if value is not None}
+    settings, seed = split_seed(tree, info.get("task", ""))
     state, why = state_of(run, info)
     digests = {split: str(about.get("digest")) for split, about in info.get("data", {}).items() if about}
     known = Record(run.path, settings, seed, info.get("task", ""), state, why, variant, digests=digests, tree=tree)
@@ -115,7 +210,7 @@ def _record(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
 
 def _tree(run: RunDir) -> dict[str, Any]:
     """config.yaml as data; refused if it is not the config of a run."""
-    tree = yaml_reader.read_text(run.config_text(), str(run.config)).tree
+    tree = yaml.read_text(run.config_text(), str(run.config)).tree
     if not isinstance(tree, dict):
         raise UserError(f"{run.config} is damaged: it is not a mapping of settings; {REMEDY}")
     shapes.require(tree, shapes.CONFIG, run.config, REMEDY)
@@ -127,8 +222,12 @@ def _tree(run: RunDir) -> dict[str, Any]:
 
 
 def task_name(tree: Mapping[str, Any]) -> str:
-    """What the task of a config is called, without making it; empty for own code."""
-    entry = (tree.get("tasks") or [{}])[0]
+    """What the tasks of a config are called, without making them; empty for own code."""
+    names = [_name_of_entry(entry) for entry in tree.get("tasks") or [{}]]
+    return " + ".join(names) if all(names) else ""
+
+
+def _name_of_entry(entry: Mapping[str, Any]) -> str:
     name = str(entry.get("name") or "")
     if "kind" not in entry:
         return name
@@ -136,9 +235,13 @@ def task_name(tree: Mapping[str, Any]) -> str:
     return f"table/{name.removeprefix('table/') or Path(file).stem}" if entry["kind"] == "table" else ""
 
 
-def split_seed(tree: Mapping[str, Any]) -> tuple[dict[str, Any], int | str]:
-    """The settings that make a configuration, and the seed: one number, or `1/2` where init and data differ."""
-    settings = {
+def split_seed(tree: Mapping[str, Any], task: str = "") -> tuple[dict[str, Any], int | str]:
+    """The settings that make a configuration, and the seed: one number, or `1/2` where init and data differ.
+
+    Among the settings is `tasks`: what the run was trained on, which need not be what it is scored on.
+    """
+    settings = {TASKS: task} if task else {}
+    settings |= {
         key: value
         for key, value in flat(as_before(tree)).items()
         if not key.startswith(IGNORED) and not (key.startswith("tasks.") and key.endswith(IGNORED_OF_TASKS))
@@ -192,8 +295,9 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
         raise UserError(f"{run.scores} is damaged: {lost} has no scores, or no main metric; {REMEDY}")
     notes = {key: _notes(result, key, info) for key in scores}
     alarms = {key: _alarms(result, key, record.task) for key in scores}
-    more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": seconds_of(run)}
-    return Record(**{**vars(record), **more})
+    majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
+    more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": _seconds(run)}
+    return Record(**{**vars(record), **more, "majority": majority})
 
 
 def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tuple[str, ...]:
@@ -221,24 +325,8 @@ def _alarms(result: Mapping[str, Any], key: str, task: str) -> tuple[str, ...]:
     return (*own, *result.get("evaluations", {}).get(key, {}).get("alarms", []))
 
 
-def seconds_of(run: RunDir) -> float | None:
-    """Time spent in training steps: their number times the mean of those at the end of metrics.jsonl."""
-    path = run.metrics_file.path
-    if not path.is_file():
-        return None
-    with open(path, "rb") as stream:
-        start = max(0, path.stat().st_size - TAIL)
-        stream.seek(start)
-        lines = stream.read().splitlines()[1 if start else 0 :]
-    steps = [found for line in lines if (found := _step(line))]
-    if not steps:
-        return None
-    return max(step for step, _ in steps) * sum(seconds for _, seconds in steps) / len(steps)
-
-
-def _step(line: bytes) -> tuple[int, float] | None:
+def _seconds(run: RunDir) -> float | None:
     try:
-        found = json.loads(line)
-        return int(found["step"]), float(found["seconds"])
-    except (ValueError, KeyError, TypeError):
-        return None  # an evaluation, or a line that is being written
+        return run.metrics_file.seconds(TAIL)
+    except UserError:  # a damaged line: the scores count all the same
+        return None

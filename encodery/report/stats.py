@@ -100,13 +100,14 @@ def band(samples: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
 
 
 def paired_t(differences: Sequence[float]) -> float | None:
-    """Two-sided p of Student's paired test: are differences of this size usual if the true mean is zero?"""
+    """Two-sided p of Student's paired test: are differences of this size usual if the true mean is zero? None where
+    all differences are equal and not zero, as after two seeds with equal scores: without a spread there is no test."""
     spread = sd(differences) if differences else None
     if spread is None:
         return None
     centre = mean(differences)
     if spread <= 1e-12 * abs(centre) or spread == 0:  # all differences are equal: t is infinite, or 0 / 0
-        return 1.0 if centre == 0 else 0.0
+        return 1.0 if centre == 0 else None
     return student_two_sided(centre / (spread / math.sqrt(len(differences))), len(differences) - 1)
 
 
@@ -121,6 +122,33 @@ def student_two_sided(t: float, df: int) -> float:
         term *= k / (k + 1) * cosine**2
     inside = 2 / math.pi * (angle + sine * total) if df % 2 else sine * total
     return min(1.0, max(0.0, 1.0 - inside))
+
+
+def chi2_above(x: float, df: int) -> float:
+    """P(X > x) of a χ² with whole degrees of freedom: the finite sums of Abramowitz and Stegun 26.4.4 and 26.4.5."""
+    if x <= 0:
+        return 1.0
+    half = x / 2
+    if df % 2:
+        total = math.erfc(math.sqrt(half))
+        term = math.exp(-half) * math.sqrt(x / (math.pi / 2)) if df > 1 else 0.0
+        for k in range(3, df + 1, 2):
+            total += term
+            term *= x / k
+        return min(1.0, total)
+    term, total = math.exp(-half), 0.0
+    for k in range(1, df // 2 + 1):
+        total += term
+        term *= half / k
+    return min(1.0, total)
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of n: how far chance in the choice of examples reaches."""
+    z = 1.959963984540054
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return middle - half, middle + half
 
 
 def sign_flips(differences: Sequence[float]) -> float | None:
@@ -172,3 +200,9 @@ def expected_best(values: Sequence[float], tries: int, *, lower: bool = False) -
     ordered = sorted(values, reverse=lower)
     n = len(ordered)
     return math.fsum(v * ((i / n) ** tries - ((i - 1) / n) ** tries) for i, v in enumerate(ordered, 1))
+
+
+def percent(values: Sequence[float]) -> str:
+    """`81.2 ± 0.4 (3)`: mean and standard deviation × 100, and how many."""
+    spread = sd(values)
+    return f"{100 * mean(values):.1f}" + (f" ± {100 * spread:.1f} ({len(values)})" if spread is not None else "")

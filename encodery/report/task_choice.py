@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from encodery import files
-from encodery.importance import Comparison
+from encodery.core import files
+from encodery.core.markdown import markdown_table
 from encodery.report import figures, stats
+from encodery.runs.head_matrices import Comparison
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,6 @@ class Candidate:
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
         return stats.mean(list(self.values.values()))
 
 
@@ -69,22 +69,11 @@ class Choices:
         return {row.primary: row.tasks for row in self.rows if row.strategy == self.strategy}
 
 
-def cell(values: Sequence[float]) -> str:
-    """`81.2 ± 0.4 (3)`."""
-    spread = stats.sd(values)
-    return f"{100 * stats.mean(values):.1f}" + (f" ± {100 * spread:.1f} ({len(values)})" if spread is not None else "")
-
-
 def adjusted(rows: Sequence[Row]) -> list[Row]:
     """The rows with Holm's p; single-task beside itself, and a strategy that chose nothing, are no comparisons."""
     tested = [place for place, row in enumerate(rows) if row.p is not None and row.tasks]
     by_place = dict(zip(tested, stats.holm([rows[place].p or 0.0 for place in tested]), strict=True))
     return [replace(row, p_holm=by_place.get(place)) for place, row in enumerate(rows)]
-
-
-def lines_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 def ranking_table(found: Sequence[Candidate], primary: str) -> str:
@@ -98,17 +87,17 @@ def ranking_table(found: Sequence[Candidate], primary: str) -> str:
         rows.append([str(place), one.name, seeds, f"{low:.3f} to {high:.3f}", after])
     both = all(len(one.values) >= stats.FEW for one in found)
     about = "95 % over examples and fine-tunings" if both else "95 % over examples alone"
-    return lines_of([f"for {primary}", "task", "tau", about, ""], rows)
+    return markdown_table([f"for {primary}", "task", "tau", about, ""], rows)
 
 
 def trial_table(found: Sequence[Tried], primary: str, metric: str) -> str:
     """What was trained on the way."""
     rows = [
-        [str(len(one.tasks)), ", ".join(one.tasks) or "(alone)", cell(list(one.scores.values())),
+        [str(len(one.tasks)), ", ".join(one.tasks) or "(alone)", stats.percent(list(one.scores.values())),
          "" if one.counts else "run ahead, does not count"]
         for one in found
     ]  # fmt: skip
-    return lines_of([f"trials for {primary}", "with", metric, ""], rows)
+    return markdown_table([f"trials for {primary}", "with", metric, ""], rows)
 
 
 def row_cells(row: Row) -> list[str]:
@@ -120,7 +109,7 @@ def row_cells(row: Row) -> list[str]:
         if row.interval:
             difference += f" [{100 * row.interval[0]:+.1f}, {100 * row.interval[1]:+.1f}]"
         difference += f" p {row.p_holm:.2f}" if row.p_holm is not None else ""
-    scores = cell(list(row.scores.values()))
+    scores = stats.percent(list(row.scores.values()))
     return [row.primary, row.strategy, tasks or "(alone)", row.metric, scores, difference, str(row.trainings),
             f"{row.seconds:,.0f}"]  # fmt: skip
 
@@ -128,7 +117,7 @@ def row_cells(row: Row) -> list[str]:
 def strategy_table(found: Choices) -> str:
     """Every strategy beside single-task."""
     header = ["task", "strategy", "with", "metric", "score", "against single-task", "trainings", "seconds"]
-    return lines_of(header, [row_cells(row) for row in found.rows])
+    return markdown_table(header, [row_cells(row) for row in found.rows])
 
 
 NOTE = (
@@ -150,22 +139,21 @@ def markdown(found: Choices) -> str:
     for seed, matrix in found.matrices.items():
         header = [f"{matrix.kind}, seed {seed}", *matrix.names]
         lines = [[n, *(f"{v:.2f}" for v in line)] for n, line in zip(matrix.names, matrix.values, strict=True)]
-        blocks.append(lines_of(header, lines))
+        blocks.append(markdown_table(header, lines))
     if found.stability:
         lines = [[name, f"{value:.3f}"] for name, value in found.stability.items()]
-        blocks.append(lines_of(["a task's own matrix, over seeds", "mean tau"], lines))
+        blocks.append(markdown_table(["a task's own matrix, over seeds", "mean tau"], lines))
     return "\n\n".join(blocks) + "\n"
 
 
 def plain(found: Choices) -> dict[str, Any]:
-    """As data."""
     return {
         "strategy": found.strategy,
         "chosen": {primary: list(tasks) for primary, tasks in found.chosen().items()},
         "rankings": {p: [{**asdict(c), "mean": c.mean} for c in ranked] for p, ranked in found.rankings.items()},
         "trials": {p: [asdict(one) for one in tried] for p, tried in found.trials.items()},
         "rows": [asdict(row) for row in found.rows],
-        "matrices": {str(seed): matrix.plain() for seed, matrix in found.matrices.items()},
+        "matrices": {str(seed): matrix.to_dict() for seed, matrix in found.matrices.items()},
         "stability": dict(found.stability),
         "notes": list(found.notes),
     }

@@ -7,13 +7,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from encodery import yaml_reader
+from encodery.core import yaml
 from encodery.errors import UserError
-from encodery.rundir import RunDir
-from encodery.sweep import metric as metrics
-from encodery.sweep.file import Metric
+from encodery.runs.directory import RunDir
+from encodery.runs.metrics_log import MetricsFile
+from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep.plan import earlier_run, lookup, read_about, read_plan
-from encodery.sweep.spec import RunSpec
+from encodery.sweep.sweep_file import Metric
+from encodery.tasks.forms.metric_table import among, spelled
+
+# The number by which the runs of a sweep are compared, read from a run's files.
+
+
+def score(run: Path, metric: Metric) -> float | None:
+    """The score of a finished run; None where it has none, such as a foreign command's."""
+    found = scored(run, metric)
+    return found[1] if found else None
+
+
+def scored(run: Path, metric: Metric) -> tuple[str, float] | None:
+    """The metric of a finished run that counts, by name, and its value."""
+    if not (run / "scores.json").is_file():
+        return None
+    result = RunDir(run).read_scores()
+    key = _key(result, metric, run)
+    there = result["scores"][key]
+    name = among(metric.name, there) if metric.name else str(result["main"][key])
+    if metric.at == "last":
+        if name not in there:
+            raise UserError(f"metric.name: {run} has no {name} for {key}; there are: {', '.join(there)}.")
+        value = _number(there[name])
+    else:
+        value = _at(on_the_way(run / "metrics.jsonl", name), metric, name)
+    return None if value is None else (name, value)
+
+
+def _at(by_step: dict[int, float], metric: Metric, name: str) -> float | None:
+    """The best of what was recorded on the way, or that of a step."""
+    if metric.at == "best":
+        return (max if metric.looks_for(name) == "max" else min)(by_step.values(), default=None)
+    return by_step.get(int(metric.at.removeprefix("step:")))
+
+
+def _key(result: dict[str, Any], metric: Metric, run: Path) -> str:
+    """The task and split that count: the first, or the one that the metric names."""
+    keys = [key for key in result["scores"] if metric.split in (None, key.rpartition(":")[2])]
+    if not keys:
+        there = ", ".join(result["scores"]) or "nothing"
+        raise UserError(f"metric.split: {run} has no scores on {metric.split or 'any split'}; it has {there}.")
+    return str(keys[0])
+
+
+def on_the_way(metrics: Path, name: str) -> dict[int, float]:
+    """Step → the value that was recorded there, of an evaluation or of training (`loss`)."""
+    by_step: dict[int, float] = {}
+    for record in MetricsFile(metrics).read():
+        value = _number(record.get(f"eval.{name}", record.get(f"eval.{spelled(name)}", record.get(name))))
+        if value is not None:
+            by_step[record["step"]] = value
+    return by_step
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
@@ -67,7 +123,7 @@ def _says_mode(path: Path) -> bool:
     """Whether a sweep's file itself says which values are better."""
     if not path.is_file():
         return True
-    given = yaml_reader.read_file(path).tree.get("metric")
+    given = yaml.read_file(path).tree.get("metric")
     return isinstance(given, dict) and "mode" in given
 
 
@@ -95,21 +151,21 @@ def _without_seed(spec: RunSpec) -> str:
 
 def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candidate | None:
     done = [spec for spec in group if RunDir(folder / spec.name).is_done]
-    scored = [(*one, spec) for spec in done if (one := metrics.scored(folder / spec.name, metric)) is not None]
-    if not scored:
+    results = [(*result, spec) for spec in done if (result := scored(folder / spec.name, metric)) is not None]
+    if not results:
         return None
-    name = scored[0][0]
+    name = results[0][0]
     mode = metric.looks_for(name)
-    best = (max if mode == "max" else min)(scored, key=lambda one: one[1])[2]
+    best = (max if mode == "max" else min)(results, key=lambda result: result[1])[2]
     task = str(lookup(dict(best.config or {}), "tasks"))
-    return Candidate(task, best, tuple(value for _, value, _ in scored), len(group), name, mode)
+    return Candidate(task, best, tuple(value for _, value, _ in results), len(group), name, mode)
 
 
-def export(found: Candidate, folder: Path) -> str:
+def export(best: Candidate, folder: Path) -> str:
     """The configuration as a config file."""
-    head = f"# The best of {folder.name} on {found.task}: {found.mean:.4f}, the mean of {len(found.scores)} runs.\n"
-    head += f"# Chosen by the {found.goal}.\n"
-    return head + yaml_reader.write(dict(found.spec.config or {}))
+    head = f"# The best of {folder.name} on {best.task}: {best.mean:.4f}, the mean of {len(best.scores)} runs.\n"
+    head += f"# Chosen by the {best.goal}.\n"
+    return head + yaml.write(dict(best.spec.config or {}))
 
 
 def only(tasks: dict[str, list[Candidate]], wanted: str | None) -> Candidate:

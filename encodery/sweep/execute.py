@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from encodery.core import slurm
+from encodery.core.progress import Progress
 from encodery.errors import UserError
-from encodery.progress import Progress
-from encodery.sweep import child, claims, judge, state
-from encodery.sweep.file import Limits, Resources
-from encodery.sweep.local import Scheduler, Score
+from encodery.runs.sweep_spec import Outcome, Source
+from encodery.sweep import outcome, processes, state
+from encodery.sweep import state as sweep_state
+from encodery.sweep.scheduler import Scheduler, Score
 from encodery.sweep.slots import find_slots
-from encodery.sweep.spec import Outcome, Source
 from encodery.sweep.state import RunStatus, status
+from encodery.sweep.sweep_file import Limits, Resources
 
 __all__ = ["Executor", "execute", "retry", "status", "stop"]
 
@@ -35,7 +37,7 @@ def execute(
     `score` gives the sweep's metric of a finished run.
     """
     resources, limits, progress = resources or Resources(), limits or Limits(), progress or Progress(quiet=True)
-    full = [one.id for one in status(folder) if judge.lacked_room(one)] if folder.is_dir() else []
+    full = [one.id for one in status(folder) if outcome.lacked_room(one)] if folder.is_dir() else []
     if full:
         progress.say(f"{len(full)} runs failed because the disk was full: they are tried again")
         retry(folder, full)
@@ -44,11 +46,11 @@ def execute(
         scheduler = Scheduler(folder, source, slots, limits, progress, free_bytes=resources.free_bytes, score=score)
         return scheduler.run()
     if executor == "slurm":
-        from encodery.sweep.on_slurm import execute_slurm
+        from encodery.sweep.slurm_cluster import execute_slurm
 
         return execute_slurm(folder, source, resources, limits, progress, score)
     if executor == "ray":
-        from encodery.sweep.on_ray import execute_ray
+        from encodery.sweep.ray_cluster import execute_ray
 
         return execute_ray(folder, source, resources, limits, progress, score)
     raise UserError(f"--executor {executor}: there are {', '.join(get_args(Executor))}")
@@ -59,18 +61,19 @@ def stop(folder: Path, now: bool = False, grace: float = 30.0) -> list[str]:
 
     Schedulers notice within a second, on every machine. Runs whose scheduler is dead are stopped from here.
     """
-    running = [one for one in status(folder) if one.state == "running"]
+    running = [run for run in status(folder) if run.state == "running"]
     state.request_stop(folder, now)
-    for one in running:
-        if one.alive and (held := claims.claim(state.run_path(folder, one.name))):
-            _end_orphan(folder, one, 0.0 if now else grace)
+    slurm.cancel_waiting(slurm.of_sweep(folder))
+    for run in running:
+        if run.alive and (held := sweep_state.claim(state.run_path(folder, run.name))):
+            _end_orphan(folder, run, 0.0 if now else grace)
             held.release()
-    return [one.id for one in running]
+    return [run.id for run in running]
 
 
-def _end_orphan(folder: Path, one: RunStatus, grace: float) -> None:
-    assert one.pid is not None
-    process = child.Watched(one.pid, one.token, one.mark)
+def _end_orphan(folder: Path, run: RunStatus, grace: float) -> None:
+    assert run.pid is not None
+    process = processes.Watched(run.pid, run.token, run.mark)
     kill_at = time.monotonic() + grace
     process.send(signal.SIGTERM)
     while not process.gone():
@@ -78,8 +81,8 @@ def _end_orphan(folder: Path, one: RunStatus, grace: float) -> None:
             process.send(signal.SIGKILL)
         time.sleep(0.05)
     process.close()
-    well = state.ended_well(state.run_path(folder, one.name), one.attempt)
-    state.write(folder, replace(one, state="done" if well else "stopped", ended=time.time()))
+    well = state.ended_well(state.run_path(folder, run.name), run.attempt)
+    state.write(folder, replace(run, state="done" if well else "stopped", ended=time.time()))
 
 
 def retry(folder: Path, ids: list[str] | None = None) -> list[str]:
@@ -89,11 +92,11 @@ def retry(folder: Path, ids: list[str] | None = None) -> list[str]:
     done. They start with the next `sweep run`, from their last checkpoint.
     """
     every = status(folder)
-    failed = [one for one in every if one.state in ("failed", "timeout", "oom")]
+    failed = [run for run in every if run.state in ("failed", "timeout", "oom")]
     chosen = failed if ids is None else state.select(every, ids)
-    for one in chosen:
-        if one.state in ("done", "running"):
-            raise UserError(f"{one.name} is {one.state}: there is nothing to try again")
-    for one in chosen:
-        state.write(folder, replace(one, state="queued", failures=0, error=None, ended=None, exit_code=None))
-    return [one.id for one in chosen]
+    for run in chosen:
+        if run.state in ("done", "running"):
+            raise UserError(f"{run.name} is {run.state}: there is nothing to try again")
+    for run in chosen:
+        state.write(folder, replace(run, state="queued", failures=0, error=None, ended=None, exit_code=None))
+    return [run.id for run in chosen]

@@ -10,14 +10,14 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
-from encodery import files, process, yaml_reader
-from encodery.rundir import check_name
-from encodery.sweep import child, state
-from encodery.sweep.child import Child
+from encodery.core import files, process, yaml
+from encodery.core.files import check_name
+from encodery.runs.sweep_spec import RunSpec
+from encodery.sweep import processes, state
+from encodery.sweep.processes import Child
 from encodery.sweep.slots import Slot
-from encodery.sweep.spec import RunSpec
 from encodery.sweep.state import RunStatus
-from encodery.sweep.worker import Worker
+from encodery.sweep.warm_worker import Worker
 
 
 class Launcher:
@@ -32,7 +32,7 @@ class Launcher:
         run = state.run_path(self.folder, spec.name)
         own = {worker.token for worker in self.workers.values()}
         if before is not None and before.here and before.token not in own:
-            child.clear(before.token)
+            processes.clear(before.token)
         status = self._status(spec, before, slot)
         if status.attempt > 1:
             state.put_log_aside(run)
@@ -55,12 +55,12 @@ class Launcher:
 
     def _process(self, spec: RunSpec, status: RunStatus, slot: Slot, run: Path) -> Child:
         if spec.command is not None:
-            return child.start_command(self.folder, spec, slot, status.attempt, status.token)
+            return processes.start_command(self.folder, spec, slot, status.attempt, status.token)
         config = write_config(self.folder, spec, slot, status.changed)
         changed = bool(status.changed)
         if not self._is_warm(spec, slot):
             code = spec.allow_code
-            return child.start_train(config.resolve(), run.resolve(), slot, status.token, changed, code)
+            return processes.start_train(config.resolve(), run.resolve(), slot, status.token, changed, code)
         worker = self._worker(slot) or Worker(slot, status.token, run / "log.txt")
         self.workers[slot.number] = worker
         return worker.begin(config.resolve(), run.resolve(), changed, spec.allow_code)
@@ -99,5 +99,5 @@ def write_config(folder: Path, spec: RunSpec, slot: Slot, changed: Mapping[str, 
         section, _, name = key.partition(".")
         tree[section] = {**tree.get(section, {}), name: value}
     path = state.hidden(folder) / f"{check_name(spec.name)}.yaml"
-    files.write_atomic(path, yaml_reader.write(tree))
+    files.write_atomic(path, yaml.write(tree))
     return path

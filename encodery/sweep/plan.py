@@ -4,7 +4,6 @@ plan.json in the sweep's folder lists the runs that belong to it now; what else 
 """
 
 import difflib
-import hashlib
 import itertools
 import json
 import re
@@ -13,20 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery import every, files
+from encodery.config import intervals
+from encodery.core import files
+from encodery.core.files import as_name, check_name, digest_text
+from encodery.core.yaml import Key
 from encodery.errors import UserError
-from encodery.identity import earlier_identity, recognises
-from encodery.metric_table import METRICS, among
-from encodery.metric_table import known as known_metric
-from encodery.paths import as_name
-from encodery.rundir import RunDir, check_name
+from encodery.runs.directory import RunDir
+from encodery.runs.identity import earlier_identity, recognises
+from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import points
-from encodery.sweep.file import Block, Stage
 from encodery.sweep.points import FIRST, Setting, Variant
-from encodery.sweep.read import SweepFile
 from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
-from encodery.sweep.spec import RunSpec
-from encodery.yaml_reader import Key
+from encodery.sweep.sweep_file import Block, Stage, SweepFile
+from encodery.tasks.forms.metric_table import METRICS, among
+from encodery.tasks.forms.metric_table import known as known_metric
 
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
@@ -123,13 +122,13 @@ class Planner:
         vary: bool = False,
     ) -> Iterator[RunSpec]:
         keys = points.axis_keys(blocks)
-        found = self._points(block, blocks, at, keys)
-        shown = keys if vary else _varying(found, keys)
+        checked = self._points(block, blocks, at, keys)
+        shown = keys if vary else _varying(checked, keys)
         excluded = self._excluded(block, at, {*keys, "seed", "variant"})
-        seeds = [points.seeds(block, point.config["seed"]["init"]) for _, point in found]
+        seeds = [points.seeds(block, point.config["seed"]["init"]) for _, point in checked]
         seen: set[str] = set()
         for turn in range(max(map(len, seeds), default=0)):
-            for (variant, point), mine in zip(found, seeds, strict=True):
+            for (variant, point), mine in zip(checked, seeds, strict=True):
                 one = with_seed(point, mine[turn] if block.seeds is not None else None)
                 if any(_matches(one.config, variant, entry) for entry in excluded):
                     continue
@@ -146,7 +145,7 @@ class Planner:
         shared = points.settings(sweep.fixed, ("fixed",), file)
         own = points.settings(block.fixed, (*at, "fixed"), file) if at else ()
         kinds_vary = "method.kind" in keys or any(variant.sources for variant in blocks)
-        found = []
+        checked = []
         for variant in blocks:
             sources = variant.sources or (*sweep.sources, *(block.sources if at else ()))
             axes = {one.key for factor in variant.axes for joint in factor for one in joint}
@@ -156,18 +155,18 @@ class Planner:
             ground = self.resolver.ground(sources, file.folder, () if late else free)
             for point in points.points(variant):
                 settings = points.overlaid(free if late else (), point)
-                found.append((variant, self.resolver.point(ground, settings, kinds_vary)))
-                self._check_steps(found[-1][1])
-                self._check_metric(found[-1][1], at)
-        self._check_dropped(found, blocks)
-        return found
+                checked.append((variant, self.resolver.point(ground, settings, kinds_vary)))
+                self._check_steps(checked[-1][1])
+                self._check_metric(checked[-1][1], at)
+        self._check_dropped(checked, blocks)
+        return checked
 
-    def _check_dropped(self, found: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
+    def _check_dropped(self, checked: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
         """An axis of one method is left out for the others, but one of no method is a mistake."""
-        for _, point in found:
+        for _, point in checked:
             known = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
             known += [key for key in point.dropped if key not in known]
-        never = set.intersection(*(set(point.dropped) for _, point in found)) if found else set()
+        never = set.intersection(*(set(point.dropped) for _, point in checked)) if checked else set()
         for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
             if one.key in never:
                 raise UserError(f"{one.place.text}: {one.key}: no method of this sweep has this key.")
@@ -179,7 +178,7 @@ class Planner:
             return
         key = "log" if str(self.file.sweep.metric.name).startswith("loss") else "evaluate"
         given = f"{train[key]} steps" if key == "log" else train[key]
-        steps = every.parse(given, 1) if given.endswith(("step", "steps")) else every.parse("never", 1)
+        steps = intervals.parse(given, 1) if given.endswith(("step", "steps")) else intervals.parse("never", 1)
         if not steps.due(rule.unit):
             raise UserError(
                 f"{self.file.place(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
@@ -195,22 +194,24 @@ class Planner:
         if on_the_way and metric.name.startswith(ON_THE_WAY):
             return
         task, entry = judged(point.tasks, point.config["tasks"])
-        known = self.resolver.metric_names(task, entry["objective"].get("kind"))
-        if known and among(metric.name, known) not in known and not _of_readouts(metric.name, task):
-            near = difflib.get_close_matches(metric.name, known, n=1, cutoff=0.6)
+        metrics = self.resolver.metric_names(task, entry["objective"].get("kind"))
+        if metrics and among(metric.name, metrics) not in metrics and not _of_readouts(metric.name, task):
+            near = difflib.get_close_matches(metric.name, metrics, n=1, cutoff=0.6)
             hint = f" Did you mean {near[0]}?" if near else ""
             place = self.file.place(("metric", "name")).text
-            raise UserError(f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(known)}.")
+            raise UserError(
+                f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(metrics)}."
+            )
 
     def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:
-        found = []
+        entries = []
         for i, entry in enumerate(block.exclude):
             ones = points.settings(entry, (*at, "exclude", i), self.file)
             for one in ones:
                 if one.key not in keys:
                     raise UserError(f"{one.place.text}: exclude: {one.key} does not vary in this sweep.")
-            found.append({one.key: one.value for one in ones})
-        return found
+            entries.append({one.key: one.value for one in ones})
+        return entries
 
     def _specs(
         self,
@@ -333,15 +334,15 @@ def commands(path: Path) -> list[RunSpec]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}).") from None
-    found: dict[str, RunSpec] = {}
+    by_line: dict[str, RunSpec] = {}
     taken: dict[str, str] = {}
     for line in lines:
         if line and not line.startswith("#"):
-            id = short(hashlib.sha256(line.encode()).hexdigest(), taken)
-            found.setdefault(line, RunSpec(id, check_name(f"{id}-{as_name(line)}"[:60].rstrip("-.")), command=line))
-    if not found:
+            id = short(digest_text(line), taken)
+            by_line.setdefault(line, RunSpec(id, check_name(f"{id}-{as_name(line)}"[:60].rstrip("-.")), command=line))
+    if not by_line:
         raise UserError(f"{path}: there is no command in it.")
-    return list(found.values())
+    return list(by_line.values())
 
 
 def write_plan(folder: Path, specs: Iterable[RunSpec], about: Mapping[str, Any] | None = None) -> None:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from encodery.config.layers import Place
+from encodery.core.yaml import Key
 from encodery.errors import UserError
-from encodery.layers import Place
-from encodery.sweep import space
-from encodery.sweep.file import Block, Search
-from encodery.sweep.read import SweepFile
-from encodery.yaml_reader import Key
+from encodery.sweep import search_space
+from encodery.sweep.sweep_file import Block, Search, SweepFile
 
 _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _OF_VARIANT = ("extends", "grid", "zip")
@@ -99,21 +98,21 @@ def _factors(
     grid: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], at: Key, file: SweepFile
 ) -> dict[str, Factor]:
     """Key → its choices; all lines of zip are one factor."""
-    found: dict[str, Factor] = {}
+    factors: dict[str, Factor] = {}
     for key, given in grid.items():
         place = file.place((*at, "grid", key))
         if not _KEY.fullmatch(key):
             raise UserError(f"{place.text}: grid: '{key}' is not a key such as optim.lr.")
         try:
-            choices = space.values(given)
+            choices = search_space.values(given)
         except ValueError as error:
             raise UserError(f"{place.text}: grid.{key}: {error}.") from None
-        found[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, place),) for v in choices)
+        factors[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, place),) for v in choices)
     if lines:
         joint = tuple(settings(line, (*at, "zip", i), file) for i, line in enumerate(lines))
-        _check_zip(joint, found, file.place((*at, "zip")))
-        found["zip"] = joint
-    return found
+        _check_zip(joint, factors, file.place((*at, "zip")))
+        factors["zip"] = joint
+    return factors
 
 
 def _check_zip(joint: Factor, grid: Mapping[str, Factor], place: Place) -> None:
@@ -134,7 +133,7 @@ def _drawn(search: Search, file: SweepFile) -> Factor:
 def _draw(search: Search, number: int, file: SweepFile) -> Iterator[Setting]:
     for key, given in search.space.items():
         share = random.Random(f"{search.seed}/{number}/{key}").random()
-        value = space.draw(given).at(share)
+        value = search_space.draw(given).at(share)
         yield Setting(long_key(key, value), value, file.place(("search", "space", key)))
 
 
@@ -153,12 +152,12 @@ def overlaid(*parts: Sequence[Setting]) -> tuple[Setting, ...]:
 
 def axis_keys(blocks: Sequence[Variant]) -> list[str]:
     """The keys that may vary, in the order in which they are written."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for block in blocks:
-        found |= dict.fromkeys(one.key for factor in block.axes for joint in factor for one in joint)
+        keys |= dict.fromkeys(one.key for factor in block.axes for joint in factor for one in joint)
     for block in blocks:
-        found |= dict.fromkeys(one.key for one in block.settings)
-    return list(found)
+        keys |= dict.fromkeys(one.key for one in block.settings)
+    return list(keys)
 
 
 def seeds(block: Block, first: int) -> list[int]:
@@ -166,8 +165,8 @@ def seeds(block: Block, first: int) -> list[int]:
     given = block.seeds
     if given is None:
         return [first]
-    found = list(range(first, first + given)) if isinstance(given, int) else space.values(given)
-    wrong = [seed for seed in found if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0]
-    if wrong or not found:
+    numbers = list(range(first, first + given)) if isinstance(given, int) else search_space.values(given)
+    wrong = [seed for seed in numbers if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0]
+    if wrong or not numbers:
         raise UserError(f"seeds: expected whole numbers from 0 on{f', not {wrong[0]}' if wrong else ''}.")
-    return found
+    return numbers

@@ -6,18 +6,19 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from encodery import layers
-from encodery.check import KINDS, check, options
-from encodery.config import find
+from encodery.config import layers
+from encodery.config.layers import Layer, Place
+from encodery.config.load import find
+from encodery.config.own_code import Code, is_own
+from encodery.config.schema import DEFAULT_MODEL, Config
+from encodery.config.validate import KINDS, check, options, take_default_model
+from encodery.core.options import Options
 from encodery.errors import UserError
-from encodery.identity import identity_of
-from encodery.layers import Layer, Place
-from encodery.options import Options
-from encodery.own_code import Code, is_own
-from encodery.schema import Config
+from encodery.runs.identity import Texts, content_of, identity_of
 from encodery.sweep.points import Setting
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Resolver:
     _digests: dict[tuple[Any, ...], str] = field(default_factory=dict)
     _metrics: dict[tuple[Any, ...], tuple[str, ...]] = field(default_factory=dict)
     _methods: dict[str, type[Options]] = field(default_factory=dict)
+    _texts: Texts = field(default_factory=dict)
     _grounds: int = 0
 
     def ground(self, sources: Iterable[str], folder: Path, constants: Sequence[Setting]) -> Ground:
@@ -93,6 +95,7 @@ class Resolver:
                 dropped.append(setting.key)
             else:
                 _lay(layer, setting)
+        take_default_model(layer.tree)  # before sections are looked at one by one: it reaches several
         _absolute(layer, self.code)
         config, tasks = self._checked(layer, ground.number)
         return Point(config, tasks, tuple(dropped))
@@ -105,7 +108,7 @@ class Resolver:
         new = [name for name, key in keys.items() if key not in self._pieces]
         if any(name not in keys for name in tree) or not all(self._alone(name, keys[name], tree) for name in new):
             checked = check(layer, self.code)  # says what is wrong, and where it stands
-            plain = checked.config.plain()
+            plain = checked.config.to_dict()
             self._pieces |= {key: plain[name] for name, key in keys.items()}
             self._pieces["objects", *keys["tasks"]] = [task for task, _ in checked.tasks]
         config = {name: self._pieces[key] for name, key in keys.items()}
@@ -119,7 +122,7 @@ class Resolver:
         more = {"kind": own.pop("kind")} if name == "method" else {}
         try:
             cls = self._method(str(more["kind"])) if more else Config.model_fields[name].annotation
-            self._pieces[key] = more | options(cast(type[Options], cls), Layer(own)).plain()
+            self._pieces[key] = more | options(cast(type[Options], cls), Layer(own)).to_dict()
             return True
         except UserError:
             return False
@@ -141,30 +144,30 @@ class Resolver:
         model = point.config["model"]
         if (model["name"] is None) == (model["new"] is None):
             raise UserError("model: give either a name or new")
-        known = point.stages()
-        found = {
+        from_stages = point.stages()
+        by_key = {
             f"model.{key}": self._folder(key, model[key], model["revision"] if key == "name" else None)
             for key in _PATHS
-            if model[key] and key not in known and (key, model[key]) != ("tokenizer", "toy")
+            if model[key] and key not in from_stages and (key, model[key]) != ("tokenizer", "toy")
         }
-        found |= {
+        by_key |= {
             f"tasks.{i}.{key}": self._subset(entry[key])
             for i, entry in enumerate(point.config["tasks"])
             for key in ("subset", "sample_by")
             if entry.get(key)
         }
-        found |= {
+        by_key |= {
             f"tasks.{i}.teacher": self._teacher(entry)
             for i, entry in enumerate(point.config["tasks"])
             if entry.get("teacher")
         }
-        return found | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
+        return by_key | {f"tasks.{i}.data": self._content(task) for i, task in enumerate(point.tasks)}
 
     def _teacher(self, entry: Mapping[str, Any]) -> str:
-        from encodery.build import teacher_digest
+        from encodery.models import locate
 
         names = [entry["teacher"]] if isinstance(entry["teacher"], str) else entry["teacher"]
-        return self._or_name(", ".join(names), lambda: teacher_digest(names, Path()))
+        return self._or_name(", ".join(names), lambda: locate.digest_of_all(names, Path()))
 
     def _or_name(self, name: str, digest: Callable[[], str]) -> str:
         """The digest of a model; in a plan that nobody runs its name will do where it is not on this machine."""
@@ -184,22 +187,20 @@ class Resolver:
         return self._digests["subset", path]
 
     def _folder(self, key: str, name: str, revision: str | None) -> str:
-        from encodery.models import hub
+        from encodery.models import locate
 
         memo = (key == "tokenizer", name, revision)
         if memo not in self._digests:
 
             def digest() -> str:
                 if key == "tokenizer":
-                    return hub.resolve_tokenizer(name, Path(), not self.absent_ok).digest()
-                return hub.resolve(name, revision, Path(), not self.absent_ok).digest()
+                    return locate.resolve_tokenizer(name, Path(), not self.absent_ok).digest()
+                return locate.resolve(name, revision, Path(), not self.absent_ok).digest()
 
             self._digests[memo] = self._or_name(name, digest)
         return self._digests[memo]
 
     def _content(self, task: "Task") -> str:
-        from encodery.build import content_of
-
         memo = (type(task), task.model_dump_json())
         if memo not in self._digests:
             self._digests[memo] = content_of(task)
@@ -207,7 +208,7 @@ class Resolver:
 
     def identity(self, config: Tree, tasks: "Sequence[Task]", digests: Mapping[str, str]) -> str:
         """The hash that names the run; the same that the run itself writes down."""
-        return identity_of(config, tasks, self.code.used, digests)
+        return identity_of(config, tasks, self.code.used, digests, self._texts)
 
 
 def _lay(layer: Layer, setting: Setting) -> None:
@@ -272,6 +273,8 @@ def _absolute_data(tree: Tree) -> None:
 
 def _found(name: str, place: Place) -> str:
     """The folder or file of that name beside the config that names it, or in this folder; else it is a hub name."""
+    if name == DEFAULT_MODEL:
+        return name
     for base in (place.folder, Path()):
         path = base / name
         if path.is_file() or (path / "config.json").exists() or (path / "model" / "config.json").exists():
@@ -281,9 +284,15 @@ def _found(name: str, place: Place) -> str:
 
 def with_model(point: Point, runs: Mapping[str, str]) -> Tree:
     """The point's config with folders of runs where stages were named; what is not changed is shared."""
-    return point.config | {"model": point.config["model"] | dict(runs)}
+    return point.config | {"model": point.config["model"] | dict(runs)} if runs else point.config
 
 
 def with_seed(point: Point, seed: int | None) -> Point:
     """The same point with another seed."""
-    return point if seed is None else replace(point, config=point.config | {"seed": {"init": seed, "data": seed}})
+    return point if seed is None else replace(point, config=point.config | {"seed": _seed(seed)})
+
+
+@cache
+def _seed(seed: int) -> Tree:
+    """The section of a seed: all points share it."""
+    return {"init": seed, "data": seed}

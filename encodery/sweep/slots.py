@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from encodery.errors import UserError
-from encodery.sweep.file import Resources
+from encodery.sweep.sweep_file import Resources
 
 Kind = Literal["cuda", "hip", "xpu", "mps", "cpu"]
 VISIBLE: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
@@ -40,12 +40,12 @@ class Slot:
 
     def environment(self) -> dict[str, str]:
         """The variables that make a process see this slot only."""
-        found = dict.fromkeys(THREADS, str(self.threads))
+        variables = dict.fromkeys(THREADS, str(self.threads))
         if self.kind == "cpu":
-            return found | dict.fromkeys(VISIBLE.values(), "")
+            return variables | dict.fromkeys(VISIBLE.values(), "")
         if self.kind in VISIBLE:
-            found[VISIBLE[self.kind]] = ",".join(self.devices)
-        return found | ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if self.bus_order else {})
+            variables[VISIBLE[self.kind]] = ",".join(self.devices)
+        return variables | ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if self.bus_order else {})
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
@@ -81,43 +81,43 @@ def find_slots(resources: Resources, environment: Mapping[str, str] = os.environ
     return gpu_slots(resources, *_asked(wanted, found))
 
 
-def _asked(wanted: str, found: Found | None) -> tuple[Found, list[str]]:
+def _asked(wanted: str, machine: Found | None) -> tuple[Found, list[str]]:
     """The devices that somebody named; an error where this machine does not have them."""
     words = wanted.split(",")
     kinds = [word.partition(":")[0] for word in words if word.partition(":")[0] in ACCELERATORS]
-    if found is None:
+    if machine is None:
         raise UserError(
             f"devices: {wanted}: no GPU is visible to this process (CUDA_VISIBLE_DEVICES may hide it, or the driver "
             "is missing); use cpu, or cpu:2 for two runs at once"
         )
-    if wrong := [kind for kind in kinds if kind not in ("gpu", found.kind)]:
-        raise UserError(f"devices: {wanted}: there is no {wrong[0]} here; use {found.kind}, all or cpu")
+    if wrong := [kind for kind in kinds if kind not in ("gpu", machine.kind)]:
+        raise UserError(f"devices: {wanted}: there is no {wrong[0]} here; use {machine.kind}, all or cpu")
     if len(words) == 1 and words[0] in ACCELERATORS:
-        return found, list(found.devices)
-    known = _uuids() if found.kind == "cuda" else []
-    named = [_named(word.rpartition(":")[2], found, known) for word in words]
+        return machine, list(machine.devices)
+    known = _uuids() if machine.kind == "cuda" else []
+    named = [_named(word.rpartition(":")[2], machine, known) for word in words]
     if twice := sorted({one for one in named if named.count(one) > 1}):
         raise UserError(f"devices: {wanted} names {twice[0]} twice; runs_per_device lets several runs share a device")
-    return found, named
+    return machine, named
 
 
-def _named(word: str, found: Found, uuids: Sequence[str]) -> str:
+def _named(word: str, machine: Found, uuids: Sequence[str]) -> str:
     """A device by its position among the visible ones, or by its UUID or the beginning of it."""
-    if word.isdigit() and int(word) < len(found.devices):
-        return found.devices[int(word)]
-    by_name = not word.isdigit() and word in found.devices
+    if word.isdigit() and int(word) < len(machine.devices):
+        return machine.devices[int(word)]
+    by_name = not word.isdigit() and word in machine.devices
     if by_name or any(uuid.startswith(word) for uuid in uuids if word.startswith(("GPU-", "MIG-"))):
         return word
-    there = ", ".join([*found.devices, *uuids])
-    raise UserError(f"devices: there is no device {word}; {len(found.devices)} are visible here ({there})")
+    there = ", ".join([*machine.devices, *uuids])
+    raise UserError(f"devices: there is no device {word}; {len(machine.devices)} are visible here ({there})")
 
 
-def gpu_slots(resources: Resources, found: Found, devices: Sequence[str]) -> list[Slot]:
+def gpu_slots(resources: Resources, machine: Found, devices: Sequence[str]) -> list[Slot]:
     """Slots on accelerators; the CPU threads are shared out evenly."""
     groups = _groups([(device,) for device in devices], resources)
     threads = _threads(resources, len(cores_here()) // max(len(groups), 1))
-    by_bus = found.kind == "cuda" and bool(found.devices) and not found.inherited
-    return [Slot(i, found.kind, group, threads, bus_order=by_bus) for i, group in enumerate(groups)]
+    by_bus = machine.kind == "cuda" and bool(machine.devices) and not machine.inherited
+    return [Slot(i, machine.kind, group, threads, bus_order=by_bus) for i, group in enumerate(groups)]
 
 
 def cpu_slots(resources: Resources, count: int) -> list[Slot]:
@@ -229,12 +229,12 @@ def _nvidia_smi(*words: str) -> list[str]:
 def free_memory() -> dict[str, float]:
     """Free bytes of each NVIDIA GPU, by number and by UUID; empty where the driver does not say."""
     lines = _nvidia_smi("--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits")
-    found: dict[str, float] = {}
+    by_device: dict[str, float] = {}
     for line in lines:
         index, uuid, free = (word.strip() for word in line.split(","))
         if free.isdigit():
-            found[index] = found[uuid] = float(free) * 2**20
-    return found
+            by_device[index] = by_device[uuid] = float(free) * 2**20
+    return by_device
 
 
 def has_room(slot: Slot, wanted: float, free: Mapping[str, float]) -> bool:

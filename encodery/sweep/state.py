@@ -1,6 +1,6 @@
 """What is known about each run of a sweep: one status.json per run folder, written whole or not at all. No torch.
 
-<sweep>/<id>-<readable>/status.json     written by whoever holds the run's claim (claims.py)
+<sweep>/<id>-<readable>/status.json     written by whoever holds the run's claim (`claim`)
 <sweep>/.sweep/                         the specs that were started, and the request to stop
 """
 
@@ -14,11 +14,87 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from encodery import files, process
+from encodery.core import files, process
+from encodery.core.files import below, check_name
+from encodery.core.lock import STALE, Holder, disk_time, ourselves
+from encodery.core.redact import scrub
 from encodery.errors import UserError
-from encodery.rundir import RunDir, below, check_name
-from encodery.scrub import scrub
-from encodery.sweep.spec import Outcome, RunSpec, State
+from encodery.runs.directory import RunDir
+from encodery.runs.sweep_spec import Outcome, RunSpec, State
+
+# Who may start a run: one scheduler, the one that created the newest claim file of the run's folder.
+#
+# Claims are numbered and never removed, so that creating number n + 1 can succeed for one process only, and taking over
+# from a dead one cannot race. A claim counts while it is not released and its scheduler lives: by its process on this
+# machine, by the time of its last touch on another.
+
+
+YOUNG = 10.0  # seconds in which a claim may still be without its content
+_NAME = ".claim-"
+
+
+class Claim:
+    """A run that is ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def touch(self) -> None:
+        """Say that its scheduler lives, to those on other machines."""
+        os.utime(self.path)
+
+    def release(self) -> None:
+        """Let others have the run."""
+        files.require_unlinked(self.path)
+        self.path.write_text("{}")
+
+
+def claim(run: Path) -> Claim | None:
+    """Take a run; None if somebody has it."""
+    with files.io_trouble(f"{run} could not be claimed", run.parent):
+        run.mkdir(parents=True, exist_ok=True)
+        newest = _newest(run)
+        if newest and _held(run / f"{_NAME}{newest}"):
+            return None
+        path = run / f"{_NAME}{newest + 1}"
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return None
+        try:
+            os.write(handle, json.dumps(asdict(ourselves())).encode())
+        finally:
+            os.close(handle)
+    return Claim(path)
+
+
+def is_claimed(run: Path) -> bool:
+    """Whether a living scheduler has the run."""
+    newest = _newest(run)
+    return newest > 0 and _held(run / f"{_NAME}{newest}")
+
+
+def _newest(run: Path) -> int:
+    names = os.listdir(run) if run.is_dir() else []
+    numbers = [name.removeprefix(_NAME) for name in names if name.startswith(_NAME)]
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
+def _held(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_bytes())
+        if found == {}:
+            return False
+        who = Holder(**found)
+    except (ValueError, TypeError):  # created, and not written yet or never
+        return _age(path) < YOUNG
+    return who.alive if who.here else _age(path) < STALE
+
+
+def _age(path: Path) -> float:
+    """Seconds since the claim was touched, by the clock of its disk."""
+    return disk_time(path.parent) - path.stat().st_mtime
+
 
 NAME = "status.json"
 STATES: tuple[State, ...] = get_args(State)
@@ -159,13 +235,13 @@ def status(folder: Path) -> list[RunStatus]:
 
 def select(statuses: Iterable[RunStatus], words: Iterable[str]) -> list[RunStatus]:
     """The runs that people name by id, by its beginning, or by folder; an unknown or ambiguous one is an error."""
-    every, found = list(statuses), []
+    every, selected = list(statuses), []
     for word in words:
         match = [s for s in every if word in (s.id, s.name)] or [s for s in every if s.name.startswith(word)]
         if len(match) != 1:
             raise UserError(f"'{word}' names {len(match)} runs of this sweep; `encodery sweep status` lists their ids")
-        found += match
-    return found
+        selected += match
+    return selected
 
 
 # The log

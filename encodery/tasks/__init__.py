@@ -37,15 +37,15 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 def task_classes() -> dict[str, "type[Task]"]:
     """File (or folder) name -> its public task, for each in this room that has one."""
-    from encodery.find import names
+    from encodery.config.components import names
     from encodery.tasks.base import Task
 
-    found: dict[str, type[Task]] = {}
+    by_name: dict[str, type[Task]] = {}
     for name in names("tasks"):
         for value in vars(import_module(f"{__name__}.{name}")).values():
             if isinstance(value, type) and issubclass(value, Task) and _is_of(value, name):
-                found[name] = value
-    return found
+                by_name[name] = value
+    return by_name
 
 
 def _is_of(task: type, name: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from encodery.options import Options
+from encodery.core.options import Options
 
 Label = str | float | tuple[str, ...] | None
 Answer = Mapping[
@@ -21,6 +21,11 @@ class Example:
     label: Label = None
     group: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plain_texts(example: Example) -> tuple[str, ...]:
+    """The texts without what makes no other text: case, and how many blanks are between words."""
+    return tuple(" ".join(text.split()).casefold() for text in example.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Origin:
 
 
 class Pieces(Protocol):
-    """What a task may ask of a tokenizer (data/pieces.py is the real one)."""
+    """What a task may ask of a tokenizer (data/tokenizer.py is the real one)."""
 
     def many(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, without special tokens."""
@@ -83,7 +88,9 @@ class Task(Options):
     unwritten: ClassVar[tuple[str, ...]] = ("nbest", "chances")
     """Parts of an answer that are too long for the lines of a predictions file."""
     paths: ClassVar[tuple[str, ...]] = ()
-    """Keys that name files: in a run's identity their content stands for them."""
+    """Keys that name files: in a run's identity their content represents them."""
+    told_by_content: ClassVar[tuple[str, ...]] = ()
+    """Further keys that only change which rows a split has, which its content tells."""
 
     also_labels: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Further sets of labels whose heads may answer; `fold` turns their answers into this task's."""
@@ -96,7 +103,7 @@ class Task(Options):
     """Scores that an answer without a model (`simplest`) does not get."""
 
     variants: ClassVar[Mapping[str, "type[Task]"]] = {}
-    """Further classes that the name stands for, by what they are called in the reference."""
+    """Further classes that the name means, by what they are called in the reference."""
 
     data: str | None = None
     """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
@@ -127,6 +134,10 @@ class Task(Options):
     def examples(self, split: str) -> Sequence[Example]:
         """All rows of a split, in file order. A bad row is an error that names file, line and column."""
         raise NotImplementedError
+
+    def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
+        """All columns that the file of a split has, by example id; empty where rows come from no file of columns."""
+        return {}
 
     def bad_rows(self, split: str) -> Sequence[Any]:
         """The rows (readers.BadRow) that were left out because the task was told to skip bad ones."""

@@ -4,7 +4,6 @@ What is here is text and options; data/prepare.py makes tokens of them.
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from encodery import files as disk
+from encodery.core import files as disk
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Features, Origin, Pieces, Task
-from encodery.tasks.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
-from encodery.tasks.pretraining import AMOS, ELECTRA, MLM, add_up, scores
-from encodery.tasks.readers import BadRow, refuse
-from encodery.tasks.rows import file_digest
+from encodery.tasks.forms.pretraining_scores import AMOS, ELECTRA, MLM, add_up, scores
+from encodery.tasks.sources.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
+from encodery.tasks.sources.readers import BadRow, refuse
+from encodery.tasks.sources.rows import file_digest
 
 TOY_VERSION = 2  # of the toy documents: raise it when the grammar writes others
 TOY_DOCUMENTS = 2000
@@ -99,7 +98,7 @@ class Corpus(Task):
     shard_size: int = Field(default=8_000_000, ge=1)
     """Characters of text in a shard, the unit that is written at once and done by one worker."""
     skip_bad_rows: bool = False
-    """Go on without lines that cannot be read, instead of refusing the file."""
+    """Continue without lines that cannot be read, instead of refusing the file."""
     root: str | None = None
     """Folder that the paths start from; default: the folder of the config, or where the command runs."""
 
@@ -117,11 +116,11 @@ class Corpus(Task):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        known = KNOWN[self.part]
+        published = KNOWN[self.part]
         given = [name for name in ("files", "hub", "prepared") if getattr(self, name)]
         if len(given) > 1:
             raise ValueError(f"give one of {' and '.join(given)}")
-        if not given and not known.hub and self.part != "toy":
+        if not given and not published.hub and self.part != "toy":
             raise ValueError("a corpus needs files, hub or prepared")
         if given and self.part == "toy":
             raise ValueError(f"toy documents are written here: {given[0]} has no meaning")
@@ -185,10 +184,9 @@ class Corpus(Task):
             meta = self._meta()
             note = f"prepared for {meta['max_length']} tokens; {meta['splits'][split]['tokens']:,} tokens"
             return Origin("prepared", f"{meta['digest']}:{split}", meta["splits"][split]["rows"], note=note)
-        digest = hashlib.sha256(json.dumps([self.recipe(), self.source(), split], sort_keys=True).encode())
         return Origin(
             "toy" if self.part == "toy" else "folder" if self.files else "hub",
-            digest.hexdigest(),
+            disk.digest([self.recipe(), self.source(), split]),
             self._count(split),
             files={path.name: file_digest(path) for path in self._paths()},
             revision=self._commit[0] if self._commit else None,
@@ -197,7 +195,7 @@ class Corpus(Task):
     def recipe(self) -> dict[str, Any]:
         """The options that decide which blocks come out, as plain data."""
         where = {"data", "root", "files", "hub", "hub_config", "hub_split", "revision", "streaming", "prepared"}
-        plain = {key: value for key, value in self.plain().items() if key not in where}
+        plain = {key: value for key, value in self.to_dict().items() if key not in where}
         return plain | {"min_line": self.shortest_line, "drop_brackets": self.without_brackets}
 
     def source(self) -> list[Any]:
@@ -250,15 +248,15 @@ class Corpus(Task):
 
     def lines(self, text: str, lost: Counter[str] | None = None) -> list[str]:
         """The lines of a document that count: cleaned, none of them empty or too short; `lost` counts the others."""
-        whole = text.replace("()", "") if self.without_brackets else text
+        cleaned = text.replace("()", "") if self.without_brackets else text
         least = max(self.shortest_line, 1)
-        stripped = [raw.strip() for raw in whole.split("\n")]
+        stripped = [raw.strip() for raw in cleaned.split("\n")]
         kept = [line for line in stripped if len(line) >= least]
         if lost is not None and least > 1:
             short = [len(line) for line in stripped if 0 < len(line) < least]
             lost.update(short_lines=len(short), short_characters=sum(short))
-        if lost is not None and len(whole) < len(text):
-            lost.update(bracket_characters=len(text) - len(whole))
+        if lost is not None and len(cleaned) < len(text):
+            lost.update(bracket_characters=len(text) - len(cleaned))
         return kept
 
     def split_of(self, text: str) -> str:
@@ -299,7 +297,7 @@ class Corpus(Task):
 
     def _source(self) -> Found:
         if self.part == "toy":
-            from encodery.tasks.grammar.corpus import documents
+            from encodery.tasks.toy_grammar.corpus import documents
 
             size = self.documents or TOY_DOCUMENTS
             return (Document(t, f"document {i}", (i + 1) / size) for i, t in enumerate(documents(self.seed, size)))

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from encodery.tasks.known import Known, Tsv
-from encodery.tasks.named import Named
+from encodery.tasks.sources.published import Known, Named, Tsv
 
 YES_NO = ("0", "1")
 ENTAILS = ("entailment", "not_entailment")
@@ -198,6 +197,6 @@ class Glue(Named):
         scores = super()._single_scores(gold, guess)
         if self.main_metric != "mcc":
             return scores
-        from encodery.tasks import metrics
+        from encodery.tasks.forms import metrics
 
         return scores | {"mcc": metrics.matthews(gold, guess)}

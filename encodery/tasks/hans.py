@@ -1,7 +1,7 @@
 """HANS (McCoy, Pavlick and Linzen 2019): pairs on which three heuristics of inference fail.
 
 Official files: heuristics_evaluation_set.txt (dev) and heuristics_train_set.txt (train), or the same as .jsonl; also
-Parquet files hans_dev, hans_train and hans_eval_regenerated (drawn anew from the authors' templates).
+Parquet files hans_dev, hans_train and hans_eval_regenerated (drawn again from the authors' templates).
 """
 
 from collections import Counter
@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from encodery.errors import UserError
-from encodery.tasks import hub
-from encodery.tasks._heuristics import NO, YES, Heuristics
-from encodery.tasks._heuristics_report import REGENERATED
 from encodery.tasks.base import Example, Origin
-from encodery.tasks.known import Known
-from encodery.tasks.named import OnHub
-from encodery.tasks.readers import Bad, Row, Sheet, need_columns, read, shown
-from encodery.tasks.rows import Loaded, file_digest, good_rows, text_of
-from encodery.tasks.sources import finished
+from encodery.tasks.forms.heuristics import NO, REGENERATED, YES, Heuristics
+from encodery.tasks.sources import published
+from encodery.tasks.sources.published import Known, OnHub, finished
+from encodery.tasks.sources.readers import Bad, Row, Sheet, need_columns, read, shown
+from encodery.tasks.sources.rows import Loaded, file_digest, good_rows, text_of
 
 OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
 PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
@@ -62,7 +59,7 @@ class Hans(OnHub, Heuristics):
 
     def from_hub(self, split: str, missing: str) -> Loaded:
         """The hub's rows, which must have the published counts."""
-        sheet, commit = hub.rows(KNOWN, split, self.revision, missing)
+        sheet, commit = published.rows(KNOWN, split, self.revision, missing)
         return self._finish(sheet, Origin("hub", "", 0, revision=commit), official=True)
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:

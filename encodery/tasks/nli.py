@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from encodery.tasks.known import Known
-from encodery.tasks.named import Named
+from encodery.tasks.sources.published import Known, Named
 
 _PAIR = ("premise", "hypothesis")
 _THREE_WAY = ("entailment", "neutral", "contradiction")

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from encodery.errors import UserError
-from encodery.tasks import hub
-from encodery.tasks._squad_files import examples_of, read_squad
 from encodery.tasks.base import Example, Origin
-from encodery.tasks.known import Known
-from encodery.tasks.named import Published
-from encodery.tasks.readers import BadRow
-from encodery.tasks.rows import Loaded, file_digest
-from encodery.tasks.sources import finished
-from encodery.tasks.spans import Spans
+from encodery.tasks.forms.spans import Spans, examples_of, read_squad
+from encodery.tasks.sources import published
+from encodery.tasks.sources.published import Known, Published, finished
+from encodery.tasks.sources.readers import BadRow
+from encodery.tasks.sources.rows import Loaded, file_digest
 
 FOLDERS = ("", "squad2", "squad", "squad_v2", "SQuAD")
 
@@ -30,7 +27,6 @@ class StandIn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All files."""
         return (*self.files, *filter(None, [self.shared]))
 
 
@@ -118,8 +114,7 @@ class Squad(Published, Spans):
         return self._finish(split, examples, bad, Origin("folder", "", 0, files=files, note=note), replaced)
 
     def from_hub(self, split: str, missing: str) -> Loaded:
-        """The hub's rows."""
-        sheet, commit = hub.rows(self.known, split, self.revision, missing)
+        sheet, commit = published.rows(self.known, split, self.revision, missing)
         return self._finish(split, examples_of(sheet, hidden=False), sheet.bad, Origin("hub", "", 0, revision=commit))
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:

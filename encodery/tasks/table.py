@@ -2,28 +2,173 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from encodery.errors import UserError
-from encodery.tasks._folds import Strata, bins
-from encodery.tasks._own import Own
-from encodery.tasks._rank_table import RankTable
-from encodery.tasks._scored import Scored
-from encodery.tasks._span_table import SpanTable
-from encodery.tasks._tag_table import TagTable
 from encodery.tasks.base import Example, Label, Task
-from encodery.tasks.classify import Form
-from encodery.tasks.readers import Bad, Sheet, need_columns, read, refuse, shown
-from encodery.tasks.rows import (
+from encodery.tasks.forms.classification import Form
+from encodery.tasks.forms.own_classification import Scored
+from encodery.tasks.forms.ranking import Ranking
+from encodery.tasks.forms.spans import Spans, read_squad
+from encodery.tasks.forms.tagging import Tagging, read_tagged, tag_set, tagged_examples
+from encodery.tasks.sources.folds import Strata, bins
+from encodery.tasks.sources.infer_table import infer
+from encodery.tasks.sources.labels import matched
+from encodery.tasks.sources.own_files import Own
+from encodery.tasks.sources.readers import Bad, Sheet, known_encoding, need_columns, read, refuse, shown
+from encodery.tasks.sources.rows import (
     Columns,
     Loaded,
+    good_rows,
     label_name,
     label_number,
     must_be_in,
+    name_of,
+    rows_by_id,
+    text_of,
     to_examples,
 )
+
+# `{kind: table, form: ranking}`: anyone's own files with a text, several candidates and the right one.
+
+
+class RankTable(Own, Ranking):
+    """Own files (jsonl, Parquet) with a text, a list of candidates and the right one's number from 0, or its text."""
+
+    form: Literal["ranking"] = "ranking"
+    """Which of several texts fits best."""
+    text: str = "text"
+    """Column of the first text."""
+    candidates: str = "candidates"
+    """Column with the list of candidates, two or more."""
+    label: str = "label"
+    """Column that says which one is right: its number from 0, its text, or a list of 0 with one 1."""
+    id: str | None = None
+    """Column with unique ids; default: the row's number, from 0."""
+    group: str | None = None
+    """Column whose equal values stay together when rows are set aside."""
+
+    def _read_all(self) -> dict[str, Loaded]:
+        by_split: dict[str, tuple[list[Example], Sheet]] = {}
+        for split in self._files():
+            if self._path(split).exists():
+                sheet = read(self._path(split))
+                need_columns(sheet, [self.text, self.candidates, *([] if split == "test" else [self.label])])
+                by_split[split] = self._rows(split, sheet), sheet
+        if not self.skip_bad_rows:
+            refuse([row for _, sheet in by_split.values() for row in sheet.bad])
+        return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in by_split.items()}
+
+    def _rows(self, split: str, sheet: Sheet) -> list[Example]:
+        return good_rows(sheet, lambda place, row: self._example(split, place, row.values), self.id)
+
+    def _example(self, split: str, number: int, values: dict[str, Any]) -> Example:
+        texts = values.get(self.candidates)
+        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+            raise Bad(f"{shown(texts)} is no list of two texts or more", self.candidates)
+        label = right_one(values.get(self.label), texts, self.label)
+        if label is None and split != "test":
+            raise Bad("nothing says which one is right", self.label)
+        id = name_of(values, self.id) if self.id else str(number)
+        group = name_of(values, self.group) if self.group else None
+        return Example(id, (text_of(values, self.text), *texts), label, group)
+
+
+def right_one(value: Any, texts: list[str], column: str) -> str | None:
+    """The right candidate's number as text; None where it is hidden."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        if len(value) == len(texts) and sorted(map(str, value)) == ["0"] * (len(texts) - 1) + ["1"]:
+            return str([str(one) for one in value].index("1"))
+    elif isinstance(value, str) and texts.count(value) == 1:
+        return str(texts.index(value))
+    elif not isinstance(value, bool) and str(value).isdecimal() and int(value) < len(texts):
+        return str(int(value))
+    raise Bad(f"{shown(value)} does not say which of {len(texts)} candidates is right", column)
+
+
+# `{kind: table, form: spans}`: anyone's own questions with answers in a text.
+
+
+class SpanTable(Own, Spans):
+    """Own files in SQuAD's JSON layout, or jsonl and Parquet with id, context, question, answer_text, answer_start."""
+
+    form: Literal["spans"] = "spans"
+    """Where in a text the answer to a question is."""
+
+    @property
+    def unanswerable(self) -> bool:
+        """Whether one of the files has a question without an answer."""
+        return any(e.label == () for split in self.splits() if self.has(split) for e in self.examples(split))
+
+    @property
+    def _set_aside_by(self) -> str | None:
+        """Articles stay whole when a part of train is set aside."""
+        return "title"
+
+    def _read_all(self) -> dict[str, Loaded]:
+        here = [split for split in self._files() if self._path(split).exists()]
+        by_split = {split: read_squad(self._path(split), hidden=split == "test") for split in here}
+        if not self.skip_bad_rows:
+            refuse([row for _, sheet in by_split.values() for row in sheet.bad])
+        return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in by_split.items()}
+
+
+# `{kind: table, form: tags}`: anyone's own files with a tag for every word.
+
+
+class TagTable(Own, Tagging):
+    """Own files with a tag for every word: CoNLL columns, or jsonl and Parquet with a list of words and one of tags."""
+
+    form: Literal["tags"] = "tags"
+    """A tag of every word."""
+    text: str | int = "tokens"
+    """Column of the words; in CoNLL files its number from 0 (default 0, in .conllu 1)."""
+    label: str | int = "tags"
+    """Column of the tags; in CoNLL files its number from 0 (default: the last, in .conllu 3)."""
+    label_names: list[str] | None = Field(default=None, alias="labels")
+    """The tags, in order; default: those of the training rows, sorted."""
+    id: str | None = None
+    """Column with unique ids; default: the sentence's number, from 0."""
+    encoding: str | None = None
+    """Of text files, such as cp1252 or utf-16; default: UTF-8."""
+
+    _names: list[str] = PrivateAttr(default_factory=list)
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, given: str | None) -> str | None:
+        return known_encoding(given)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """As given, else those of the first file, which is train if there is one."""
+        if self.label_names is not None:
+            return tuple(self.label_names)
+        self.loaded(next(iter(self._files())))
+        return tuple(self._names)
+
+    def _read_all(self) -> dict[str, Loaded]:
+        here = [split for split in self._files() if self._path(split).exists()]
+        legal, bad = self.label_names, []
+        by_split: dict[str, tuple[list[Example], list]] = {}  # type: ignore[type-arg]
+        for split in here:
+            sheet = read_tagged(
+                self._path(split), self.text, self.label, self.id, hidden=split == "test", encoding=self.encoding
+            )
+            by_split[split] = tagged_examples(sheet, split == "test", legal), sheet.bad
+            legal = legal or tag_set(by_split[split][0])
+            bad += sheet.bad
+        if not self.skip_bad_rows:
+            refuse(bad)
+        if len(legal or ()) < 2:
+            raise UserError(f'{self.name}: column "{self.label}" needs 2 tags or more')
+        self._names.extend(legal or ())
+        return {split: self._finished(split, examples, sheet_bad) for split, (examples, sheet_bad) in by_split.items()}
 
 
 class Table(Own, Scored):
@@ -39,12 +184,15 @@ class Table(Own, Scored):
     """Column of the text."""
     text2: str | None = None
     """Column of the second text, for pairs."""
-    label: str = "label"
-    """Column of the label; for multilabel a list (jsonl, Parquet) or a text with separators."""
-    label_names: list[str | int] | None = Field(default=None, alias="labels")
-    """The labels, in order; default: those of the training rows, sorted."""
+    label: str | list[str] = "label"
+    """Column of the label; for multilabel a list (jsonl, Parquet), a text with separators, or several columns of 0 and
+    1 that are a label each."""
+    label_names: list[str | int] | dict[str | int, str | int] | None = Field(default=None, alias="labels")
+    """The labels, in order; or new names for them, such as {0: entailment, 1: neutral}: equal names merge labels, and
+    what is not named stays. Default: those of the training rows, sorted. Case and blanks of a row's label do not matter
+    where they leave no doubt."""
     label_separator: str | None = None
-    """Multilabel: what stands between two labels of a row; default in csv and tsv: a comma."""
+    """Multilabel: what separates two labels of a row; default in csv and tsv: a comma."""
     id: str | None = None
     """Column with unique ids; default: the row's number, from 0."""
     window_stride: int | None = Field(default=None, ge=1)
@@ -54,15 +202,47 @@ class Table(Own, Scored):
     """How the logits of a text's windows become one answer."""
     group: str | None = None
     """Column whose equal values stay together when rows are set aside."""
+    delimiter: str | None = None
+    """What separates the columns of csv, tsv and txt: one character, such as ";", or tab; default: a comma in csv,
+    a tab in the others."""
+    encoding: str | None = None
+    """Of text files, such as cp1252 or utf-16; default: UTF-8."""
     _names: list[str] = PrivateAttr(default_factory=list)
+    _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
+
+    @classmethod
+    def of_file(cls, file: str, folder: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The settings that a file amounts to, with those that were given, and remarks; paths start from the folder."""
+        if (kind := given.get("kind", "table")) != "table" or "train" in given:
+            raise UserError(f"tasks: a file ({file}) goes with neither kind: {kind} nor train; leave one of them out")
+        path = Path(file) if folder.resolve() == Path.cwd() else folder / file
+        found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"})
+        return {"kind": "table", "train": file, **found.options}, found.remarks
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
         """Tags, spans and ranking are classes of their own."""
         return cls.variants.get(str(options.get("form")), cls)
 
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, given: str | None) -> str | None:
+        given = {"tab": "\t", "\\t": "\t"}.get(given, given) if given is not None else None
+        if given is not None and (len(given) != 1 or not given.isascii() or given in '"\n\r'):
+            raise ValueError("expected one character, such as ; or tab")
+        return given
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, given: str | None) -> str | None:
+        return known_encoding(given)
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if isinstance(self.label, list) and self.form != "multilabel":
+            raise ValueError("several label columns are several labels: form multilabel")
+        if isinstance(self.label, list) and len(set(self.label)) < max(2, len(self.label)):
+            raise ValueError("label: expected two different columns or more")
         if self.form == "pair" and self.text2 is None:
             raise ValueError("form pair needs text2, the column of the second text")
         if self.form == "single" and self.text2 is not None:
@@ -83,7 +263,6 @@ class Table(Own, Scored):
 
     @property
     def pooling(self) -> str:
-        """Mean or max."""
         return self.pool
 
     @property
@@ -91,7 +270,7 @@ class Table(Own, Scored):
         """As given, else those of the first file, which is train if there is one, sorted."""
         if self.form == "regression":
             return ()
-        if self.label_names is not None:
+        if isinstance(self.label_names, list):
             return tuple(map(str, self.label_names))
         self.loaded(next(iter(self._files())))
         return tuple(self._names)
@@ -99,18 +278,35 @@ class Table(Own, Scored):
     def _read_all(self) -> dict[str, Loaded]:
         sheets = {split: self._sheet(split) for split in self._files() if self._path(split).exists()}
         rows: dict[str, list[Example]] = {}
-        legal = None if self.label_names is None else list(map(str, self.label_names))
+        self._unused.update(dict.fromkeys(self._new_names))
+        legal = list(map(str, self.label_names)) if isinstance(self.label_names, list) else None
+        if legal is None and isinstance(self.label, list) and not self._new_names:
+            legal = self.label  # a column that is never marked is a label all the same
         for split, sheet in sheets.items():
             rows[split] = to_examples(sheet, self._columns(split, sheet), self._label_reader(split, legal))
             if legal is None and self.form != "regression":
-                legal = label_set(rows[split])
+                named = list(dict.fromkeys(self._new_names.values()))
+                legal = named + [name for name in label_set(rows[split]) if name not in named]
         if not self.skip_bad_rows:
             refuse([row for sheet in sheets.values() for row in sheet.bad])
-        self._names.extend(self._enough(legal or []))
+        if self.train or any(example.label is not None for part in rows.values() for example in part):
+            self._names.extend(self._enough(legal or []))
         return {split: self._finished(split, rows[split], sheets[split].bad) for split in sheets}
 
+    @property
+    def _new_names(self) -> dict[str, str]:
+        """What the config calls the labels of the files."""
+        given = self.label_names if isinstance(self.label_names, dict) else {}
+        return {str(old): str(new) for old, new in given.items()}
+
+    @property
+    def unused_names(self) -> list[str]:
+        """Labels that the config renames and that no row of any file has: probably misspelled."""
+        self.loaded(next(iter(self._files())))
+        return list(self._unused)
+
     def _enough(self, names: list[str]) -> list[str]:
-        least = {"regression": 0, "multilabel": 1}.get(self.form, 2)
+        least = {"regression": 0, "multilabel": 1}.get(self.form, 2 if self.train or self.dev else 1)
         if len(names) < least:
             have = f"only {shown(names[0])}" if names else "none"
             raise UserError(f'{self.name}: column "{self.label}" needs {least} labels or more, and there is {have}')
@@ -128,35 +324,50 @@ class Table(Own, Scored):
     def _sheet(self, split: str) -> Sheet:
         path = self._path(split)
         texts = [self.text, *filter(None, [self.text2])]
-        wanted = [*texts, self.label, *filter(None, [self.id, self.group])]
-        sheet = read(path, wanted)
+        labels = self.label if isinstance(self.label, list) else [self.label]
+        wanted = [*texts, *labels, *filter(None, [self.id, self.group])]
+        sheet = read(path, wanted, delimiter=self.delimiter, encoding=self.encoding)
         need_columns(sheet, texts + ([self.id] if self.id else []))
-        if split != "test":
-            need_columns(sheet, [self.label])
+        if split != "test" or (isinstance(self.label, list) and set(labels) & set(sheet.columns)):
+            need_columns(sheet, labels)
+        if isinstance(self.label, list) and set(labels) <= set(sheet.columns):
+            join_marks(sheet, labels)
         if split == "train" and self.group:
             need_columns(sheet, [self.group])
         if not sheet.rows and not sheet.bad:
             raise UserError(f"{path}: has no rows")
         return sheet
 
+    def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
+        """All columns of the file; it is read once more, since examples keep only what a model is asked."""
+        path = self._path("train" if split == "dev" and self.dev is None else split)
+        sheet = read(path, delimiter=self.delimiter, encoding=self.encoding)
+        return rows_by_id(sheet, self.id)
+
     def _columns(self, split: str, sheet: Sheet) -> Columns:
         """The group matters only where rows are set aside, in train; the label may be absent, in test."""
-        label = self.label if self.label in sheet.columns else None
+        column = MARKS if isinstance(self.label, list) else self.label
+        label = column if column in sheet.columns else None
         group = self.group if split == "train" else None
         return Columns((self.text, *filter(None, [self.text2])), label, self.id, group)
 
     def _label_reader(self, split: str, legal: Sequence[str] | None) -> Callable[[Any], Label]:
         """How a label is read. Only in test may it be absent; only legal ones count, as soon as they are known."""
-        read_one = self._plain_reader(self._path(split).suffix.lower())
+        read_one, new_names = self._plain_reader(self._path(split).suffix.lower()), self._new_names
+
+        def known(name: str) -> str:
+            if new_names and (key := matched(name, list(new_names))) is not None:
+                self._unused.pop(key, None)
+                name = new_names[key]
+            return name if legal is None else must_be_in(name, legal)
 
         def label(value: Any) -> Label:
-            found = read_one(value)
-            if found is None and split != "test":
+            answer = read_one(value)
+            if answer is None and split != "test":
                 raise Bad("there is no label")
-            if legal is not None and self.form != "regression":
-                for name in (found,) if isinstance(found, str) else found or ():  # type: ignore[union-attr]
-                    must_be_in(name, legal)
-            return found
+            if isinstance(answer, tuple):
+                return tuple(dict.fromkeys(known(str(name)) for name in answer))  # two may have become one
+            return known(answer) if isinstance(answer, str) else answer
 
         return label
 
@@ -165,8 +376,32 @@ class Table(Own, Scored):
             return label_number
         if self.form != "multilabel":
             return label_name
+        if isinstance(self.label, list):
+            return marked_labels
         separator = self.label_separator or ("," if suffix in (".csv", ".tsv", ".txt") else None)
         return lambda value: label_list(value, separator)
+
+
+MARKS = "several label columns"  # what their values are called together
+_YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+
+
+def join_marks(sheet: Sheet, labels: Sequence[str]) -> None:
+    """Columns of 0 and 1 become one column, which holds the cells by name."""
+    sheet.columns = (*sheet.columns, MARKS)
+    for row in sheet.rows:
+        row.values[MARKS] = {name: row.values.get(name) for name in labels}
+
+
+def marked_labels(cells: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """The labels whose column has a 1; None where no column has a value."""
+    if cells is None or all(value in (None, "") for value in cells.values()):
+        return None
+    plain = {name: str(value).strip().lower() for name, value in cells.items()}
+    wrong = next((name for name, value in plain.items() if value not in (*_YES, *_NO)), None)
+    if wrong is not None:
+        raise Bad(f'column "{wrong}": {shown(cells[wrong])} is neither 0 nor 1')
+    return tuple(name for name, value in plain.items() if value in _YES)
 
 
 def label_list(value: Any, separator: str | None) -> tuple[str, ...] | None:
@@ -182,14 +417,14 @@ def label_list(value: Any, separator: str | None) -> tuple[str, ...] | None:
         if name is None:
             raise Bad("one of the labels is empty")
         if count > 1:
-            raise Bad(f"the label {shown(name)} stands twice")
+            raise Bad(f"the label {shown(name)} appears twice")
     return tuple(map(str, names))
 
 
 def label_set(examples: Sequence[Example]) -> list[str]:
     """All labels that occur: whole numbers in their order, else alphabetically."""
-    found: set[str] = set()
+    labels: set[str] = set()
     for example in examples:
-        found.update([example.label] if isinstance(example.label, str) else example.label or ())  # type: ignore[arg-type]
-    numbers = all(name.removeprefix("-").isdecimal() for name in found)
-    return sorted(found, key=lambda name: (int(name) if numbers else 0, name))
+        labels.update([example.label] if isinstance(example.label, str) else example.label or ())  # type: ignore[arg-type]
+    numbers = all(name.removeprefix("-").isdecimal() for name in labels)
+    return sorted(labels, key=lambda name: (int(name) if numbers else 0, name))

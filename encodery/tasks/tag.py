@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from encodery.tasks import hub
-from encodery.tasks._tag_files import read_tagged, tagged_examples
 from encodery.tasks.base import Example, Origin
-from encodery.tasks.known import Known
-from encodery.tasks.named import Published
-from encodery.tasks.readers import Sheet
-from encodery.tasks.rows import Loaded, file_digest
-from encodery.tasks.sources import find, finished
-from encodery.tasks.tagged import Tagged
+from encodery.tasks.forms.tagging import Tagging, read_tagged, tagged_examples
+from encodery.tasks.sources import published
+from encodery.tasks.sources.published import Known, Published, find, finished
+from encodery.tasks.sources.readers import Sheet
+from encodery.tasks.sources.rows import Loaded, file_digest
 
 Tags = tuple[str, ...]
 _TYPES = ("corporation", "creative-work", "group", "location", "person", "product")
@@ -63,7 +60,7 @@ TABLE: dict[str, TagSet] = {
 }  # fmt: skip
 
 
-class Tag(Published, Tagged):
+class Tag(Published, Tagging):
     """A tag for every word: parts of speech, names."""
 
     parts: ClassVar[Mapping[str, str]] = {
@@ -75,17 +72,16 @@ class Tag(Published, Tagged):
     room: ClassVar[str] = "tag"
 
     def from_folder(self, split: str, folder: Path) -> Loaded | None:
-        """The Parquet file."""
-        found = find(self.known, split, folder)
-        if not found:
+        file = find(self.known, split, folder)
+        if not file:
             return None
-        sheet = read_tagged(found.path, "tokens", self._set.column, self._set.id, hidden=False)
-        origin = Origin("folder", "", 0, files={found.path.name: file_digest(found.path)}, note=found.note)
+        sheet = read_tagged(file.path, "tokens", self._set.column, self._set.id, hidden=False)
+        origin = Origin("folder", "", 0, files={file.path.name: file_digest(file.path)}, note=file.note)
         return self._finish(split, sheet, origin)
 
     def from_hub(self, split: str, missing: str) -> Loaded:
         """The hub's rows, whose tags are numbers."""
-        sheet, commit = hub.rows(self.known, split, self.revision, missing)
+        sheet, commit = published.rows(self.known, split, self.revision, missing)
         for row in sheet.rows:
             tags = row.values.get(self._set.hub_column)
             row.values.update(words=row.values.get("tokens"), tags=tags, id=None)

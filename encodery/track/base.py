@@ -1,6 +1,7 @@
 """What trackers are given: a run's events, each once, whatever was sent before and however often it is asked for.
 
-A hidden file in the run's folder remembers, for each tracker, by which id it knows the run and how many events it has.
+A hidden file in the run's folder remembers, for each tracker and each place there (project, server, folder), by which
+id it knows the run and how many events it has.
 """
 
 import secrets
@@ -9,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from encodery import files, yaml_reader
-from encodery.config import flat
-from encodery.rundir import RunDir
+from encodery.config.load import flat
+from encodery.core import files, yaml
+from encodery.runs.directory import RunDir
 
 NAME = ".track-{}.json"
 ABOUT = ("step", "time", "split")  # of a record: they say when and where, not how much
@@ -39,7 +40,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one tracker has of a run."""
+    """What one tracker has of a run in one place."""
 
     id: str
     sent: int = 0  # records of metrics.jsonl
@@ -62,25 +63,31 @@ class Sink(Protocol):
 
 @dataclass
 class Feed:
-    """The events of a run that one tracker does not have yet."""
+    """The events of a run that one tracker does not have yet in one place."""
 
     run: RunDir
     tracker: str
+    place: str = ""
     memory: Memory = field(init=False)
     known: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.known = self.path.is_file()
-        self.memory = Memory(**files.read_json(self.path)) if self.known else Memory(secrets.token_hex(8))
+        found = self._places().get(self.place)
+        self.known = found is not None
+        self.memory = Memory(**found) if found is not None else Memory(secrets.token_hex(8))
+
+    def _places(self) -> dict[str, Any]:
+        """What is remembered of each place. Earlier versions knew one: it counts for the place that is asked first."""
+        found = files.read_json(self.path) if self.path.is_file() else {}
+        return {self.place: found} if "id" in found else dict(found.get("places", {}))
 
     @property
     def path(self) -> Path:
-        """The hidden file."""
         return self.run.path / NAME.format(self.tracker)
 
     def tracked(self) -> Tracked:
         """The run, for the tracker."""
-        tree = yaml_reader.read_text(self.run.config_text(), str(self.run.config)).tree
+        tree = yaml.read_text(self.run.config_text(), str(self.run.config)).tree
         return Tracked(self.run.path.resolve().name, group_of(self.run.path), flat(tree), self.memory.id, self.known)
 
     @property
@@ -106,7 +113,7 @@ class Feed:
     def remember(self, memory: Memory) -> None:
         """Keep what the tracker has."""
         if memory != self.memory or not self.path.is_file():
-            files.write_json(self.path, asdict(memory))
+            files.write_json(self.path, {"places": {**self._places(), self.place: asdict(memory)}})
         self.memory, self.known = memory, True
 
 
@@ -120,7 +127,6 @@ def event_of(record: Mapping[str, Any]) -> Event:
 
 
 def numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numbers of a record."""
     for key, value in record.items():
         if key not in ABOUT and isinstance(value, int | float) and not isinstance(value, bool):
             yield key, value

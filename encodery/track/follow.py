@@ -1,16 +1,21 @@
 """Hands the events of many runs on: once, or for as long as they work."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from encodery.core.redact import scrub
 from encodery.errors import UserError
-from encodery.rundir import RunDir, find_runs
+from encodery.runs.directory import RunDir, find_runs
 from encodery.track.base import Feed, Sink
+from encodery.track.to_tensorboard import HERE
 
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
+# Which variable says where a tracker keeps its runs if nothing else does.
+DEFAULTS = {"tensorboard": "", "wandb": "WANDB_ENTITY", "mlflow": "MLFLOW_TRACKING_URI", "trackio": "TRACKIO_DIR"}
+TRACKERS = tuple(DEFAULTS)
 
 
 def opener(tracker: str) -> Callable[..., Sink]:
@@ -19,12 +24,20 @@ def opener(tracker: str) -> Callable[..., Sink]:
     return found
 
 
+def place_of(tracker: str, project: str, where: str | None) -> str:
+    """What tells one place from another: the project, and the server, folder or account that it is in."""
+    named = where or os.environ.get(DEFAULTS[tracker], "")
+    if tracker == "tensorboard":
+        named = str(Path(named or HERE).resolve())
+    return f"{project} @ {scrub(named)}" if named else project
+
+
 class Follower:
     """Sends what is new of all runs below some folders; a run's connection stays open while the run works."""
 
     def __init__(self, folders: Sequence[str | Path], tracker: str, project: str, where: str | None = None):
         self.folders, self.tracker, self.project, self.where = list(folders), tracker, project, where
-        self.open = opener(tracker)
+        self.open, self.place = opener(tracker), place_of(tracker, project, where)
         self.feeds: dict[Path, tuple[Feed, Sink]] = {}
 
     def look(self) -> tuple[int, int, bool]:
@@ -42,7 +55,7 @@ class Follower:
         """Send what is new of one run; what ended is closed."""
         path = run.path.resolve()
         if path not in self.feeds:
-            feed = Feed(run, self.tracker)
+            feed = Feed(run, self.tracker, self.place)
             if not feed.waiting:
                 return 0
             self.feeds[path] = (feed, self.open(feed.tracked(), self.project, self.where))

@@ -1,14 +1,33 @@
 """MLflow: an experiment for the project, a run of the same id whenever it is sent; a sweep is a tag."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from encodery.errors import UserError
+from encodery.errors import RunFailed, UserError
 from encodery.track.base import Event, Tracked
 
 STATES = {"done": "FINISHED", "running": "RUNNING", "queued": "SCHEDULED", "stopped": "KILLED", "pruned": "KILLED"}
 STATES["unfinished"] = "KILLED"  # its process is gone and left no word
 BATCH = 100  # parameters that a server takes at once; of metrics it takes 1,000
 LONGEST = 500  # characters of a parameter that every server takes
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What MLflow refuses, as a sentence."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(f"track: MLflow needs {error.name} for this store: pip install 'encodery[mlflow]'") from None
+    except Exception as error:
+        if type(error).__name__ not in ("MlflowException", "RestException"):
+            raise
+        if "MLFLOW_ALLOW_FILE_STORE" in str(error):
+            raise UserError(
+                "track: MLflow 3 keeps no runs in a folder: give --where sqlite:///mlflow.db or a server's address"
+            ) from None
+        raise RunFailed(f"track: MLflow: {str(error).strip().splitlines()[0]}") from None
 
 
 class Mlflow:
@@ -19,8 +38,9 @@ class Mlflow:
             from mlflow import MlflowClient
         except ImportError:
             raise UserError("track: MLflow is missing: pip install 'encodery[mlflow]'") from None
-        self.client: Any = MlflowClient(tracking_uri=where)
-        self.id = run.id if run.known else self._new(run, project)
+        with in_words():
+            self.client: Any = MlflowClient(tracking_uri=where)
+            self.id = run.id if run.known else self._new(run, project)
 
     def _new(self, run: Tracked, project: str) -> str:
         """MLflow chooses the id itself."""
@@ -41,7 +61,8 @@ class Mlflow:
 
         time = int(event.time * 1000)
         found = [Metric(name, value, time, event.step) for name, value in event.values.items()]
-        self.client.log_batch(self.id, metrics=found)
+        with in_words():
+            self.client.log_batch(self.id, metrics=found)
 
     def close(self, state: str) -> None:
         """Say how it stands."""

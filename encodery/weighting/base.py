@@ -10,11 +10,11 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from encodery import world
+from encodery.core.options import Options
 from encodery.data.batches import Batch, Batches
-from encodery.methods.base import Presampling, Running, Totals, losses_of, step_of
+from encodery.distributed import comm
+from encodery.methods.base import ActiveMethod, Presampling, Totals, losses_of, step_of
 from encodery.models.model import Model, Terms
-from encodery.options import Options
 
 Gradient = dict[nn.Parameter, Tensor]
 
@@ -35,7 +35,7 @@ class Part:
         """Steps done before this one."""
         return step_of(self.micro, self.totals)
 
-    def add_gradient(self, method: Running, model: Model, factor: float = 1.0) -> Terms:
+    def add_gradient(self, method: ActiveMethod, model: Model, factor: float = 1.0) -> Terms:
         """Add the gradient of `factor` times the task's loss into .grad; detached sums of the loss as it is."""
         if isinstance(method, Presampling):  # importance sampling alone: it draws rows itself
             method.source = self.source
@@ -43,7 +43,7 @@ class Part:
 
     def loss(self, terms: Terms) -> float:
         """The mean loss that the sums of all processes stand for, its terms added up."""
-        return sum(float(value) / self.counts[key] for key, value in world.add_terms(losses_of(terms)).items())
+        return sum(float(value) / self.counts[key] for key, value in comm.add_terms(losses_of(terms)).items())
 
 
 class Learnt(NamedTuple):
@@ -53,10 +53,10 @@ class Learnt(NamedTuple):
     lr: float
 
 
-class Weighing(Protocol):
+class ActiveWeighting(Protocol):
     """A weighting at work."""
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """Add the step's gradient into .grad; the detached sums of all parts."""
 
     def learnt(self) -> dict[str, Learnt]:
@@ -75,39 +75,34 @@ class Weighting(Options):
     together: ClassVar[bool] = False
     """Whether it needs the gradients of several tasks in a step."""
 
-    def start(self, model: Model, tasks: Sequence[str], seed: int) -> Weighing:
+    def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What weighs the steps of a run."""
         return self
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """Add the step's gradient into .grad; the detached sums of all parts."""
         raise NotImplementedError
 
     def learnt(self) -> dict[str, Learnt]:
-        """Nothing."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
-        """No state."""
         return {}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """No state."""
 
 
-def taken(method: Running, model: Model, part: Part, factor: float = 1.0) -> tuple[Terms, Gradient]:
-    """The gradient of one part by itself, out of .grad: methods that read .grad (SAM) must not see another task's."""
-    terms = part.add_gradient(method, model, factor)
-    found = {p: p.grad for p in model.parameters() if p.grad is not None}
-    for parameter in found:
-        parameter.grad = None
-    return terms, found
+def taken(
+    method: ActiveMethod, model: Model, part: Part, factor: float = 1.0, *, whole: bool = False
+) -> tuple[Terms, Gradient]:
+    """The gradient of one part by itself, out of .grad: methods that read .grad (SAM) must not see another task's.
 
-
-def taken_whole(method: Running, model: Model, part: Part, factor: float = 1.0) -> tuple[Terms, Gradient]:
-    """The same of all processes, for those that look at the gradient; it goes back by `put_whole`."""
+    `whole`: that of all processes, for those that look at the gradient; it goes back by `put_whole`.
+    """
     terms = part.add_gradient(method, model, factor)
-    world.reduce_gradients(p for p in model.parameters() if p.requires_grad)
+    if whole:
+        comm.reduce_gradients(p for p in model.parameters() if p.requires_grad)
     found = {p: p.grad for p in model.parameters() if p.grad is not None}
     for parameter in found:
         parameter.grad = None
@@ -116,7 +111,7 @@ def taken_whole(method: Running, model: Model, part: Part, factor: float = 1.0) 
 
 def put_whole(gradients: Iterable[Gradient]) -> None:
     """As `put`, of gradients that every process has: one of them puts it, and the loop adds the others' nothing."""
-    if world.leads():
+    if comm.is_main():
         put(gradients)
 
 

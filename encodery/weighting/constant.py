@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from encodery.methods.base import Running, add
+from encodery.methods.base import ActiveMethod, add
 from encodery.models.model import Model, Terms
 from encodery.weighting.base import Gradient, Part, Weighting, put, taken
 
@@ -10,7 +10,7 @@ from encodery.weighting.base import Gradient, Part, Weighting, put, taken
 class Constant(Weighting):
     """Losses weighed by the `weight` of their tasks."""
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """One part goes straight into .grad."""
         if len(parts) == 1:
             return parts[0].add_gradient(method, model)

@@ -14,17 +14,9 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.errors import UserError
-from encodery.methods.base import Running, add, note
+from encodery.methods.base import ActiveMethod, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import (
-    Gradient,
-    Learnt,
-    Part,
-    Weighing,
-    Weighting,
-    put_whole,
-    taken_whole,
-)
+from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_whole, taken
 
 SMALLEST = 1e-3  # no weight falls below: a task that does not count would never come back
 
@@ -39,7 +31,7 @@ class GradNorm(Weighting):
     lr: float = Field(default=0.025, gt=0)
     """How far the weights move in a step."""
 
-    def start(self, model: Model, tasks: Sequence[str], seed: int) -> Weighing:
+    def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What holds the weights."""
         return _GradNorm(self, tasks)
 
@@ -53,14 +45,14 @@ class _GradNorm:
         self.first = torch.full((len(tasks),), torch.nan, dtype=torch.float64)  # losses of the first step
         self.step = -1  # the latest one whose losses are in the weights
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """Each task by its weight; then the weights move, for the next step."""
         if [part.task for part in parts] != self.tasks:
-            raise UserError("weighting.kind: gradnorm needs every task in every step; leave mix away or set together")
+            raise UserError("weighting.kind: gradnorm needs every task in every step; remove mix or set together")
         whole: Terms = {}
         found, losses, sizes = [], [], []
         for part, weight in zip(parts, self.weights.tolist(), strict=True):
-            terms, gradient = taken_whole(method, model, part, weight)
+            terms, gradient = taken(method, model, part, weight, whole=True)
             add(whole, terms)
             add(whole, note(f"weighting.{part.task}", torch.tensor(weight), 1.0))
             found.append(gradient)
@@ -92,7 +84,6 @@ class _GradNorm:
         return {"weights": self.weights, "first": self.first, "step": torch.tensor(self.step)}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on."""
         self.weights, self.first = tensors["weights"].clone(), tensors["first"].clone()
         self.step = int(tensors["step"])
 

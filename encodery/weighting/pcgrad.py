@@ -11,18 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from encodery.data import draws
-from encodery.methods.base import Running, add, note
+from encodery.data import rng
+from encodery.methods.base import ActiveMethod, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import (
-    Gradient,
-    Learnt,
-    Part,
-    Weighing,
-    Weighting,
-    put_whole,
-    taken_whole,
-)
+from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_whole, taken
 
 
 class PCGrad(Weighting):
@@ -30,7 +22,7 @@ class PCGrad(Weighting):
 
     together: ClassVar[bool] = True
 
-    def start(self, model: Model, tasks: Sequence[str], seed: int) -> Weighing:
+    def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What knows the run's seed."""
         return _PCGrad(seed)
 
@@ -41,12 +33,12 @@ class _PCGrad:
     def __init__(self, seed: int):
         self.seed = seed
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """All parts by themselves, then without their conflicts."""
         whole: Terms = {}
         gradients = []
         for part in parts:
-            terms, found = taken_whole(method, model, part)
+            terms, found = taken(method, model, part, whole=True)
             add(whole, terms)
             gradients.append(found)
         shared = set(model.encoder.parameters())
@@ -59,7 +51,6 @@ class _PCGrad:
         return whole
 
     def learnt(self) -> dict[str, Learnt]:
-        """Nothing."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -72,7 +63,7 @@ class _PCGrad:
 
 def random_orders(seed: int, step: int, tasks: int) -> list[list[int]]:
     """For each task the order in which it meets the others."""
-    drawn = draws.bits(draws.key(seed, "pcgrad", step), np.arange(tasks), tasks)
+    drawn = rng.bits(rng.key(seed, "pcgrad", step), np.arange(tasks), tasks)
     return [[int(j) for j in np.argsort(row, kind="stable") if j != i] for i, row in enumerate(drawn)]
 
 

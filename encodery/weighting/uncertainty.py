@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from encodery.methods.base import Running, add, note
+from encodery.methods.base import ActiveMethod, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import Learnt, Part, Weighing, Weighting, put, taken
+from encodery.weighting.base import ActiveWeighting, Learnt, Part, Weighting, put, taken
 
 
 class Uncertainty(Weighting):
@@ -23,7 +23,7 @@ class Uncertainty(Weighting):
     lr: float = Field(default=1e-3, gt=0)
     """Peak rate of the log variances; it follows optim.schedule. That of the weights is far too small for them."""
 
-    def start(self, model: Model, tasks: Sequence[str], seed: int) -> Weighing:
+    def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What holds the log variances."""
         return _Uncertainty(self, model, tasks)
 
@@ -37,7 +37,7 @@ class _Uncertainty:
         self.logs = {task: nn.Parameter(torch.zeros((), device=place)) for task in tasks}
         self.half = {task: 0.5 if is_number(model, task) else 1.0 for task in tasks}
 
-    def __call__(self, method: Running, model: Model, parts: Sequence[Part]) -> Terms:
+    def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """Each task's loss by its precision; the log variances of idle tasks have no gradient and stay."""
         whole: Terms = {}
         found = []
@@ -53,7 +53,6 @@ class _Uncertainty:
         return whole
 
     def learnt(self) -> dict[str, Learnt]:
-        """The log variances."""
         return {f"log_variance.{task}": Learnt(log, self.options.lr) for task, log in self.logs.items()}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -61,7 +60,6 @@ class _Uncertainty:
         return {task: log.detach() for task, log in self.logs.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on."""
         with torch.no_grad():
             for task, log in self.logs.items():
                 log.copy_(tensors[task])
@@ -69,4 +67,4 @@ class _Uncertainty:
 
 def is_number(model: Model, task: str) -> bool:
     """Whether the task asks for a number."""
-    return getattr(getattr(model.question(task), "options", None), "form", None) == "regression"
+    return getattr(getattr(model.objective(task), "options", None), "form", None) == "regression"

@@ -6,25 +6,31 @@ from collections.abc import Callable
 from importlib.resources import files as package_files
 
 from encodery.errors import UserError
-from encodery.report.page import (
+from encodery.report.page.chart import Section
+from encodery.report.page.data import Found
+from encodery.report.page.html import Html, join, paragraphs, tag
+from encodery.report.page.sections import (
     answers,
-    datacard,
+    clusters,
+    data,
+    data_curves,
+    data_map,
     embeddings,
     hans,
+    hard_examples,
     heads,
-    learning,
+    label_errors,
     pretraining,
     robustness,
     scores,
+    selections,
+    slices,
     summary,
     sweep,
+    task_pairs,
     training,
-    worst,
 )
-from encodery.report.page.chart import Section
-from encodery.report.page.found import Found
-from encodery.report.page.html import Html, join, paragraphs, tag
-from encodery.rundir import now
+from encodery.runs.directory import now
 
 SECTIONS: dict[str, Callable[[Found], Section | None]] = {
     "Summary": summary.section,
@@ -32,14 +38,20 @@ SECTIONS: dict[str, Callable[[Found], Section | None]] = {
     "Training": training.section,
     "Pretraining": pretraining.section,
     "Sweep": sweep.section,
-    "Learning curves": learning.section,
-    "Answers": answers.section,
-    "Hard examples": worst.section,
+    "Predictions": answers.section,
+    "Slices": slices.section,
+    "Hard examples": hard_examples.section,
     "HANS": hans.section,
     "Robustness": robustness.section,
+    "Data": data.section,
+    "Data map": data_map.section,
+    "Likely label errors": label_errors.section,
+    "Clusters": clusters.section,
+    "Selections": selections.section,
+    "Learning curves": data_curves.section,
+    "Task pairs": task_pairs.section,
     "Heads": heads.section,
     "Embeddings": embeddings.section,
-    "Data": datacard.section,
 }
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError)
 
@@ -62,7 +74,8 @@ def sections(found: Found) -> list[Section]:
 
 def page(found: Found, made: list[Section], title: str, *, reload: int | None = None) -> str:
     """The whole page; `reload`: it asks itself anew after so many seconds."""
-    style, plotly, script = (_asset(name) for name in ("page.css", "plotly-basic.min.js", "page.js"))
+    style, plotly = _asset("page.css"), _asset("plotly-basic.min.js")
+    script = f"{_asset('page.js')}\n{_asset('map.js')}"  # one element, one hash
     policy = (
         f"default-src 'none'; script-src {_hash(plotly)} {_hash(script)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

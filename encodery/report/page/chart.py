@@ -1,6 +1,6 @@
-"""A picture as data: drawn by plotly in the page (assets/page.js) and by matplotlib on paper (paper.py)."""
+"""A picture as data: drawn by plotly in the page (assets/page.js) and by matplotlib on paper (print_figures.py)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -9,6 +9,7 @@ POINTS = 200  # of a line: more than a screen shows
 LINES = 60  # of a chart: more than an eye follows
 
 Number = float | None
+Value = str | float | None  # of a point of a map
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ class Heat:
     low: float | None = None
     high: float | None = None
     note: str = ""
+    hints: Sequence[Sequence[str]] = ()  # shown when a cell is touched
+
+    @property
+    def dense(self) -> bool:
+        """Whether names of columns must be turned to fit."""
+        return len(self.columns) > 8
 
     @property
     def span(self) -> tuple[float, float]:
@@ -82,7 +89,25 @@ class Heat:
         return low, high if high > low else low + 1.0
 
 
-Picture = Chart | Heat
+@dataclass(frozen=True)
+class Dots:
+    """Points with texts, and columns that they can be coloured by; the first column is shown first."""
+
+    id: str
+    title: str
+    ids: Sequence[str]
+    x: Sequence[float]
+    y: Sequence[float]
+    columns: Mapping[str, Sequence[Value]]
+    texts: Sequence[str] = ()
+    x_name: str = ""  # axes without a name have no numbers either
+    y_name: str = ""
+    note: str = ""
+    of: int | None = None  # points before thinning
+    fixed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ranges of axes and columns
+
+
+Picture = Chart | Heat | Dots
 
 
 @dataclass(frozen=True)

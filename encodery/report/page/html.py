@@ -2,14 +2,13 @@
 
 import html
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from encodery.report.page.chart import Chart, Heat, plain
+from encodery.report.page import dots as page_dots
+from encodery.report.page.chart import Chart, Dots, Heat, plain
 
 _VOID = {"input", "meta", "br"}
-_PATH = re.compile(r"(?<![\w./:])/(?:[\w.@+~-]+/)+([\w.@+~-]+)")
 MANY = 12  # rows from which a table can be searched
 
 
@@ -43,11 +42,6 @@ def embedded(data: Any) -> Html:
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Html(text)
-
-
-def without_paths(text: str) -> str:
-    """Absolute paths lose their folders: a page is handed on, and says nothing of the machine it was made on."""
-    return _PATH.sub(r"…/\1", text)
 
 
 def table(
@@ -101,6 +95,31 @@ def figure(chart: Chart) -> Html:
     return tag("figure", tag("figcaption", chart.title), controls, keys, place, data, note, numbers)
 
 
+def dots(one: Dots) -> Html:
+    """A map of points with its controls, its data, and a line that says aloud what is chosen."""
+    names = [tag("option", name, value=str(place)) for place, name in enumerate(one.columns)]
+    colour = tag("label", "Colour ", tag("select", *names)) if len(names) > 1 else ""
+    field = tag("input", type="search", placeholder="Search points", aria_label=f"Search points of {one.title}")
+    zooms = [
+        tag("button", sign, type="button", data_zoom=way, aria_label=f"{words}: {one.title}")
+        for sign, way, words in (("+", "in", "Zoom in"), ("−", "out", "Zoom out"), ("All", "all", "Show everything"))
+    ]
+    found = tag("output", "", class_="matches", aria_live="polite")
+    controls = tag("div", colour, tag("span", field, found), tag("span", *zooms), class_="controls")
+    keys = tag("div", class_="legend", role="group", aria_label="Colours")
+    spoken = (
+        f"{one.title}: a map of {len(one.ids):,} points. Arrow keys go from point to point, plus and minus zoom, "
+        "0 shows everything."
+    )
+    canvas = tag("canvas", tabindex="0", role="application", aria_label=spoken)
+    data = tag("script", embedded(page_dots.plain(one)), type="application/json", id=f"{one.id}-data")
+    said = tag("output", "", class_="point", aria_live="polite")
+    told = page_dots.said(one)
+    note = tag("p", told, class_="note") if told else ""
+    place = tag("div", controls, keys, canvas, tag("div", class_="tip", hidden=True), said, id=one.id, class_="dots")
+    return tag("figure", tag("figcaption", one.title), place, data, note)
+
+
 def _slider(id: str) -> Html:
     dial = tag("input", type="range", min="0", max="0.98", step="0.02", value="0", data_smooth=id)
     return tag("label", "Smoothing ", dial, class_="smooth")
@@ -117,15 +136,18 @@ def heat(one: Heat, *, head: str = "") -> Html:
     """A table whose cells are coloured by their value."""
     low, high = one.span
     rows = []
-    for name, values, texts in zip(one.rows, one.values, one.texts, strict=True):
+    hints: Sequence[Sequence[str | None]] = one.hints or [[None] * len(one.columns)] * len(one.rows)
+    for name, values, texts, told in zip(one.rows, one.values, one.texts, hints, strict=True):
         cells = [
-            tag("td", text, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
-            for value, text in zip(values, texts, strict=True)
+            tag("td", text, title=hint, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
+            for value, text, hint in zip(values, texts, told, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
-    corner = head or f"{one.y} \\ {one.x}".strip(" \\")
-    top = tag("tr", tag("td", corner, class_="corner"), *(tag("th", name, scope="col") for name in one.columns))
-    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_="heat", id=one.id, aria_label=one.title)
+    corner = head or f"{one.y} / {one.x}".strip(" /")
+    heads = [tag("th", tag("span", name) if one.dense else name, scope="col") for name in one.columns]
+    top = tag("tr", tag("td", corner, class_="corner"), *heads)
+    kind = "heat dense" if one.dense else "heat"
+    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_=kind, id=one.id, aria_label=one.title)
     note = tag("p", one.note, class_="note") if one.note else ""
     return tag("div", _framed(whole, one.title), note)
 

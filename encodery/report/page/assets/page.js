@@ -138,7 +138,7 @@ function layout(chart) {
   const categories = chart.series.some((one) => typeof one.x[0] === "string");
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "system-ui, sans-serif", color: colour("--ink"), size: 13 },
-    margin: { l: 8, r: 8, t: 10, b: 8 }, hovermode: "closest", barmode: "group", shapes, annotations: [...named, ...words], showlegend: false, dragmode: "zoom",
+    margin: { l: 8, r: 8, t: 30, b: 8 }, hovermode: "closest", barmode: "group", shapes, annotations: [...named, ...words], showlegend: false, dragmode: "zoom",
     hoverlabel: { align: "left", namelength: 60, bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
     xaxis: axis(chart.x, categories ? { type: "category" } : hidden),
     yaxis: axis(chart.y, { ...hidden, ...(chart.logY ? { type: "log" } : {}), ...(chart.range ? { range: chart.range } : {}) }),
@@ -153,7 +153,8 @@ function corners(chart) {
 
 function draw(id) {
   const chart = drawn.get(id);
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  // The buttons are above the picture (its upper margin) and seen on hover alone.
+  const config = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
   return Plotly.react(id, traces(chart), layout(chart), config);
 }
 

@@ -1,0 +1,340 @@
+"""Configs lie on top of each other: extends < file < command line. Mappings merge, lists replace, later wins.
+
+A layer is plain data plus the place of every key, so that the origin of each value is known to the end.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import encodery.recipes as recipes
+from encodery.config.neighbours import advice
+from encodery.config.schema import Entry
+from encodery.core import yaml
+from encodery.core.yaml import Key
+from encodery.errors import UserError
+
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+# What model.new.size stands for, in the words of the architectures' configs.
+SIZES = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "embedding_size", "n_layers", "dim",
+    "n_heads", "hidden_dim",
+)  # fmt: skip
+# Endings of files that are data. (.json is SQuAD's layout; a config may be written in JSON, too.)
+DATA_FILES = (
+    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".json", ".conll", ".conllu", ".bio", ".iob", ".txt",
+)  # fmt: skip
+_ANY_STYLE = "write --key value, --key=value or key=value"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: `rte.yaml:3`, and the folder that its relative paths start from."""
+
+    text: str
+    folder: Path
+
+
+@dataclass
+class Layer:
+    """Plain data and the place of each key in it; grows while other layers are laid on it."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, Place] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    recognised: list[str] = field(default_factory=list)  # data files whose columns were recognised
+
+    def lay(self, above: "Layer") -> None:
+        """Put another layer on top of this one."""
+        self.notes += above.notes
+        self._merge(self.tree, above.tree, (), above.places)
+
+    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
+        self._make_room(below, above, at, places)
+        if at == ("model", "new"):
+            self._require_free_sizes(below, above, places)
+        for name, value in above.items():
+            here = (*at, name)
+            if here == ("tasks",) and isinstance(value, dict):
+                self._merge_task(below, value, places)
+            elif isinstance(value, dict) and isinstance(below.get(name), dict):
+                self.places[here] = places[here]
+                self._merge(below[name], value, here, places)
+            else:
+                self._forget(here)
+                below[name] = value
+                self.places |= {key: place for key, place in places.items() if key[: len(here)] == here}
+
+    def _merge_task(self, below: dict[str, Any], value: dict[str, Any], places: Mapping[Key, Place]) -> None:
+        """`tasks` as a mapping changes the one entry there is; a name or a list would replace all entries."""
+        entries = below.setdefault("tasks", [{}])
+        if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], dict):
+            at = f"{places['tasks',].text}: tasks.{next(iter(value), '')}"
+            raise UserError(f"{at} needs exactly one task; write the list of all tasks.")
+        moved = {("tasks", 0, *key[1:]): place for key, place in places.items() if key[:1] == ("tasks",)}
+        self.places.setdefault(("tasks",), places["tasks",])
+        self.places[("tasks", 0)] = moved[("tasks", 0)]
+        self._merge(entries[0], value, ("tasks", 0), moved)
+
+    def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
+        """Drop keys of the old kind when the kind changes, because the new kind does not know them."""
+        gone: list[str] = []
+        if at in (("method",), ("mix",), ("weighting",)) and _changed(below, above):
+            gone = list(below)
+        elif len(at) == 2 and at[0] == "tasks" and _changed(below, above):
+            gone = [name for name in below if name not in Entry.model_fields]
+        elif at == ("model",):
+            gone = [
+                old for old, new in (("name", "new"), ("new", "name")) if above.get(new) is not None and old in below
+            ]
+            # The vocabulary of a new encoder does not fit weights that bring their own, unless both are from one hand.
+            if "new" in gone and "tokenizer" in below and self._elsewhere(("model", "tokenizer"), places["model",]):
+                gone.append("tokenizer")
+        for name in gone:
+            del below[name]
+            self._forget((*at, name))
+        lost = [name for name in gone if name not in above and name not in ("kind", "name", "new")]
+        if lost:
+            self.notes.append(f"{_dotted(at)} changed its kind: dropped {', '.join(lost)}.")
+
+    def _elsewhere(self, at: Key, place: Place) -> bool:
+        """Whether a value was written in another source: lines of one file and words of one command are one source."""
+        return _source(self.places[at]) != _source(place)
+
+    def _require_free_sizes(self, below: dict[str, Any], above: Mapping[str, Any], places: Mapping[Key, Place]) -> None:
+        """A size or kind over numbers of another source would be ignored, or fit nothing."""
+        numbers, given = _mapping(below.get("config")), _mapping(above.get("config"))
+        for key in ("size", "kind"):
+            if key not in above or above[key] == below.get(key):
+                continue
+            place = places["model", "new", key]
+            names = [name for name in numbers if name not in given and (key == "kind" or name in SIZES)]
+            fixed = [name for name in names if self._elsewhere(("model", "new", "config", name), place)]
+            if fixed:
+                where = self.places["model", "new", "config", fixed[0]].text
+                raise UserError(
+                    f"{place.text}: model.new.{key}: {where} sets {', '.join(fixed)} by number, for {below.get(key)}; "
+                    f"{key} would not change them. Set them too (--model.new.config.{fixed[0]} VALUE), or begin from a "
+                    "recipe without such numbers."
+                )
+
+    def _forget(self, at: Key) -> None:
+        self.places = {key: place for key, place in self.places.items() if key[: len(at)] != at}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _source(place: Place) -> str:
+    """`rte.yaml:3` is of rte.yaml; `command line, --lr` of the command line."""
+    return re.sub(r":\d+$", "", place.text.partition(", ")[0])
+
+
+def _changed(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    old, new = (tree.get("kind", tree.get("name")) for tree in (below, above))
+    return old is not None and new is not None and old != new
+
+
+def _dotted(key: Key) -> str:
+    return ".".join(map(str, key))
+
+
+def from_mapping(tree: Mapping[str, Any], place: Place) -> Layer:
+    """Data handed over in Python: every key has the same place."""
+    plain = _copy(tree)
+    return _expand(Layer(plain, dict.fromkeys(_keys(plain, ()), place)))
+
+
+def from_text(text: str, shown: str, folder: Path) -> Layer:
+    """A YAML text, with the file names in `extends` relative to `folder`."""
+    return _from_read(yaml.read_text(text, shown), shown, folder)
+
+
+def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    """A file or `recipe:…` with everything that it extends below it."""
+    if source.startswith("recipe:"):
+        path, shown = recipes.path(source.removeprefix("recipe:")), source
+    else:
+        path = folder / source
+        shown = source if not above else str(path)
+    path = path.resolve()
+    if path in above:
+        raise UserError(f"{shown}: extends itself: {' -> '.join(p.name for p in (*above, path))}.")
+    if looks_like_data(path):
+        raise UserError(
+            f"{shown}: is data, not a config. `encodery train {_with_ending(shown)}` trains on a table (csv, tsv, "
+            "jsonl, Parquet), and --save-config FILE writes the config that it amounts to."
+        )
+    return _from_read(yaml.read_file(path, shown), shown, path.parent, (*above, path))
+
+
+_CONFIGS = (".yaml", ".yml", ".json")
+_SHEETS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".pkl", ".zip", ".gz")
+
+
+def _with_ending(name: str) -> str:
+    return name if is_data_file(name) else f"{Path(name).stem}.csv"
+
+
+def looks_like_data(path: Path) -> bool:
+    """Whether a file holds rows: by its ending, else because its first lines have as many columns each."""
+    suffix = path.suffix.lower()
+    if suffix in _CONFIGS or not path.is_file():
+        return False
+    if is_data_file(path.name) or suffix in _SHEETS:
+        return True
+    head = path.open("rb").read(4000).decode(errors="replace").split("\n")[:3]
+    counts = [{line.count(mark) for line in head if line.strip()} for mark in (",", ";", "\t")]
+    return (
+        len(head) > 1
+        and not re.match(r"[\w.-]+:(\s|$)|[#{-]", head[0])
+        and any(len(found) == 1 and min(found) > 0 for found in counts)
+    )
+
+
+def _from_read(read: yaml.Read, shown: str, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    if read.tree is None:
+        return Layer()
+    if not isinstance(read.tree, dict):
+        raise UserError(f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`.")
+    places = {key: Place(f"{shown}:{line}", folder) for key, line in read.lines.items()}
+    return stack(_expand(Layer(read.tree, places)), folder, above)
+
+
+def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
+    """The layer on everything that its `extends` names, the first named lowest."""
+    extends = top.tree.pop("extends", None)
+    place = top.places.pop(("extends",), None)
+    sources = [extends] if isinstance(extends, str) else extends or []
+    if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+        raise UserError(f"{place.text if place else ''}: extends: expected a file, recipe:name, or a list of these.")
+    stacked = Layer()
+    for source in sources:
+        stacked.lay(from_source(source, folder, above))
+    stacked.lay(top)
+    return stacked
+
+
+def with_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
+    """The layer with what the command line says on top."""
+    for above in from_overrides(overrides, Place("command line", Path.cwd())):
+        layer.lay(above)
+    return layer
+
+
+def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
+    """One layer for each override on the command line, in their order; `tasks` itself goes below its own keys."""
+    for key, text in sorted(pairs(list(words)), key=lambda pair: pair[0] != "tasks"):
+        try:
+            tree = yaml.value(text)
+        except UserError as error:
+            raise UserError(f"{place.text}: {key}: {error}") from None
+        for name in reversed(key.split(".")):
+            tree = {name: tree}
+        yield from_mapping(tree, place)
+
+
+def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Key and text of each override, in the three styles that people write them."""
+    while words:
+        word = words.pop(0)
+        key, equals, text = word.removeprefix("--").partition("=")
+        if not _KEY.fullmatch(key) or (word[:2] != "--" and not equals):
+            raise UserError(f"command line: '{word}' is not an override; {_ANY_STYLE}.")
+        if not equals:
+            if not words or words[0].startswith("--"):
+                raise UserError(f"command line: {word} {_without_value(key)}.")
+            text = words.pop(0)
+        yield key, text
+
+
+def _without_value(key: str) -> str:
+    instead = advice(key)
+    return f"is no setting; {instead}" if instead else f"has no value; {_ANY_STYLE}"
+
+
+def _expand(layer: Layer) -> Layer:
+    """Short forms: `model: x`, `method: x`, `tasks: x`, `seed: 3` become what they stand for."""
+    tree, places = layer.tree, layer.places
+    for section, key in (("model", "name"), ("method", "kind"), ("mix", "kind"), ("weighting", "kind")):
+        if isinstance(tree.get(section), str):
+            tree[section] = {key: tree[section]}
+            places[section, key] = places[section,]
+    seed = tree.get("seed")
+    if isinstance(seed, int) and not isinstance(seed, bool):
+        tree["seed"] = {"init": seed, "data": seed}
+        places["seed", "init"] = places["seed", "data"] = places["seed",]
+    if isinstance(tree.get("tasks"), str):
+        tree["tasks"] = [tree["tasks"]]
+        places["tasks", 0] = places["tasks",]
+    if isinstance(tree.get("tasks"), list):
+        tree["tasks"] = [_entry(entry, i, places) for i, entry in enumerate(tree["tasks"])]
+    return layer
+
+
+def _entry(entry: Any, index: int, places: dict[Key, Place]) -> Any:
+    if not isinstance(entry, str):
+        return entry
+    if entry.startswith("mtdnn:"):  # mtdnn:PATH#TASK
+        path, _, task = entry.removeprefix("mtdnn:").rpartition("#")
+        fields = {"kind": "mtdnn", "definition": path, "task": task}
+        places |= {("tasks", index, name): places["tasks", index] for name in fields}
+        return fields
+    key = "kind" if ".py:" in entry else "file" if is_data_file(entry) else "name"
+    places["tasks", index, key] = places["tasks", index]
+    return {key: entry}
+
+
+def is_data_file(name: str) -> bool:
+    """Whether a word names a file of rows, whose columns are then recognised; no task is called like this."""
+    return name.lower().endswith(DATA_FILES)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _copy(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copy(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _keys(value: Any, at: Key) -> Iterator[Key]:
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _keys(item, (*at, key))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What differs between two plain configs: (key, old, new), with None for what is not there."""
+    a, b = flat(old), flat(new)
+    return [(key, a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)]
+
+
+def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted key to value, as in `tasks.0.name` and `optim.lr`."""
+    return {".".join(map(str, key)): value for key, value in leaves(dict(tree), ())}
+
+
+def leaves(value: Any, at: Key) -> Iterator[tuple[Key, Any]]:
+    """Every value that is not a mapping or a list of mappings, with its key."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from leaves(item, (*at, key))
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for i, item in enumerate(value):
+            yield from leaves(item, (*at, i))
+    else:
+        yield at, value
+
+
+def by_value(value: Any) -> Any:
+    """A copy of plain data, with numbers by their value: 3.0 is 3."""
+    if isinstance(value, Mapping):
+        return {key: by_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [by_value(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,171 @@
+"""All keys with their types, defaults and meanings: as JSON schema for editors, and as a page of Markdown."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from encodery.config.components import find, names
+from encodery.config.schema import Config, Entry
+from encodery.config.validate import KINDS
+from encodery.core.options import Options
+
+_HEAD = """# Configuration
+
+Every key of a run, with its default and its meaning. This page is made from the code
+(`encodery config --reference`); `encodery config --schema` gives the same as a JSON schema for editors.
+
+A config is YAML (numbers as in YAML 1.2: `2e-5`). `extends:` names other files or `recipe:NAME`, one or a list; what
+follows wins. On the command line a setting is written `--optim.lr 1e-5`, `--optim.lr=1e-5` or `optim.lr=1e-5`.
+Later wins: defaults, extends, file, command line. Mappings merge, lists replace. Changing a `kind` drops the keys of
+the old kind, with a note.
+
+Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`, as
+with `mix` and `weighting`; `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`.
+`tasks` as a mapping changes the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
+
+Own code: `kind: mine.py:Mine` is the class `Mine` in a file beside the config. It runs from a config that you name;
+from somebody's run directory only with `--allow-code` and unchanged.
+"""
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a config, short forms and all components included."""
+    tree = Config.model_json_schema()
+    tasks = [
+        _component(tree, one, _called(name, kind), Entry)
+        for name, kind in _room("tasks").items()
+        for one in (kind, *_variants(kind).values())
+    ]
+    keys = tree["properties"]
+    text = {"type": "string"}
+    for section, (room, _) in KINDS.items():
+        kinds = [_component(tree, kind, {"kind": {"const": name}}) for name, kind in _room(room).items()]
+        keys[section]["anyOf"] = [text, *kinds]
+    entry = {"anyOf": [text, *tasks]}
+    keys["tasks"] = {
+        "description": keys["tasks"]["description"],
+        "anyOf": [*entry["anyOf"], {"type": "array", "items": entry}],
+    }
+    for name, short in (("model", text), ("seed", {"type": "integer"})):
+        keys[name] = {"description": keys[name].get("description", ""), "anyOf": [short, {"$ref": keys[name]["$ref"]}]}
+    keys["extends"] = {
+        "description": "Files or recipes below this one.",
+        "anyOf": [text, {"type": "array", "items": text}],
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **tree}
+
+
+def _room(room: str) -> dict[str, type[Options]]:
+    return {name: find(room, name) for name in names(room)}
+
+
+def _variants(kind: type[Options]) -> Mapping[str, type[Options]]:
+    """Classes with keys of their own that stand under the same name."""
+    return getattr(kind, "variants", {})
+
+
+def _called(name: str, kind: type[Options]) -> dict[str, Any]:
+    parts = getattr(kind, "parts", {})
+    part = kind.model_fields.get("part")
+    alone = [name] if "" in parts or (part and parts and not part.is_required()) else []
+    named = [*alone, *(f"{name}/{one}" for one in parts if one)]
+    return {"name": {"enum": named}} if parts else {"kind": {"const": name}}
+
+
+def _component(
+    tree: dict[str, Any], kind: type[Options], called: Mapping[str, Any], *more: type[Options]
+) -> dict[str, Any]:
+    """One component's schema; its named parts move up to the whole."""
+    keys: dict[str, Any] = dict(called)
+    needed = list(called) if "name" in called or "kind" in called else []
+    for part in (kind, *more):
+        own = part.model_json_schema()
+        tree.setdefault("$defs", {}).update(own.pop("$defs", {}))
+        keys |= {key: value for key, value in own.get("properties", {}).items() if key != "part" and key not in called}
+        needed += [key for key in own.get("required", []) if key != "part"]
+    about = (kind.__doc__ or "").strip()
+    return {
+        "type": "object",
+        "description": about,
+        "properties": keys,
+        "required": needed,
+        "additionalProperties": False,
+    }
+
+
+def reference() -> str:
+    sections: dict[str, Any] = {name: part.annotation for name, part in Config.model_fields.items()}
+    sections = {name: kind for name, kind in sections.items() if _is_section(kind)}
+    plain = [name for name in Config.model_fields if name not in sections]
+    blocks = [_HEAD, "## The sections\n", _table(Config, plain)]
+    for name, kind in sections.items():
+        blocks += [f"## {name}\n", _about(kind), _table(kind)]
+        blocks += _inner(name, kind)
+    blocks += ["## tasks: keys of every entry\n", _about(Entry), _table(Entry)]
+    for name, kind in _room("tasks").items():
+        parts = ", ".join(f"`{name}/{part}`" if part else f"`{name}`" for part in getattr(kind, "parts", {}))
+        blocks += [
+            f"### tasks: {name}\n",
+            _about(kind),
+            f"Names: {parts}\n" if parts else f"`kind: {name}`\n",
+            _table(kind),
+        ]
+        for form, variant in _variants(kind).items():
+            blocks += [f"### tasks: {name}, {form}\n", _about(variant), _table(variant)]
+    for section, (room, _) in KINDS.items():
+        for name, kind in _room(room).items():
+            blocks += [f"### {section}: {name}\n", _about(kind), _table(kind)]
+    for name, kind in _room("objectives").items():
+        blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
+    for name, kind in _room("select").items():
+        blocks += [f"### selector: {name}\n", _about(kind), _table(kind)]
+    return "\n".join(block for block in blocks if block).rstrip() + "\n"
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _about(kind: type[BaseModel]) -> str:
+    return " ".join((kind.__doc__ or "").split()) + "\n"
+
+
+def _inner(name: str, kind: type[BaseModel]) -> list[str]:
+    """Sections inside a section, such as model.new."""
+    blocks: list[str] = []
+    for key, part in kind.model_fields.items():
+        for inner in (part.annotation, *getattr(part.annotation, "__args__", ())):
+            if _is_section(inner):
+                blocks += [f"### {name}.{key}\n", _about(inner), _table(inner)]
+    return blocks
+
+
+def _table(kind: type[BaseModel], only: list[str] | None = None) -> str:
+    keys = {key: value for key, value in kind.model_json_schema().get("properties", {}).items() if key != "part"}
+    rows = [_row(key, value) for key, value in keys.items() if only is None or key in only]
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]) if rows else "No keys.\n"
+
+
+def _row(key: str, value: Mapping[str, Any]) -> str:
+    default = json.dumps(value["default"]) if "default" in value else "needed"
+    meaning = " ".join(value.get("description", "").split())
+    return f"| `{key}` | {_words(value)} | `{default}` | {meaning} |".replace("`needed`", "needed")
+
+
+def _words(value: Mapping[str, Any]) -> str:
+    """A JSON schema type as people say it."""
+    if "$ref" in value or "allOf" in value:
+        return "mapping"
+    if "enum" in value:
+        return ", ".join(f"`{item}`" for item in value["enum"])
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "anyOf" in value:
+        return " or ".join(_words(one) for one in value["anyOf"])
+    names = {"number": "number", "integer": "whole number", "boolean": "true or false", "string": "text"}
+    word = {**names, "array": "list", "object": "mapping", "null": "null"}.get(value.get("type", ""), "anything")
+    limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    said = [f"{sign} {value[limit]:g}" for limit, sign in limits.items() if limit in value]
+    return f"{word} {', '.join(said)}" if said else word

@@ -1,0 +1,68 @@
+"""Vectors of a split on disk, for reading, and the options that made them (embed.py makes them). No torch here."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from encodery.core import cache, files
+from encodery.core.options import Options
+from encodery.data.provenance import Provenance
+from encodery.errors import UserError
+
+
+class EmbedOptions(Options):
+    """Which vector stands for an example."""
+
+    site: Literal["cls", "pooler", "mean"] = "cls"
+    """cls: first token; pooler: first token through the model's pooler; mean: over all tokens."""
+    layer: int = -1
+    """0 is the embedding layer, 1 the first block, -1 the last one."""
+    max_length: int | None = Field(default=None, ge=4)
+    """Longest sequence in tokens; default: the run's, else 128."""
+    batch_size: int = Field(default=64, ge=1)
+    """Most sequences that go through the model at once."""
+    int8: bool = False
+    """Quantised weights through ONNX Runtime on the CPU (extra `onnx`): faster, a little less exact."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Finished vectors, on disk."""
+
+    folder: Path
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """[n, width] in float32, mapped into memory."""
+        found: np.ndarray = np.load(self.folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    @property
+    def ids(self) -> list[str]:
+        """The example of each row."""
+        found: list[str] = json.loads((self.folder / "ids.json").read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What they are made of."""
+        found: dict[str, Any] = files.read_json(self.folder / "meta.json")
+        return found
+
+    @property
+    def made_from(self) -> Provenance:
+        """The rows that have vectors; older folders know the names alone."""
+        meta = self.meta
+        return Provenance.read(meta, task=meta.get("task"), split=meta.get("split"))
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Embeddings":
+        """An existing folder, whole."""
+        if not (Path(folder) / "meta.json").is_file():
+            raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again to resume")
+        cache.require_intact(Path(folder), "run the `encodery embed` that made it: they are made again")
+        return cls(Path(folder))

@@ -1,0 +1,60 @@
+"""Out-of-fold predictions of `train --folds`, for reading: each row answered by a model that has not seen it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encodery.errors import UserError
+from encodery.tasks.base import Label
+
+FILE = "out_of_fold.jsonl"
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """The answers to all rows of a training file, by id."""
+
+    path: Path
+    rows: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def open(cls, place: Path | str) -> "OutOfFold":
+        """Of the folder of a cross-validation, or of its file."""
+        path = Path(place) / FILE if Path(place).is_dir() else Path(place)
+        if not path.is_file():
+            raise UserError(f"{place}: has no {FILE}; `encodery train … --folds 5 -o {place}` makes it")
+        rows = {}
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            try:
+                row = json.loads(line)
+                rows[str(row["id"])] = row
+                if not isinstance(row["probabilities"], dict):
+                    raise ValueError("its probabilities are no object")
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"{path}, line {number}: is no prediction with probabilities ({error})") from None
+        return cls(path, rows)
+
+    def aligned(self, ids: Sequence[str], gold: Sequence[Label], labels: Sequence[str]) -> np.ndarray:
+        """Probabilities [n, labels] of these examples; a row with another label than now is refused."""
+        lost = [id for id in ids if id not in self.rows]
+        if lost:
+            raise UserError(f"{self.path}: has no answer to {len(lost):,} of {len(ids):,} rows (first: {lost[0]})")
+        other = [id for id, label in zip(ids, gold, strict=True) if self.rows[id].get("label") != label]
+        if other:
+            raise UserError(
+                f"{self.path}: {len(other):,} of {len(ids):,} rows have another label there (first: {other[0]}): it is "
+                "of other rows, or the labels were changed since; train the folds again"
+            )
+        found = np.empty((len(ids), len(labels)))
+        for place, id in enumerate(ids):
+            chances = self.rows[id]["probabilities"]
+            if set(chances) != set(labels):
+                raise UserError(
+                    f"{self.path}: row {id} has probabilities of {', '.join(chances)}, not of the pool's labels"
+                )
+            found[place] = [chances[label] for label in labels]
+        return found

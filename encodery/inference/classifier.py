@@ -1,0 +1,237 @@
+"""A trained model that answers raw text: a text, a pair of texts, or a list of these."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from encodery.config import load
+from encodery.data.batches import MicroBatcher
+from encodery.data.token_table import memory_table
+from encodery.data.tokenizer import TokenizerPieces
+from encodery.errors import UserError
+from encodery.inference import open_model
+from encodery.inference import outputs as inference_outputs
+from encodery.inference.answer_head import AnyHead, head_of, speaks
+from encodery.models import locate
+from encodery.models.model import Model
+from encodery.tasks.base import Answer, Example, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHUNK = 8192  # examples whose tokens are held in memory at once
+BUDGET = 16384  # tokens of a micro-batch
+Text = str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An answer: a label with probabilities, several labels, a value, tags of words, or a stretch of a text."""
+
+    label: str | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None  # of a model that may give several
+    value: float | None = None  # of a model that gives a number
+    tags: tuple[str, ...] | None = None  # of a model that tags words
+    text: str | None = None  # of a model that answers questions; empty: there is no answer
+    start: int | None = None  # where that stands in the context
+
+    @property
+    def answer(self) -> Any:
+        """Whichever of them it is: the label, the labels, the number, the tags or the text."""
+        known = (self.label, self.labels, self.value, self.tags, self.text)
+        return next((one for one in known if one is not None), None)
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Prediction":
+        """From an answer as tasks give it."""
+        said = answer["prediction"]
+        if "null_odds" in answer:
+            return cls(text=said, start=answer["start"] if said else None)
+        if "confidence" in answer:
+            return cls(tags=tuple(said))
+        chances = dict(answer.get("probabilities", {}))
+        if isinstance(said, str):
+            return cls(said, chances)
+        return cls(labels=tuple(said), probabilities=chances) if isinstance(said, list) else cls(value=said)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """`model(("a premise", "a hypothesis"))` gives label and probabilities; a list gives a list."""
+
+    model: Model = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    card: Mapping[str, Any] = field(repr=False)
+    head: AnyHead
+    source: str
+
+    @property
+    def encoder(self) -> Any:
+        return self.model.encoder.net
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels in the order of the outputs; empty for a model that gives a number."""
+        return self.head.labels
+
+    @property
+    def task(self) -> str | None:
+        """The task it was trained on; None for models of others."""
+        return None if self.foreign else self.head.name
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it was trained elsewhere."""
+        return self.card["tasks"][self.head.name]["task"] is None
+
+    def __call__(self, texts: "Text | Sequence[Text] | pd.Series | pd.DataFrame") -> Any:
+        """A Prediction for one text or pair, a list of them for a list or a Series.
+
+        A data frame gives a data frame: its own columns, `prediction`, and p_<label> for each probability.
+        """
+        if hasattr(texts, "columns"):
+            return self._of_frame(texts)
+        if hasattr(texts, "tolist"):
+            texts = texts.tolist()
+        many = isinstance(texts, list)
+        most = 2 if self.head.answer_kind != "ranking" else None
+        examples = [Example(str(i), as_texts(one, most)) for i, one in enumerate(texts if many else [texts])]
+        answers = self.answers(examples)
+        found = [Prediction.of(answers[example.id]) for example in examples]
+        return found if many else found[0]
+
+    def _of_frame(self, frame: Any) -> Any:
+        names = self.text_columns(list(frame.columns))
+        missing = [name for name in names if name not in frame.columns]
+        if missing:
+            have = ", ".join(map(str, frame.columns))
+            raise UserError(f'the data frame has no column "{missing[0]}", which {self.source} reads; it has {have}')
+        texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
+        found = self(texts)
+        chances = [f"p_{label}" for label in self.labels if found and found[0].probabilities]
+        columns = {"prediction": [one.answer for one in found]}
+        columns |= {name: [one.probabilities[name[2:]] for one in found] for name in chances}
+        return frame.assign(**columns)
+
+    def text_columns(
+        self, there: Sequence[str], given: tuple[str | None, str | None] = (None, None)
+    ) -> tuple[str, ...]:
+        """The columns that it reads: as given, else as its own files called them, else text and text2."""
+        trained: Mapping[str, Any] = self.card["tasks"][self.head.name]["task"] or {}
+        usual = ("question", "context") if self.head.answer_kind == "span" else ("text", "text2")
+        first = given[0] or trained.get("text") or usual[0]
+        second = given[1] or trained.get("text2") or usual[1]
+        pair = self.head.texts == 2 or (self.head.texts is None and (given[1] is not None or second in there))
+        if given[1] and not pair:
+            raise UserError(f"--text2-column {given[1]}: this model reads single texts")
+        return (first, second) if pair else (first,)
+
+    def answers(
+        self, examples: Sequence[Example], task: Task | None = None, on_progress: Callable[[int], None] | None = None
+    ) -> dict[str, Answer]:
+        """Answers by example id. A task may turn its examples into tokens in its own way."""
+        self.require_texts(examples)
+        by_id: dict[str, Answer] = {}
+        for begin in range(0, len(examples), CHUNK):
+            chunk = examples[begin : begin + CHUNK]
+            by_id |= self.head.decode(self.outputs(chunk, task, on_progress), chunk)
+        return by_id
+
+    def outputs(
+        self, examples: Sequence[Example], task: Task | None = None, on_progress: Callable[[int], None] | None = None
+    ) -> list[dict[str, Any]]:
+        """Raw outputs, in order."""
+        hidden = [replace(example, label=None) for example in examples]
+        features = (task or self.head).encode(hidden, self.pieces, self.head.max_length)
+        table = memory_table(features, [example.id for example in examples])
+        return inference_outputs.outputs_by_example(self.model, self.head.name, table, self.batcher, on_progress)
+
+    @property
+    def pieces(self) -> TokenizerPieces:
+        """The tokenizer as tasks see it."""
+        return TokenizerPieces(self.tokenizer)
+
+    @property
+    def batcher(self) -> MicroBatcher:
+        """The layout that the encoder was proven in."""
+        encoder = self.model.encoder
+        return MicroBatcher(encoder.layout, encoder.form, BUDGET, device=next(encoder.parameters()).device)
+
+    def require_texts(self, examples: Sequence[Example]) -> None:
+        """A model of pairs that is given one text would answer nonsense."""
+        count = self.head.texts
+        if self.head.answer_kind == "ranking" and (few := next((e for e in examples if len(e.texts) < 3), None)):
+            raise UserError(f"{self.source}: it ranks; example {few.id} needs a text and two candidates or more")
+        wrong = next((example for example in examples if count and len(example.texts) != count), None)
+        if wrong is not None:
+            needs = "pairs of texts" if count == 2 else "single texts"
+            raise UserError(f"{self.source}: this model reads {needs}; example {wrong.id} has {len(wrong.texts)}")
+
+
+def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:
+    """One text, a pair or more, as a tuple."""
+    texts = (value,) if isinstance(value, str) else value
+    right = isinstance(texts, tuple) and texts and all(isinstance(text, str) for text in texts)
+    if not right or len(texts) > (most or len(texts)):
+        raise TypeError(f"a text, a tuple of two texts, or a list of these is needed, not {value!r:.80}")
+    return tuple(texts)
+
+
+def open_classifier(
+    source: str | Path,
+    device: str = "auto",
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    allow_code: bool = False,
+    undecided: bool = False,
+) -> Classifier:
+    """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …
+
+    Of several heads one must be named, unless who asks will choose it later (`undecided`).
+
+    An own objective is opened from its run directory, whose Python files run only with `allow_code`.
+    """
+    folder = locate.resolve(str(source))
+    code = load.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
+    model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
+    spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
+    try:
+        heads = {name: head_of(name, about) for name, about in spoken.items()}
+    except UserError as error:  # pretrained: its questions are no questions of people
+        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
+    if head is not None and head not in heads:
+        raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
+    if head is None and len(heads) > 1 and not undecided:
+        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name the task that is meant")
+    chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
+    return chosen if labels is None else with_labels(chosen, labels)
+
+
+def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
+    """The same model with names for its outputs, which only models of others need."""
+    if not model.foreign:
+        raise UserError(
+            f"{model.source}: knows its labels ({', '.join(model.labels)}); --labels is for models of others"
+        )
+    if len(set(labels)) != len(model.labels) or len(labels) != len(model.labels):
+        raise UserError(f"--labels: {len(model.labels)} different names are needed, not {', '.join(labels)}")
+    return replace(model, head=model.head.model_copy(update={"names": list(labels)}))
+
+
+def heads_in(model: Classifier) -> Iterator[AnyHead]:
+    """All heads of a model; the current one first, with the names it has now."""
+    yield model.head
+    others = {name: about for name, about in model.card["tasks"].items() if name != model.head.name and speaks(about)}
+    yield from (head_of(name, about) for name, about in others.items())
+
+
+@torch.no_grad()
+def logits(model: Classifier, texts: Sequence[Text]) -> torch.Tensor:
+    """Outputs before any softmax, in order: for checks against transformers."""
+    rows = model.outputs([Example(str(i), as_texts(one)) for i, one in enumerate(texts)])
+    return torch.tensor([row["logits"] for row in rows])

@@ -1,0 +1,295 @@
+"""Raw input of `predict`: texts from the command line, a file or stdin, and answers as rows of a file."""
+
+import csv
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from encodery.core import files
+from encodery.errors import UserError
+from encodery.inference.classifier import CHUNK, Classifier
+from encodery.inference.ensemble import average
+from encodery.inference.evaluate import with_head_for
+from encodery.tasks.base import Example
+from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
+from encodery.tasks.sources.infer_table import TABLES, detect_delimiter, detect_encoding
+from encodery.tasks.sources.readers import (
+    Bad,
+    Sheet,
+    as_utf8,
+    decoded,
+    named,
+    need_columns,
+    open_nested,
+    raw_shown,
+    read,
+    refuse,
+    shown,
+)
+from encodery.tasks.sources.readers import Row as FileRow
+from encodery.tasks.sources.rows import Columns, good_rows, name_of, text_of, to_examples
+
+Row = dict[str, Any]  # id, text, text2, prediction, probabilities
+OTHERS = "columns"  # in the extra of an example: those of its file that the model does not read
+SHOWN = 60  # characters of a text in a table
+WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
+
+
+def of_words(texts: Sequence[str], second: Sequence[str] | None) -> list[Example]:
+    """Texts or pairs of the command line."""
+    if second is None:
+        return [Example(str(number), (text,)) for number, text in enumerate(texts)]
+    if len(second) != len(texts):
+        raise UserError(f"--text is given {len(texts)} times and --text2 {len(second)} times; a pair needs one of each")
+    return [Example(str(number), pair) for number, pair in enumerate(zip(texts, second, strict=True))]
+
+
+def of_file(
+    name: str,
+    model: Classifier,
+    columns: tuple[str | None, str | None],
+    skip_bad_rows: bool = False,
+    encoding: str | None = None,
+) -> list[Example]:
+    """The texts of a file, or of stdin. Bad rows are named, all at once, also where they are skipped.
+
+    The other columns of the file stay with each example, in its extra `columns`.
+    """
+    data = sys.stdin.buffer.read() if name == "-" else None
+    says = model.head.answer_kind
+    if data is not None and not data.lstrip().startswith(b"{"):
+        examples, sheet = _of_lines(data, pairs=model.head.texts == 2)
+    elif says == "tagging" and data is None and Path(name).suffix.lower() in WORD_A_LINE:
+        sheet = read_tagged(Path(name), 0, 0, None, hidden=True)  # the second column, if any, is not read
+        examples = tagged_examples(_without_tags(sheet), hidden=True, names=None)
+    else:
+        trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+        sheet = _of_table(Path(name), trained, encoding) if data is None else _of_json(data)
+        open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
+        before = {row.line: dict(row.values) for row in sheet.rows}
+        examples = _words(model, columns[0], sheet) if says == "tagging" else _texts(model, columns, sheet)
+        used = (*_read(model, columns, sheet), _id_column(trained, sheet))
+        examples = _with_other_columns(examples, sheet, before, used)
+    if not skip_bad_rows:
+        refuse(sheet.bad)
+    elif sheet.bad:
+        print(named(sheet.bad, "skipped row"), file=sys.stderr)
+    if not examples:
+        raise UserError(f"{sheet.file}: has no rows that can be used")
+    return examples
+
+
+def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> Sheet:
+    """A file of rows. The delimiter is recognised; the encoding only where it is unmistakable or was the run's own, as
+    a wrong byte must not turn a file of UTF-8 into another one."""
+    if not path.is_file() or path.suffix.lower() == ".parquet":
+        return read(path)
+    found = encoding or detect_encoding(path.read_bytes())
+    if encoding is None and found == "cp1252" and trained.get("encoding") is None:
+        found = None
+    delimiter = None
+    with suppress(UserError):  # one column has none
+        delimiter = detect_delimiter(path, as_utf8(path, path.read_bytes(), found))
+    return read(path, delimiter=delimiter if path.suffix.lower() in TABLES else None, encoding=found)
+
+
+def _read(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
+    """The columns that the model reads."""
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+    kind = model.head.answer_kind
+    if kind == "ranking":
+        return (columns[0] or trained.get("text") or "text", columns[1] or trained.get("candidates") or "candidates")
+    return (_word_column(trained, columns[0], sheet),) if kind == "tagging" else _text_columns(model, columns, sheet)
+
+
+def _with_other_columns(
+    examples: Sequence[Example], sheet: Sheet, before: Mapping[int, Row], used: Sequence[str | None]
+) -> list[Example]:
+    """The examples with the columns that are neither read nor the id, which `used` ends with, as the file has them."""
+    others, id = [name for name in sheet.columns if name not in used], used[-1]
+    by_id = {str(row.values.get(id)) if id else str(place): before[row.line] for place, row in sheet.numbered()}
+    return [
+        replace(example, extra={**example.extra, OTHERS: {name: by_id[example.id].get(name) for name in others}})
+        for example in examples
+    ]
+
+
+def _texts(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
+    if model.head.answer_kind == "ranking":
+        return _candidates(model, columns, sheet)
+    texts = _text_columns(model, columns, sheet)
+    need_columns(sheet, texts)
+    trained = model.card["tasks"][model.head.name]["task"] or {}
+    return to_examples(sheet, Columns(texts, id=_id_column(trained, sheet)), lambda value: None)
+
+
+def _words(model: Classifier, given: str | None, sheet: Sheet) -> list[Example]:
+    """Sentences: a column with lists of words, or with texts that are split at blanks."""
+    trained = model.card["tasks"][model.head.name]["task"] or {}
+    id, column = _id_column(trained, sheet), _word_column(trained, given, sheet)
+    need_columns(sheet, [column])
+    for row in sheet.rows:
+        row.values["words"], row.values["id"] = row.values.get(column), row.values.get(id) if id else None
+    return tagged_examples(_without_tags(sheet), hidden=True, names=None)
+
+
+def _word_column(trained: Mapping[str, Any], given: str | None, sheet: Sheet) -> str:
+    names = [given] if given else [trained.get("text"), "tokens", "words", "text"]
+    return next((str(name) for name in names if name in sheet.columns), str(names[-1]))
+
+
+def _without_tags(sheet: Sheet) -> Sheet:
+    for row in sheet.rows:
+        row.values["tags"] = None
+    return sheet
+
+
+def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
+    """A text and a list of candidates."""
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+    first = columns[0] or trained.get("text") or "text"
+    second = columns[1] or trained.get("candidates") or "candidates"
+    need_columns(sheet, [first, second])
+    id = _id_column(trained, sheet)
+
+    def example(place: int, row: FileRow) -> Example:
+        texts = row.values.get(second)
+        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+            raise Bad(f"{shown(texts)} is no list of two texts or more", second)
+        return Example(name_of(row.values, id) if id else str(place), (text_of(row.values, first), *texts))
+
+    return good_rows(sheet, example, id)
+
+
+def _id_column(trained: Mapping[str, Any], sheet: Sheet) -> str | None:
+    """The id column of the model's own files, else `id`; without one, rows are numbered."""
+    return next((name for name in (trained.get("id"), "id") if name in sheet.columns), None)
+
+
+def _of_lines(data: bytes, pairs: bool) -> tuple[list[Example], Sheet]:
+    sheet = Sheet("stdin", ("text",))
+    for number, raw in enumerate(data.splitlines(), start=1):
+        try:
+            sheet.rows.append(FileRow(number, {"text": decoded(raw)}))
+        except Bad as bad:
+            sheet.refuse(number, bad, raw_shown(raw))
+    if not sheet.rows and not sheet.bad:
+        raise UserError("stdin: there is nothing to read")
+
+    def example(place: int, row: FileRow) -> Example:
+        texts = tuple(row.values["text"].split("\t")) if pairs else (row.values["text"],)
+        if pairs and len(texts) != 2:
+            raise Bad("two texts with one tab between them are needed")
+        return Example(str(place), texts)
+
+    return good_rows(sheet, example, None), sheet
+
+
+def _of_json(data: bytes) -> Sheet:
+    """The reader of files wants a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin.jsonl"
+        path.write_bytes(data)
+        sheet = read(path)
+    sheet.file, sheet.bad = "stdin", [replace(bad, file="stdin") for bad in sheet.bad]
+    return sheet
+
+
+def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
+    return model.text_columns(sheet.columns, given)
+
+
+def answered(
+    models: Sequence[Classifier], examples: Sequence[Example], on_progress: Callable[[int], None]
+) -> Iterator[Row]:
+    """Rows in order, a chunk at a time. Several models are an ensemble; the first says what its labels are called."""
+    head = models[0].head
+    models = [models[0], *(with_head_for(model, head) for model in models[1:])]
+    heads = [model.head for model in models]
+    for begin in range(0, len(examples), CHUNK):
+        chunk = examples[begin : begin + CHUNK]
+        answers = average(head, heads, [model.answers(chunk, on_progress=on_progress) for model in models])
+        for example in chunk:
+            texts = dict(zip(("text", "text2"), example.texts, strict=False))
+            answer = {key: value for key, value in answers[example.id].items() if key not in head.unwritten}
+            if head.answer_kind == "tagging":
+                texts["words"] = list(words_of(example))  # type: ignore[assignment]
+            yield {"id": example.id, **texts, **_others(example, {"id", *texts, *answer}), **answer}
+
+
+def _others(example: Example, taken: set[str]) -> Row:
+    """The other columns of the example's file; one that is called like a part of the answer gets `input_` before it."""
+    columns: Row = example.extra.get(OTHERS) or {}
+    return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
+
+
+def writer(path: Path) -> Callable[[Iterable[Row]], None]:
+    """A function that writes rows to the file, whole or not at all; the ending of its name decides the form."""
+    delimiters = {".jsonl": "", ".csv": ",", ".tsv": "\t"}
+    if path.suffix not in delimiters:
+        raise UserError(f"{path}: answers are written to {', '.join(delimiters)} files")
+    if not path.resolve().parent.is_dir():
+        raise UserError(f"{path}: the folder {path.parent} does not exist")
+    delimiter = delimiters[path.suffix]
+
+    def write(rows: Iterable[Row]) -> None:
+        lines = _cells(rows, delimiter) if delimiter else (files.plain_json(row) + "\n" for row in rows)
+        with files.atomic(path) as stream:
+            stream.writelines(line.encode() for line in lines)
+
+    return write
+
+
+def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
+    """Comma- or tab-separated lines, a column p_<label> for each probability."""
+    for number, row in enumerate(rows):
+        chances = row.get("probabilities") or {}
+        flat = {key: value for key, value in row.items() if key != "probabilities"}
+        flat |= {f"p_{label}": chance for label, chance in chances.items()}
+        if number == 0:
+            yield _line(list(flat), delimiter)
+        yield _line([_cell(value) for value in flat.values()], delimiter)
+
+
+def _cell(value: Any) -> Any:
+    """A value in a table: lists of words with commas, other lists and objects as JSON, nothing for what is absent."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return "" if value is None else files.plain_json(value) if isinstance(value, list | dict) else value
+
+
+def _line(cells: list[Any], delimiter: str) -> str:
+    """In tsv there is no quoting: tabs and line ends inside a text become spaces."""
+    if delimiter == "\t":
+        return "\t".join(" ".join(str(cell).replace("\t", " ").splitlines()) for cell in cells) + "\n"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def show(rows: Iterable[Row], form: str) -> None:
+    """On stdout, for programs or for people."""
+    for row in rows:
+        print(files.plain_json(row) if form == "jsonl" else _for_people(row))
+
+
+def _for_people(row: Row) -> str:
+    said, chances = row["prediction"], row.get("probabilities") or {}
+    if "words" in row:
+        return " ".join(f"{word}/{tag}" for word, tag in zip(row["words"], said, strict=True))
+    texts = " | ".join(_cut(row[key]) for key in ("text", "text2") if key in row)
+    if isinstance(said, float):
+        return f"{said:8.4f}  {texts}"
+    best = ", ".join(said) if isinstance(said, list) else said
+    order = sorted(chances.items(), key=lambda pair: -pair[1])
+    return f"{best or '(none)'}  {'  '.join(f'{label} {chance:.3f}' for label, chance in order)}  {texts}"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"

@@ -1,0 +1,90 @@
+"""A map of many points as data: drawn on a canvas by the page (assets/map.js), by matplotlib on paper.
+
+plotly's points are elements of the page; thousands of them stand still. Here a point is some numbers: places in 10,000
+steps, columns as codes, so that 20,000 points with the beginnings of their texts take about 2 MB.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from encodery.report.groups import short
+from encodery.report.page.chart import Dots, Value, spread
+
+POINTS = 20_000  # of a map: more do not fit a screen
+LETTERS = 1_200_000  # of all texts of a map
+TEXT = 160  # of one text
+NAMES = 40  # values of a column that have a colour of their own
+STEPS = 9999
+OTHER = "other"
+
+
+def said(one: Dots) -> str:
+    """The note of a map, and what was left out of it."""
+    whole = one.of or len(one.ids)
+    left = f" {len(one.ids):,} of {whole:,} points are drawn." if whole > len(one.ids) else ""
+    cut = letters(len(one.ids))
+    shortened = f" Texts are cut at {cut} letters." if one.texts and cut < TEXT else ""
+    return f"{one.note}{left}{shortened}".strip()
+
+
+def letters(points: int) -> int:
+    """How long each text of so many points may be."""
+    return max(20, min(TEXT, LETTERS // max(points, 1)))
+
+
+def thinned(count: int, most: int = POINTS) -> list[int]:
+    """Places of at most so many rows, evenly over the file."""
+    return list(spread(range(count), most))
+
+
+def plain(one: Dots) -> dict[str, Any]:
+    """What the page's script reads."""
+    cut = letters(len(one.ids))
+    x, x_range = _steps(one.x, one.fixed.get("x"))
+    y, y_range = _steps(one.y, one.fixed.get("y"))
+    return {
+        "ids": list(one.ids), "x": x, "y": y, "xRange": x_range, "yRange": y_range, "xName": one.x_name,
+        "yName": one.y_name, "texts": [short(text, cut) for text in one.texts],
+        "columns": [_column(name, values, one.fixed.get(name)) for name, values in one.columns.items()],
+    }  # fmt: skip
+
+
+def numeric(values: Sequence[Value]) -> bool:
+    """Whether a column is a quantity: numbers, and more of them than a legend holds."""
+    known = [value for value in values if value is not None]
+    numbers = all(isinstance(value, float | int) and not isinstance(value, bool) for value in known)
+    return bool(known) and numbers and (len(set(known)) > NAMES or any(isinstance(value, float) for value in known))
+
+
+def names_of(values: Sequence[Value]) -> list[str]:
+    """The values of a column of names: the commonest ones, then what is left; numbers in their order."""
+    counts = Counter("none" if value is None else str(value) for value in values)
+    names = [name for name, _ in counts.most_common(NAMES)]
+    whole = all(name.lstrip("-").isdigit() for name in names)
+    names = sorted(names, key=int) if whole else sorted(names, key=lambda name: (-counts[name], name))
+    return [*names, OTHER] if len(counts) > NAMES else names
+
+
+def codes_of(values: Sequence[Value], names: Sequence[str]) -> list[int]:
+    """The place of each value among the names."""
+    at = {name: place for place, name in enumerate(names)}
+    return [at.get("none" if value is None else str(value), len(names) - 1) for value in values]
+
+
+def _column(name: str, values: Sequence[Value], fixed: tuple[float, float] | None) -> dict[str, Any]:
+    if numeric(values):
+        numbers = [None if value is None else float(value) for value in values]
+        known = [value for value in numbers if value is not None]
+        low, high = fixed or (min(known), max(known))
+        width = (high - low) or 1.0
+        shares = [None if v is None else round(100 * min(1.0, max(0.0, (v - low) / width))) for v in numbers]
+        return {"name": name, "low": float(f"{low:.4g}"), "high": float(f"{high:.4g}"), "shares": shares}
+    names = names_of(values)
+    return {"name": name, "names": [short(one, 40) for one in names], "codes": codes_of(values, names)}
+
+
+def _steps(values: Sequence[float], fixed: tuple[float, float] | None) -> tuple[list[int], list[float]]:
+    low, high = fixed or (min(values, default=0.0), max(values, default=1.0))
+    width = (high - low) or 1.0
+    return [round(STEPS * (value - low) / width) for value in values], [float(f"{v:.5g}") for v in (low, low + width)]

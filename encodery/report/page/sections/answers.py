@@ -1,0 +1,214 @@
+"""Predictions: confusion matrices, predicted against actual numbers, calibration, and how bad each row's are."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from encodery.report import stats
+from encodery.report.examples import is_right
+from encodery.report.groups import Row
+from encodery.report.page.chart import Chart, Heat, Picture, Section, Series, spread
+from encodery.report.page.data import Found, Rows
+from encodery.report.page.html import Html, choice, figure, heat, table, tag
+from encodery.report.table import scaled
+from encodery.tasks.forms import metrics
+
+CONFIGURATIONS = 6  # of each data set that get a matrix and a curve of calibration
+LABELS = 30  # more make a matrix that nobody reads
+FEW = 8  # labels whose counts fit into the cells
+CONFUSED = 15
+BINS = 15
+DOTS = 1000
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one configuration's seeds to the rows of a data set."""
+
+    row: Row
+    rows: Rows
+    answers: Sequence[Mapping[str, Mapping[str, Any]]]  # one mapping a seed
+
+    @property
+    def single(self) -> bool:
+        """Whether each row has one label."""
+        return bool(self.rows.task.labels) and all(isinstance(e.label, str) for e in self.rows.examples)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether answers are numbers."""
+        return all(isinstance(e.label, float | int) for e in self.rows.examples)
+
+    def pairs(self) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        """Label and answer, over all seeds."""
+        for answers in self.answers:
+            yield from ((e.label, answers[e.id]) for e in self.rows.examples)
+
+
+def answered(found: Found, row: Row) -> Answered | None:
+    """The answers behind a row of the table; None where files or labels are missing."""
+    runs = list(row.runs.values())
+    rows = found.rows(runs[0], row.data) if any(found.answers(run, row.data) for run in runs) else None
+    if rows is None or not rows.examples or any(e.label is None for e in rows.examples):
+        return None
+    whole = [
+        answers
+        for run in runs
+        if (answers := found.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
+    ]
+    return Answered(row, rows, whole) if whole else None
+
+
+def section(found: Found) -> Section | None:
+    """A part for each data set."""
+    pictures: list[Picture] = []
+    panels = []
+    for number, data in enumerate(found.data):
+        those = [one for row in found.rows_of(data)[:CONFIGURATIONS] if (one := answered(found, row))]
+        if not those:
+            continue
+        body, drawn = _data(found, f"answers-{number}", those)
+        if body:
+            panels.append((data, body))
+            pictures += drawn
+    return Section("answers", "Predictions", choice("answers-data", "Data", panels), pictures) if panels else None
+
+
+def _data(found: Found, id: str, those: Sequence[Answered]) -> tuple[Html, list[Picture]]:
+    first = those[0]
+    if first.numbers:
+        against = _against(id, first)
+        return figure(against), [against]
+    if not first.single:
+        return Html(""), []
+    shown = those if len(first.rows.task.labels) <= LABELS else []
+    matrices = [matrix(found, f"{id}-matrix-{i}", one) for i, one in enumerate(shown)]
+    if not shown:
+        count = len(first.rows.task.labels)
+        found.remark(f"{first.row.data}: {count} labels, so no confusion matrix is drawn (at most {LABELS})")
+    panels = [(found.name(one.row) or one.row.data, heat(m)) for one, m in zip(shown, matrices, strict=True)]
+    left = choice(f"{id}-matrices", "Configuration", panels) if panels else ""
+    chart = calibration(found, id, those)
+    wide = "grid wide" if len(first.rows.task.labels) > FEW else "grid"
+    mixed = confused(f"{id}-confused", first) if len(first.rows.task.labels) > FEW else ""
+    parts = [left, mixed, figure(chart) if chart else ""]
+    return tag("div", *filter(None, parts), class_=wide), [*matrices, *([chart] if chart else [])]
+
+
+def counted(one: Answered) -> tuple[list[str], Any]:
+    """Labels, and how often each (actual, predicted) was seen over all seeds; predictions of no label are left out."""
+    labels = list(one.rows.task.labels)
+    pairs = [(gold, answer["prediction"]) for gold, answer in one.pairs()]
+    known = [(gold, said) for gold, said in pairs if said in labels]
+    return labels, metrics.confusion([gold for gold, _ in known], [said for _, said in known], labels)
+
+
+def matrix(found: Found, id: str, one: Answered) -> Heat:
+    """Counts of all seeds together; colours by the share of the actual label. Of many labels only shares fit."""
+    labels, counts = counted(one)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    cells = [list(zip(a, b, strict=True)) for a, b in zip(counts.tolist(), shares.tolist(), strict=True)]
+    many = len(labels) > FEW
+    texts = [[_cell(n, s, many) for n, s in line] for line in cells]
+    hints = [
+        [f"actual {gold}, predicted {said}: {n:,} ({s:.1%})" for said, (n, s) in zip(labels, line, strict=True)]
+        for gold, line in zip(labels, cells, strict=True)
+    ]
+    seeds = f" · {len(one.answers)} seeds together" if len(one.answers) > 1 else ""
+    label = found.name(one.row)
+    title = f"{one.row.data}{f' · {label}' if label else ''}{seeds}"
+    note = "In each row: % of the rows with that actual label; blank is none. Touch a cell for counts." if many else ""
+    return Heat(
+        id, title, labels, labels, shares.tolist(), texts, x="predicted", y="actual", low=0.0, high=1.0, note=note,
+        hints=hints,
+    )  # fmt: skip
+
+
+def _cell(count: int, share: float, many: bool) -> str:
+    if not many:
+        return f"{count:,} ({share:.0%})"
+    return f"{100 * share:.0f}" if share >= 0.005 else "·" if count else ""
+
+
+def confused(id: str, one: Answered) -> Html:
+    """The commonest mistakes, where a matrix is too large to find them."""
+    labels, counts = counted(one)
+    of = counts.sum(axis=1)
+    wrong = [
+        (int(counts[i, j]), i, j) for i in range(len(labels)) for j in range(len(labels)) if i != j and counts[i, j]
+    ]
+    ranked = sorted(wrong, key=lambda mistake: -mistake[0])[:CONFUSED]
+    rows = [[labels[i], labels[j], f"{n:,}", f"{n / of[i]:.1%}"] for n, i, j in ranked]
+    header = ["actual", "predicted", "rows", "of the actual label"]
+    return (
+        table(header, rows, id=id, caption=f"{one.row.data}: commonest mistakes", numbers=header[2:])
+        if rows
+        else Html("")
+    )
+
+
+def calibration(found: Found, id: str, those: Sequence[Answered]) -> Chart | None:
+    """Accuracy against confidence in fifteen bins; below the diagonal a model is too sure of itself."""
+    series = [one for answers in those if (one := _reliability(found, answers))]
+    if not series:
+        return None
+    errors = [run.scores[those[0].row.data].get("ece") for run in those[0].row.runs.values()]
+    known = [error for error in errors if error is not None]
+    words = f"Expected calibration error of the best: {stats.mean(known):.3f}. " if known else ""
+    note = words + "Below the diagonal a model is too sure of itself."
+    title = f"Calibration on {those[0].row.data}"
+    return Chart(
+        f"{id}-calibration", title, "confidence", "accuracy", series, diagonal=True, note=note, y_range=(0, 1.02)
+    )
+
+
+def _reliability(found: Found, one: Answered) -> Series | None:
+    sure, right = [], []
+    for gold, answer in one.pairs():
+        chances = answer.get("probabilities")
+        if not chances:
+            return None
+        best = max(chances, key=chances.__getitem__)
+        sure.append(chances[best])
+        right.append(best == gold)
+    confidence, mark = np.asarray(sure, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    which = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    counts = np.bincount(which, minlength=BINS)
+    here = np.flatnonzero(counts)
+    x = np.bincount(which, confidence, BINS)[here] / counts[here]
+    y = np.bincount(which, mark, BINS)[here] / counts[here]
+    label = found.name(one.row) or one.row.data
+    text = [f"{n:,} predictions" for n in counts[here]]
+    return Series(label, x.tolist(), y.tolist(), label, text=text)
+
+
+def _against(id: str, one: Answered) -> Chart:
+    """Numbers: the answer against the truth."""
+    drawn = spread(list(one.pairs()), DOTS)
+    x, y = [float(gold) for gold, _ in drawn], [float(answer["prediction"]) for _, answer in drawn]
+    title = f"{one.row.data}: predicted against actual"
+    note = f"{one.row.metric} {scaled(one.row, one.row.summary.mean)}"
+    return Chart(
+        id, title, "actual", "predicted", [Series(one.row.data, x, y, kind="points")], diagonal=True, note=note
+    )
+
+
+def marks(one: Answered) -> list[tuple[float, int, str]]:
+    """For each row: how bad its answers are (1 - chance of the truth, or error), how many are wrong, what was said."""
+    found = []
+    for example in one.rows.examples:
+        given = [answers[example.id] for answers in one.answers]
+        if one.numbers:
+            errors = [abs(float(answer["prediction"]) - float(example.label)) for answer in given]  # type: ignore[arg-type]
+            said = f"{stats.mean([float(answer['prediction']) for answer in given]):.2f}"
+            found.append((stats.mean(errors), sum(error > 0 for error in errors), said))
+            continue
+        wrong = [not is_right(answer["prediction"], example.label) for answer in given]
+        chances = [(answer.get("probabilities") or {}).get(example.label) for answer in given]
+        bad = [float(w) if chance is None else 1.0 - chance for w, chance in zip(wrong, chances, strict=True)]
+        said = Counter(str(answer["prediction"]) for answer in given).most_common(1)[0][0]
+        found.append((stats.mean(bad), sum(wrong), said))
+    return found

@@ -1,0 +1,316 @@
+"""Clusters of embeddings (`encodery select … --analyse`): choice of k, each cluster beside chance, a map to search."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encodery.core import files
+from encodery.core.redact import without_paths
+from encodery.errors import UserError
+from encodery.report.groups import short
+from encodery.report.page.chart import Chart, Dots, Picture, Section, Series
+from encodery.report.page.data import Found, below, json_lines
+from encodery.report.page.dots import POINTS
+from encodery.report.page.html import Html, choice, dots, figure, join, paragraphs, table, tag
+from encodery.report.page.row_marks import of_runs
+
+FOLDERS = 6
+CLUSTERS = 200  # of a table
+WORDS = 8
+SHOWN = 3  # nearest and farthest rows of a cluster
+SURE = 0.05
+VALUES = 4  # of a breakdown in a cell
+
+Stored = Mapping[str, Any]
+
+
+def section(found: Found) -> Section | None:
+    """A panel for each folder with clusters."""
+    paths = list(below(found.folders, "clusters.json"))
+    if len(paths) > FOLDERS:
+        found.remark(f"Clusters: the first {FOLDERS} of {len(paths)} folders are shown; give fewer to see the others")
+    panels, pictures = [], []
+    for number, path in enumerate(paths[:FOLDERS]):
+        try:
+            stored: Stored = files.read_json(path)
+            drawn, body = _folder(found, f"clusters-{number}", path.parent, stored, POINTS // min(len(paths), FOLDERS))
+        except (UserError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = without_paths(short(str(error), 200))
+            found.remark(f"{path.parent.name}/clusters.json is damaged and not shown ({reason})")
+            continue
+        pictures += drawn
+        panels.append((path.resolve().parent.name, body))
+    return Section("clusters", "Clusters", choice("clusters-folder", "Folder", panels), pictures) if panels else None
+
+
+def _folder(found: Found, id: str, folder: Path, stored: Stored, most: int) -> tuple[list[Picture], Html]:
+    meta = _meta(folder, stored)
+    charts: list[Chart] = [one for one in _of_k(id, stored) if one]
+    chart = _mix(id, stored)
+    charts += [chart] if chart else []
+    drawn = _map(found, id, folder, stored, meta, most)
+    parts: list[str] = [paragraphs(told(stored, meta), "results")]
+    parts += [dots(drawn)] if drawn else []
+    parts += [tag("div", *map(figure, charts), class_="grid"), _table(found, id, stored, meta, folder)]
+    pictures: list[Picture] = [*([drawn] if drawn else []), *charts]
+    return pictures, join(*parts, _members(found, id, stored))
+
+
+def _meta(folder: Path, stored: Stored) -> Stored:
+    """The selection's own file; what was clustered is in both."""
+    path = folder / "selection.meta.json"
+    found: Stored = files.read_json(path) if path.is_file() else {}
+    return {"task": stored.get("task"), "split": stored.get("split"), **found}
+
+
+def told(stored: Stored, meta: Stored) -> list[str]:
+    """Whether the clusters say anything, in words."""
+    where = f"{meta.get('task')}:{meta.get('split')}" if meta.get("task") else "the pool"
+    size = stored["size"]
+    lines = [
+        f"{stored['rows']:,} rows of {where} in {stored['clusters_found']} clusters of {size['smallest']:,} to "
+        f"{size['largest']:,} rows (median {size['median']:g})."
+    ]
+    purity, chance = float(stored["purity"]), float(stored["purity_by_chance"])
+    sentence = "about as chance does" if purity < chance + 0.02 else "better than chance"
+    lines.append(
+        f"They separate the labels {sentence}: purity {purity:.3f}, of random groups of these sizes {chance:.3f}."
+    )
+    shape = stored.get("silhouette")
+    if shape is not None:
+        words = "well apart" if shape > 0.5 else "overlapping" if shape > 0.1 else "barely separated"
+        lines.append(f"The clusters are {words} (silhouette {shape:.3f}; 1 is best, 0 is none).")
+    return [*lines, *(without_paths(str(note)) for note in stored.get("notes", ()))]
+
+
+# The choice of k
+
+
+def _of_k(id: str, stored: Stored) -> list[Chart | None]:
+    tried = sorted(stored.get("k_choice") or (), key=lambda one: one["k"])
+    if len(tried) < 2:
+        return []
+    k = stored.get("k")
+    chosen = f" Chosen: {k}." if k else ""
+    notes = {
+        "silhouette": "How far clusters are apart, 1 is best.",
+        "stability": "Agreement of the clusters of different seeds (mean adjusted Rand index, ± sd); 1 is the same.",
+        "inertia": "Sum of squared distances to the centres; look for the bend.",
+    }
+    return [_over_k(id, tried, name, note + chosen) for name, note in notes.items()]
+
+
+def _over_k(id: str, tried: Sequence[Stored], name: str, note: str) -> Chart | None:
+    known = [one for one in tried if one.get(name) is not None]
+    if len(known) < 2:
+        return None
+    x, y = [one["k"] for one in known], [float(one[name]) for one in known]
+    spread = [float(one.get(f"{name}_sd") or 0.0) for one in known]
+    low, high = [], []
+    if any(spread):
+        low, high = ([value + side * sd for value, sd in zip(y, spread, strict=True)] for side in (-1, 1))
+    line = Series(name, x, y, low=low, high=high)
+    return Chart(f"{id}-{name}", f"{name.capitalize()} by number of clusters", "k", name, [line], note=note)
+
+
+# Each cluster
+
+
+def _pool(stored: Stored, meta: Stored) -> dict[str, float]:
+    """The share of each label in the whole pool."""
+    shares = (meta.get("labels") or {}).get("pool")
+    if shares:
+        return dict(shares)
+    counts: dict[str, float] = dict(stored.get("labels") or {})
+    if not counts:
+        for one in stored["clusters"]:
+            for name, count in one["labels"].items():
+                counts[name] = counts.get(name, 0) + count
+    whole = sum(counts.values()) or 1
+    return {name: count / whole for name, count in counts.items()}
+
+
+def _mix(id: str, stored: Stored) -> Chart | None:
+    """The share of each label, cluster by cluster, largest first."""
+    clusters = sorted((one for one in stored["clusters"] if one["size"]), key=lambda one: -one["size"])[:30]
+    names = list(dict.fromkeys(name for one in clusters for name in one["labels"]))
+    if len(names) < 2 or len(names) > 12:
+        return None
+    x = [f"#{one['cluster']}" for one in clusters]
+    series = [
+        Series(name, x, [one["labels"].get(name, 0) / one["size"] for one in clusters], kind="bars") for name in names
+    ]
+    note = "The largest 30 clusters." if len(stored["clusters"]) > 30 else ""
+    return Chart(f"{id}-mix", "Labels of each cluster", "", "share", series, y_range=(0, 1.02), note=note)
+
+
+def _table(found: Found, id: str, stored: Stored, meta: Stored, folder: Path) -> Html:
+    clusters = sorted(stored["clusters"], key=lambda one: -one["size"])
+    pool, errors = _pool(stored, meta), _errors(found, meta, folder)
+    columns = list(dict.fromkeys(name for one in clusters for name in _columns(one)))
+    words = any(one.get("words") for one in clusters) and found.text
+    shared, hard = (
+        any(one.get("shared") for one in clusters),
+        any(one["cluster"] in errors or one.get("difficulty") for one in clusters),
+    )
+    header = ["cluster", "rows", "purity", "labels against chance", *(["typical words"] if words else []), *columns]
+    header += ["shared texts"] * shared + (["error", "confidence"] if hard else [])
+    lines, keys = [], []
+    for one in clusters[:CLUSTERS]:
+        cells: list[tuple[str, Any]] = [
+            (f"#{one['cluster']}", one["cluster"]), (f"{one['size']:,}", one["size"]),
+            (f"{one['purity']:.2f}", one["purity"]), (_against(one, pool), None),
+        ]  # fmt: skip
+        cells += [(_words(one), None)] if words else []
+        cells += [(_breakdown(_columns(one).get(name, {})), None) for name in columns]
+        cells += [(f"{one.get('shared', 0):,}", one.get("shared", 0))] if shared else []
+        cells += _difficulty(one, errors) if hard else []
+        lines.append([cell for cell, _ in cells])
+        keys.append([key for _, key in cells])
+    numbers = ["rows", "purity", "shared texts", "error", "confidence"]
+    caption = "All clusters" if len(clusters) <= CLUSTERS else f"The largest {CLUSTERS} of {len(clusters)} clusters"
+    if any(one.get("p_holm") is not None for one in clusters):
+        caption += "; * is a label mix unlike the pool's (χ², Holm, p < 0.05)"
+    return table(header, lines, id=f"{id}-table", caption=caption, numbers=numbers, sort=keys, search="Search clusters")
+
+
+def _columns(one: Stored) -> dict[str, Mapping[str, int]]:
+    named = one.get("columns")
+    if named is not None:
+        return dict(named)
+    return {"group": one["groups"]} if one.get("groups") else {}
+
+
+def _against(one: Stored, pool: Mapping[str, float]) -> Html:
+    """`positive 80 % (×1.6)`: the share of each label, and how that is to the pool's."""
+    size = max(one["size"], 1)
+    ranked = sorted(one["labels"].items(), key=lambda pair: -pair[1])[:VALUES]
+    parts = []
+    for name, count in ranked:
+        share, usual = count / size, pool.get(name, 0.0)
+        parts.append(f"{name} {share:.0%}" + (f" (×{share / usual:.1f})" if usual else ""))
+    p = one.get("p_holm")
+    chance = "" if p is None else " *" if p < SURE else " (as by chance)"
+    return tag("p", ", ".join(parts) + chance, class_="aside")
+
+
+def _words(one: Stored) -> Html:
+    return tag("p", ", ".join(str(word["word"]) for word in (one.get("words") or ())[:WORDS]))
+
+
+def _breakdown(counts: Mapping[str, int]) -> Html:
+    ranked = sorted(counts.items(), key=lambda pair: -pair[1])
+    whole = sum(counts.values()) or 1
+    rest = f", {len(ranked) - VALUES} more" if len(ranked) > VALUES else ""
+    text = ", ".join(f"{short(name, 30)} {count / whole:.0%}" for name, count in ranked[:VALUES])
+    return tag("p", text + rest, class_="aside")
+
+
+def _difficulty(one: Stored, errors: Mapping[int, tuple[float, float]]) -> list[tuple[str, Any]]:
+    """Error and confidence: stored ones, else those of the runs of this page."""
+    own = one.get("difficulty") or {}
+    pair = (own.get("error"), own.get("confidence")) if own else errors.get(one["cluster"], (None, None))
+    return [("" if value is None else f"{value:.2f}", value) for value in pair]
+
+
+def _errors(found: Found, meta: Stored, folder: Path) -> dict[int, tuple[float, float]]:
+    """Mean error and confidence of each cluster, from runs of the same task that recorded dynamics."""
+    if meta.get("split") != "train":
+        return {}
+    marks = next((one for one in of_runs(found) if one.task == meta.get("task")), None)
+    where = _cluster_of(folder) if marks else {}
+    if not marks or not where:
+        return {}
+    by_cluster: dict[int, list[int]] = {}
+    for place, example in enumerate(marks.examples):
+        if example.id in where:
+            by_cluster.setdefault(where[example.id], []).append(place)
+    wrong = 1 - marks.correctness
+    return {
+        cluster: (float(np.mean(wrong[places])), float(np.mean(marks.confidence[places])))
+        for cluster, places in by_cluster.items()
+    }
+
+
+def _cluster_of(folder: Path) -> dict[str, int]:
+    """The cluster of each row that was chosen."""
+    rows = json_lines(folder / "selection.jsonl") if (folder / "selection.jsonl").is_file() else []
+    return {str(row["id"]): int(row["cluster"]) for row in rows if row.get("cluster") is not None}
+
+
+def _members(found: Found, id: str, stored: Stored) -> Html:
+    """The most typical and the oddest rows of each cluster; without texts their ids."""
+    panels = []
+    for one in sorted(stored["clusters"], key=lambda one: -one["size"])[:CLUSTERS]:
+        rows = [
+            [kind, str(row["id"]), *([_texts(row)] if found.text else []), str(row["label"]), f"{row['distance']:.3f}"]
+            for kind in ("nearest", "farthest")
+            for row in one.get(kind, ())[:SHOWN]
+        ]
+        if not rows:
+            continue
+        header = ["which", "id", *(["text"] if found.text else []), "label", "distance"]
+        caption = f"Cluster #{one['cluster']}: rows nearest to its centre, and farthest from it"
+        name = f"#{one['cluster']} ({one['size']:,} rows)"
+        panels.append(
+            (name, table(header, rows, id=f"{id}-rows-{one['cluster']}", caption=caption, numbers=["distance"]))
+        )
+    return choice(f"{id}-rows", "Cluster", panels) if panels else Html("")
+
+
+def _texts(row: Stored) -> Html:
+    return join(*(tag("p", str(text)) for text in row.get("texts", ())))
+
+
+# The map
+
+
+def _map(found: Found, id: str, folder: Path, stored: Stored, meta: Stored, most: int) -> Dots | None:
+    path = folder / "map.json"
+    if not path.is_file():
+        found.remark(
+            f"{folder.name}: has no map.json (it is of an older version); run `encodery select --analyse` again"
+        )
+        return None
+    drawn = files.read_json(path)
+    places = (
+        range(len(drawn["ids"]))
+        if len(drawn["ids"]) <= most
+        else np.linspace(0, len(drawn["ids"]) - 1, most).astype(int)
+    )
+    ids = [str(drawn["ids"][place]) for place in places]
+    columns: dict[str, Sequence[Any]] = {"cluster": [f"{drawn['cluster'][place]}" for place in places]}
+    for name, values in (drawn.get("columns") or {}).items():
+        columns[name] = [_value(values[place]) for place in places]
+    columns = {**_of_dynamics(found, meta, ids), **columns}  # stored marks are of the runs that were named then
+    texts = drawn.get("texts") if found.text else None
+    how = {"pca": "First two principal components", "tsne": "t-SNE", "umap": "UMAP"}.get(drawn.get("how"), "A map")
+    kept = f", which keep {drawn['explained']:.0%} of the variance" if drawn.get("explained") else ""
+    return Dots(
+        f"{id}-map", f"{folder.resolve().name}: map of {drawn.get('of', len(ids)):,} rows", ids,
+        [float(drawn["x"][place]) for place in places], [float(drawn["y"][place]) for place in places],
+        {name: columns[name] for name in sorted(columns, key=lambda name: name != "cluster")},
+        texts=[str(texts[place]) for place in places] if texts else (),
+        note=f"{how}{kept}. Axes have no unit.", of=drawn.get("of"),
+    )  # fmt: skip
+
+
+def _value(value: Any) -> str | float | None:
+    if value is None or isinstance(value, float):
+        return value
+    return str(value)
+
+
+def _of_dynamics(found: Found, meta: Stored, ids: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Correctness and confidence of the points, where a run of the page recorded dynamics of the same rows."""
+    marks = next((one for one in of_runs(found) if one.task == meta.get("task")), None)
+    if marks is None or meta.get("split") != "train":
+        return {}
+    at = {example.id: place for place, example in enumerate(marks.examples)}
+    places = [at.get(id) for id in ids]
+    if not any(place is not None for place in places):
+        return {}
+    right = [None if p is None else "correct" if marks.correctness[p] >= 0.5 else "wrong" for p in places]
+    return {"correctness": right, "confidence": [None if p is None else float(marks.confidence[p]) for p in places]}

@@ -1,0 +1,106 @@
+"""The data map of training dynamics (Swayamdipta et al. 2020): confidence × variability, and the rows at its ends."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from encodery.report.page.chart import Dots, Picture, Section
+from encodery.report.page.data import Found
+from encodery.report.page.dots import POINTS, thinned
+from encodery.report.page.html import Html, choice, dots, join, paragraphs, table, tag
+from encodery.report.page.row_marks import RowMarks, columns_of, of_runs
+from encodery.report.page.sections.hard_examples import texts
+from encodery.tasks.base import Example
+
+ROWS = 60  # of a table
+MAPS = 4
+SOMETIMES = 0.2  # variability above which a row is called ambiguous in a sentence
+
+
+def section(found: Found) -> Section | None:
+    """A map and three tables for each configuration that recorded dynamics."""
+    every = of_runs(found)
+    if len(every) > MAPS:
+        found.remark(f"Data map: the first {MAPS} of {len(every)} configurations are drawn; give fewer folders")
+    panels, pictures = [], []
+    for number, marks in enumerate(every[:MAPS]):
+        drawn = _map(found, f"data-map-{number}", marks, POINTS // min(len(every), MAPS))
+        pictures.append(drawn)
+        panels.append(
+            (marks.name, join(paragraphs(told(marks), "results"), dots(drawn), _tables(found, number, marks)))
+        )
+    body = choice("data-map-choice", "Configuration", panels) if panels else ""
+    shown: list[Picture] = [*pictures]
+    return Section("data-map", "Data map", body, shown) if panels else None
+
+
+def told(marks: RowMarks) -> list[str]:
+    """How many rows are easy, ambiguous, and never learnt."""
+    count = len(marks.examples)
+    never, always = int((marks.correctness == 0).sum()), int((marks.correctness == 1).sum())
+    between = int((marks.variability > SOMETIMES).sum())
+    seeds = f" and {marks.runs} seeds" if marks.runs > 1 else ""
+    return [
+        f"Of {count:,} rows {always:,} ({always / count:.0%}) are right at every one of {marks.looks} looks{seeds}, "
+        f"and {never:,} ({never / count:.1%}) at none.",
+        f"{between:,} rows ({between / count:.0%}) are ambiguous: their confidence varies by more than {SOMETIMES:g}.",
+    ]
+
+
+def _map(found: Found, id: str, marks: RowMarks, most: int) -> Dots:
+    places = thinned(len(marks.examples), most)
+    examples = [marks.examples[place] for place in places]
+    columns: dict[str, Sequence[str | float | None]] = {
+        "correctness": [float(marks.correctness[place]) for place in places],
+        "label": [str(example.label) for example in examples],
+        "predicted": [marks.labels[marks.predicted[place]] for place in places],
+        **columns_of(examples),
+    }
+    how = {"train": "during each epoch, with dropout", "eval": "after each epoch"}.get(marks.record, marks.record)
+    note = (
+        "Confidence is the mean probability of the row's label over all looks, variability its standard deviation, "
+        f"correctness the share of looks that were right. Looks: {how}."
+    )
+    return Dots(
+        id, f"{marks.name}: {len(marks.examples):,} training rows", [example.id for example in examples],
+        marks.variability[places].tolist(), marks.confidence[places].tolist(), columns,
+        texts=[" | ".join(example.texts) for example in examples] if found.text else (),
+        x_name="variability", y_name="confidence", note=note, of=len(marks.examples),
+        fixed={"y": (0.0, 1.0), "x": (0.0, max(0.5, float(marks.variability.max()))), "correctness": (0.0, 1.0)},
+    )  # fmt: skip
+
+
+def _tables(found: Found, number: int, marks: RowMarks) -> Html:
+    never = np.flatnonzero(marks.correctness == 0)
+    kinds = {
+        "Hardest (least confident)": np.argsort(marks.confidence, kind="stable")[:ROWS],
+        "Most ambiguous (most variable)": np.argsort(-marks.variability, kind="stable")[:ROWS],
+        f"Never learnt ({len(never):,})": never[np.argsort(marks.confidence[never], kind="stable")][:ROWS],
+    }
+    panels = [
+        (name, row_table(found, f"data-map-{number}-{i}", name, marks, places.tolist()))
+        for i, (name, places) in enumerate(kinds.items())
+        if len(places)
+    ]
+    return tag("div", choice(f"data-map-{number}-rows", "Rows", panels), class_="rows")
+
+
+def row_table(found: Found, id: str, name: str, marks: RowMarks, places: Sequence[int]) -> Html:
+    """Rows with their marks, to search and sort."""
+    header = ["id", *(["text"] if found.text else []), "label", "predicted", "confidence", "variability", "correctness"]
+    header.append("margin")
+    lines = [_line(found, marks, marks.examples[place], place) for place in places]
+    caption = f"{marks.name}: {name.lower()}"
+    return table(header, lines, id=id, caption=caption, numbers=header[-4:], search="Search the rows")
+
+
+def _line(found: Found, marks: RowMarks, example: Example, place: int) -> list[str]:
+    numbers = (marks.confidence, marks.variability, marks.correctness)
+    return [
+        example.id,
+        *([texts(example)] if found.text else []),
+        str(example.label),
+        marks.labels[marks.predicted[place]],
+        *(f"{values[place]:.3f}" for values in numbers),
+        f"{marks.margin[place]:.2f}",
+    ]

@@ -1,0 +1,90 @@
+"""HANS: the share of right answers by heuristic, beside the 50 % that guessing gets, and every subcase."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from encodery.core import files
+from encodery.errors import UserError
+from encodery.report import stats
+from encodery.report.groups import Row
+from encodery.report.page.chart import Chart, Section, Series
+from encodery.report.page.data import Found
+from encodery.report.page.html import Html, figure, join, table
+from encodery.runs.directory import RunDir
+
+GUESSING = 0.5
+SIDES = ("entailed", "non_entailed")
+CONFIGURATIONS = 8
+
+
+def section(found: Found) -> Section | None:
+    """Bars and a table for each data set with heuristics."""
+    charts: list[Chart] = []
+    parts: list[str] = []
+    for number, data in enumerate(data for data in found.data if "hans" in data):
+        reports = [(row, those) for row in found.rows_of(data)[:CONFIGURATIONS] if (those := _reports(found, row))]
+        if reports:
+            label = reports[0][0].label
+            chart = _bars(found, f"hans-{number}", label, reports)
+            charts.append(chart)
+            parts += [figure(chart), _subcases(found, f"hans-{number}-subcases", label, reports)]
+    return Section("hans", "HANS", join(*parts), charts) if charts else None
+
+
+Report = Mapping[str, Any]
+
+
+def _reports(found: Found, row: Row) -> list[Report]:
+    """What `evaluate --on hans` wrote, one for each seed."""
+    name, _, split = row.data.rpartition(":")
+    reports: list[Report] = []
+    for run in row.runs.values():
+        path = RunDir(run.path).predictions_path(name, split).with_suffix(".report.json")
+        try:
+            one = files.read_json(path) if path.is_file() else None
+        except UserError:
+            found.remark(f"{run.name}: {path.name} is damaged and not shown")
+            continue
+        if isinstance(one, dict) and all(isinstance(one.get(side), dict) for side in SIDES):
+            reports.append(one)
+    return reports
+
+
+def rates(reports: Sequence[Report], kind: str) -> dict[str, list[float]]:
+    """Right answers by name, one share a seed."""
+    found: dict[str, list[float]] = {}
+    for one in reports:
+        for name, cell in one.get(kind, {}).items():
+            found.setdefault(name, []).append(float(cell["accuracy"]))
+    return found
+
+
+def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Chart:
+    series = []
+    for row, those in reports:
+        cells = {(side, name): values for side in SIDES for name, values in rates(those, side).items()}
+        names = [f"{name.replace('_', ' ')}, {side.replace('_', '-')}" for side, name in cells]
+        means = [stats.mean(values) for values in cells.values()]
+        low, high = stats.band(list(cells.values()))
+        label = found.name(row) or data
+        series.append(Series(label, names, means, kind="bars", low=low, high=high))
+    note = (
+        "Whiskers: 95 % interval of the mean over seeds (from three on). Who follows a heuristic is right where it is "
+        "entailed, and wrong elsewhere."
+    )
+    rules = [(GUESSING, "guessing: 50 %")]
+    return Chart(id, f"{data} by heuristic", "", "accuracy", series, rules=rules, note=note, y_range=(0.0, 1.02))
+
+
+def _subcases(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Html:
+    columns = [found.name(row) or "accuracy" for row, _ in reports]
+    each = [rates(those, "subcases") for _, those in reports]
+    names = list(dict.fromkeys(name for one in each for name in one))
+    means = [[stats.mean(one[name]) if name in one else None for one in each] for name in names]
+    rows = [
+        [name, *("" if m is None else f"{100 * m:.1f}" for m in line)] for name, line in zip(names, means, strict=True)
+    ]
+    sort = [[None, *line] for line in means]
+    caption = f"{data}: right answers in % by subcase"
+    header = ["subcase", *columns]
+    return table(header, rows, id=id, caption=caption, numbers=columns, sort=sort, search="Search subcases")

@@ -1,0 +1,159 @@
+"""The page's first words: what was trained, what came out, whether it means anything, what failed."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from encodery.core.redact import without_paths
+from encodery.report.groups import Row, short
+from encodery.report.page.chart import Section
+from encodery.report.page.data import Found
+from encodery.report.page.html import Html, join, paragraphs, tag
+from encodery.report.page.second_scores import below_majority, majority, second_metric
+from encodery.report.records import Record
+from encodery.report.table import duration, p_value, scaled
+
+FEW = 6  # data sets, failures and alarms that are told one by one
+SURE = 0.05
+
+
+def section(found: Found) -> Section | None:
+    if not found.records:
+        return None
+    parts = [_tiles(found), paragraphs(results(found), "results"), _trouble(found)]
+    return Section("summary", "Summary", join(tag("p", trained(found), class_="lead"), *parts))
+
+
+def trained(found: Found) -> str:
+    """`12 runs in 4 configurations of roberta-base on glue/rte: 11 done, 1 failed.`"""
+    readable = [one for one in found.records if one.settings] or found.records  # others stand among the failures
+    tasks = list(dict.fromkeys(one.task or "own task" for one in readable))
+    shown = ", ".join(tasks[:FEW]) + (f" and {len(tasks) - FEW} more tasks" if len(tasks) > FEW else "")
+    kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in readable})
+    states = Counter(one.state for one in found.records)
+    ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    of = f" in {kinds} configurations" if kinds > len(tasks) else ""
+    return f"{_count(len(found.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
+
+
+def _models(those: Sequence[Record]) -> str:
+    """The encoder that was trained, or how many."""
+    names = {one.settings.get("model.name") for one in those}
+    if len(names) > 1:
+        return f"{len(names)} encoders"
+    name = next(iter(names))
+    return without_paths(str(name)).removeprefix("…/") if name else "a new encoder"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def results(found: Found) -> list[str]:
+    """A sentence for each data set."""
+    lines = [best(found, rows) for data in found.data if (rows := found.rows_of(data))]
+    more = len(lines) - FEW
+    return lines[:FEW] + ([f"{more} more data sets are in the table."] if more > 0 else [])
+
+
+def best(found: Found, rows: Sequence[Row]) -> str:
+    """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
+    first = rows[0]
+    label = found.name(first)
+    value = scaled(first, first.summary.mean)
+    spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
+    seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
+    who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
+    return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(found, first)}{beside(first)}."
+
+
+def beside(row: Row) -> str:
+    """`; the majority gets 52.71; macro_f1 70.11`: what a score must be read with."""
+    easy, other = majority(row), second_metric(row)
+    words = [f"; the majority gets {scaled(row, easy)}"] if easy is not None else []
+    words += [f"; {other.name} {other.text}"] if other else []
+    return "".join(words)
+
+
+def judged(found: Found, row: Row) -> str:
+    """What the comparison with the baseline says of a row, in words."""
+    more = row.more
+    if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
+        tested = [p for one in found.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+        clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
+        return "; it is the baseline" + (clear if tested else "")
+    if not found.baseline or more.get("difference") is None:
+        return ""
+    gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
+    p, over_examples = more.get("p_holm"), more.get("p_mcnemar_holm")
+    if p is None and over_examples is None:
+        return f"; {gap}, too few seeds to test"
+    if p is not None:
+        sure = "significant" if p < SURE else "not significant"
+        return f"; {gap}, {sure} over seeds (p {p_value(p)}, Holm)"
+    sure = "significant" if over_examples is not None and over_examples < SURE else "not significant"
+    return f"; {gap}, {sure} over examples (p {p_value(over_examples)}, McNemar, Holm), too few seeds to test"
+
+
+def _tiles(found: Found) -> Html:
+    """Four figures at a glance."""
+    done = [one for one in found.records if one.done]
+    seconds = sum(one.seconds or 0.0 for one in done)
+    tiles = [("runs", str(len(found.records))), ("done", str(len(done)))]
+    states = Counter(one.state for one in found.records if one.state not in ("done", "queued", "running", "unfinished"))
+    tiles += [(state, str(count)) for state, count in states.most_common()]
+    tiles += [("training time", duration(seconds))] if seconds else []
+    for data in found.data[:1]:
+        rows = found.rows_of(data)
+        tiles += _best(rows[0]) if rows else []
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
+
+
+def _best(row: Row) -> list[tuple[str, str]]:
+    """The best score, with what belongs beside it."""
+    easy, other = majority(row), second_metric(row)
+    tiles = [(f"best {row.metric}, {row.label}", scaled(row, row.summary.mean))]
+    tiles += [(f"majority, {row.metric}", scaled(row, easy))] if easy is not None else []
+    return tiles + ([(f"its {other.name}", other.text)] if other else [])
+
+
+def _trouble(found: Found) -> Html:
+    """Runs that failed or are not finished, with why; and the alarms of those that are."""
+    bad = [one for one in found.records if not one.done and one.state not in ("queued", "running")]
+    lines = [f"{one.name}: {one.state}" + (f" – {_why(one)}" if one.why else "") for one in bad]
+    lines += _alarms(found.records) + _below(found)
+    if not lines:
+        return Html("")
+    shown = [tag("div", tag("h3", "What went wrong"), paragraphs(lines[:FEW]), class_="trouble")]
+    rest = paragraphs(lines[FEW:])
+    return join(*shown, tag("details", tag("summary", f"{len(lines) - FEW} more"), rest) if len(lines) > FEW else "")
+
+
+def _below(found: Found) -> list[str]:
+    """Configurations that are no better than the commonest label."""
+    lines = []
+    for data in found.data:
+        rows = found.rows_of(data)
+        low = [row for row in rows if below_majority(row)]
+        if low:
+            who = f"{len(low)} of {len(rows)} configurations are" if len(rows) > 1 else "the model is"
+            lines.append(
+                f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
+            )
+    return lines
+
+
+def _alarms(records: Sequence[Record]) -> list[str]:
+    """Alarms that differ in their numbers alone are told once, with the first one's."""
+    first: dict[str, str] = {}
+    runs: Counter[str] = Counter()
+    for record in records:
+        said = dict.fromkeys(alarm for alarms in record.alarms.values() for alarm in alarms)
+        kinds = {re.sub(r"\d+(\.\d+)?", "0", alarm): alarm for alarm in said}
+        runs.update(kinds.keys())  # a mapping would be added by its values
+        first = {**kinds, **first}
+    return [f"Alarm in {_count(count, 'run')}: {without_paths(first[kind])}" for kind, count in runs.most_common()]
+
+
+def _why(record: Record) -> str:
+    return without_paths(short(record.why, 160))

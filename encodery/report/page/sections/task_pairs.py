@@ -1,0 +1,190 @@
+"""Which tasks help which: head correlation (`encodery gradts`) beside what training on pairs really brought."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from encodery.core import files
+from encodery.core.redact import without_paths
+from encodery.errors import UserError
+from encodery.report import stats
+from encodery.report.page.chart import Heat, Picture, Section
+from encodery.report.page.data import Found, below
+from encodery.report.page.html import Html, heat, join, table, tag
+from encodery.report.records import TASKS, Record
+from encodery.tasks.forms import metrics
+
+Stored = Mapping[str, Any]
+LEAST = 3  # pairs from which a rank correlation says something
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a second task changed, in points of the metric, seed by seed."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return stats.mean(list(self.values))
+
+    @property
+    def told(self) -> str:
+        spread = stats.sd(list(self.values))
+        return f"{self.mean:+.2f}" + (f" ± {spread:.2f}" if spread is not None else "") + f" ({len(self.values)} seeds)"
+
+
+def section(found: Found) -> Section | None:
+    """Matrices side by side, and how far they agree."""
+    pictures: list[Picture] = []
+    parts: list[Html] = []
+    gains = pair_gains(found.records)
+    for number, path in enumerate(below(found.folders, "gradts.json")):
+        try:
+            drawn, body = _study(f"pairs-{number}", path, files.read_json(path), gains)
+        except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:
+            found.remark(f"{_name(path)}/gradts.json is damaged and not shown ({without_paths(str(error))})")
+            continue
+        pictures += drawn
+        parts.append(body)
+    if not parts and gains:
+        drawn_gains = _gains("pairs-gains", gains, _tasks(gains))
+        pictures, parts = [drawn_gains], [heat(drawn_gains)]
+    return Section("task-pairs", "Task pairs", join(*parts), pictures) if parts else None
+
+
+def _name(path: Path) -> str:
+    return path.resolve().parent.name
+
+
+def _study(id: str, path: Path, stored: Stored, known: Mapping[tuple[str, str], Gain]) -> tuple[list[Picture], Html]:
+    matrices: Stored = stored["matrices"]
+    if not matrices:
+        return [], Html("")
+    names = [str(name) for name in next(iter(matrices.values()))["names"]]
+    each = np.array([one["values"] for one in matrices.values() if list(map(str, one["names"])) == names], float)
+    gains = {**_of_trials(stored), **known}
+    alike = _alike(f"{id}-alike", _name(path), names, each, next(iter(matrices.values()))["kind"])
+    mine = {pair: gain for pair, gain in gains.items() if pair[0] in names and pair[1] in names}
+    pictures: list[Picture] = [alike]
+    side = [heat(alike)]
+    if mine:
+        drawn = _gains(f"{id}-gains", mine, names)
+        pictures.append(drawn)
+        side.append(heat(drawn))
+    words = told(names, each, mine)
+    stability = _stability(id, stored, each, names)
+    return pictures, join(tag("div", *side, class_="grid"), tag("p", words, class_="note"), stability)
+
+
+def told(names: Sequence[str], each: Any, gains: Mapping[tuple[str, str], Gain]) -> str:
+    """Whether the correlation of heads foretells the gain of a pair."""
+    at = {name: place for place, name in enumerate(names)}
+    pairs = [(float(each.mean(0)[at[a], at[b]]), gain.mean) for (a, b), gain in gains.items()]
+    if not pairs:
+        return "No runs on pairs of these tasks are below the folders, so there is no true gain to compare with."
+    if len(pairs) < LEAST:
+        return f"Only {len(pairs)} of {len(names) * (len(names) - 1)} pairs were trained: too few to compare."
+    value = metrics.spearman(np.array([one for one, _ in pairs]), np.array([gain for _, gain in pairs]))
+    return f"Over the {len(pairs)} pairs that were trained, Spearman's correlation of both matrices is {value:.2f}."
+
+
+def _alike(id: str, study: str, names: Sequence[str], each: Any, kind: str) -> Heat:
+    """The mean over seeds; a cell's hint has the seeds' spread."""
+    mean = each.mean(0)
+    spread = each.std(0, ddof=1) if len(each) > 1 else np.zeros_like(mean)
+    texts = [[f"{value:.2f}" for value in line] for line in mean]
+    seeds = f"{len(each)} seed" + ("s" if len(each) > 1 else "")
+    shown = [without_paths(name) for name in names]
+    hints = [
+        [
+            f"{a} and {b}: {mean[i, j]:.3f}" + (f" ± {spread[i, j]:.3f}" if len(each) > 1 else "")
+            for j, b in enumerate(shown)
+        ]
+        for i, a in enumerate(shown)
+    ]
+    note = f"Mean over {seeds}" + (f"; sd between seeds at most {spread.max():.2f}." if len(each) > 1 else ".")
+    title = f"{study}: {kind} correlation of head importance"
+    return Heat(
+        id, title, shown, shown, mean.tolist(), texts, low=min(0.0, float(mean.min())), high=1.0, note=note, hints=hints
+    )
+
+
+def _gains(id: str, gains: Mapping[tuple[str, str], Gain], names: Sequence[str]) -> Heat:
+    cells = [[gains.get((a, b)) for b in names] for a in names]
+    values = [[None if cell is None else cell.mean for cell in line] for line in cells]
+    texts = [["" if cell is None else f"{cell.mean:+.1f}" for cell in line] for line in cells]
+    hints = [["" if cell is None else cell.told for cell in line] for line in cells]
+    most = max((abs(gain.mean) for gain in gains.values()), default=1.0) or 1.0
+    shown = [without_paths(name) for name in names]
+    note = "Points of the metric that training on both tasks gains over the task alone, mean over equal seeds."
+    return Heat(
+        id, "Gain of training on a pair", shown, shown, values, texts, x="with", y="task", low=-most, high=most,
+        note=note, hints=hints,
+    )  # fmt: skip
+
+
+def _stability(id: str, stored: Stored, each: Any, names: Sequence[str]) -> Html:
+    """How much of a matrix is the seed: the correlation of a task's own importance between seeds."""
+    own: Stored = stored.get("stability") or {}
+    if not own:
+        return Html("")
+    spread = each.std(0, ddof=1).mean(1) if len(each) > 1 else np.zeros(len(names))
+    at = {name: place for place, name in enumerate(names)}
+    rows = [
+        [without_paths(name), f"{value:.3f}", f"{spread[at[name]]:.3f}" if len(each) > 1 and name in at else ""]
+        for name, value in own.items()
+    ]
+    header = ["task", "own matrix over seeds", "sd of its correlations"]
+    return table(header, rows, id=f"{id}-stability", caption="Stability over seeds", numbers=header[1:])
+
+
+# True gains
+
+
+def _of_trials(stored: Stored) -> dict[tuple[str, str], Gain]:
+    """From the trials of a study: one task beside the primary one, against the primary one alone."""
+    found: dict[tuple[str, str], Gain] = {}
+    for primary, tried in (stored.get("trials") or {}).items():
+        alone: Stored = next((one["scores"] for one in tried if not one["tasks"]), {})
+        for one in tried:
+            shared = [seed for seed in one["scores"] if seed in alone]
+            if len(one["tasks"]) == 1 and shared:
+                values = tuple(100 * (float(one["scores"][seed]) - float(alone[seed])) for seed in shared)
+                found[primary, one["tasks"][0]] = Gain(values)
+    return found
+
+
+def pair_gains(records: Sequence[Record]) -> dict[tuple[str, str], Gain]:
+    """From runs of a task alone and of pairs with it, with equal settings and seeds."""
+    done = [record for record in records if record.done]
+    alone = {(one.task, _settings(one), one.seed): one for one in done if " + " not in one.task}
+    values: dict[tuple[str, str], list[float]] = {}
+    for record in done:
+        tasks = record.task.split(" + ")
+        if len(tasks) != 2:
+            continue
+        for task, other in (tasks, tasks[::-1]):
+            single = alone.get((task, _settings(record), record.seed))
+            gain = _gain(record, single, f"{task}:dev") if single else None
+            if gain is not None:
+                values.setdefault((task, other), []).append(gain)
+    return {pair: Gain(tuple(each)) for pair, each in values.items()}
+
+
+def _gain(both: Record, single: Record, data: str) -> float | None:
+    metric = single.main.get(data, "")
+    pair = both.value(data, metric), single.value(data, metric)
+    return None if pair[0] is None or pair[1] is None else 100 * (pair[0] - pair[1])
+
+
+def _settings(record: Record) -> tuple[tuple[str, str], ...]:
+    """What must be equal besides the tasks."""
+    return tuple(sorted((k, str(v)) for k, v in record.settings.items() if k != TASKS and not k.startswith("tasks.")))
+
+
+def _tasks(gains: Mapping[tuple[str, str], Gain]) -> list[str]:
+    return sorted({name for pair in gains for name in pair})

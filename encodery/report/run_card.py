@@ -1,0 +1,136 @@
+"""The model card of a run: README.md, with the front matter that the hub reads."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from encodery.core import files
+from encodery.core.environment import version
+from encodery.core.redact import without_paths
+from encodery.runs.directory import RunDir
+from encodery.tasks.forms.heuristics import caution
+
+
+def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What was trained, on what, how well, how to repeat it, and what not to conclude."""
+    info = run.info()
+    base = _name_of(config["model"].get("name")) or "a new encoder"
+    tasks, tag = run.task_names(), pipeline(run)
+    pretrained = tag == "fill-mask"
+    front = ["---", "library_name: transformers", f"tags: [encodery, {tag}]", "---"]
+    lines = [*front, "", f"# {info['task']} with {base}", ""]
+    lines += [f"Trained by encodery {version()} with seed {info['seed']['init']} (method: {info['method']}).", ""]
+    lines += ["## Scores", "", *_score_table(run, result), ""]
+    lines += _threshold_lines(run)
+    lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
+    lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
+    lines += ["## Data", "", *_data_lines(info), ""]
+    folder = run.path.resolve().name  # a card is handed on: where the run lay is nobody's business
+    head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""
+    python = ["```python", "import encodery as en", f"model = en.load({folder!r}{head})", "```"]
+    tune = ["```", f"encodery train --model {folder} --tasks glue/rte", "```"]
+    lines += ["## Use", "", *(tune if pretrained else python), ""]
+    lines += ["## Repeat", "", *repeat_lines(info, f"{folder}/config.yaml"), ""]
+    lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
+    lines += ["## Limits", "", *_limits(result)]
+    return without_paths("\n".join(lines) + "\n")
+
+
+def repeat_lines(info: Mapping[str, Any], config: str) -> list[str]:
+    """The command; of a run that changed on the way what changed when, and the commands for each part."""
+    again = f"encodery train {config}"
+    changed = [one for one in info.get("changes", []) if one["step"] > 0]
+    if not changed:
+        return ["```", f"{again} -o another-folder", "```"]
+    lines = [
+        "The settings changed while it was trained, so `config.yaml`, which holds the last ones, does not repeat it:"
+    ]
+    lines += ["", *(f"- after step {one['step']:,}: {one['text']}" for one in changed), ""]
+    unknown = [one for one in changed if not one["before"]]
+    if unknown:
+        return [*lines, "What was there before is not a setting, so no command can repeat this run."]
+    lines += [
+        "Train with the first settings, stop (Ctrl+C) at the step of each change, and continue with the next ones:"
+    ]
+    commands: list[str] = []
+    later: dict[str, Any] = {}
+    for one in reversed(changed):
+        later = {**later, **one["before"]}
+        words = " ".join(shlex.quote(f"{key}={files.plain_json(value)}") for key, value in later.items())
+        commands.append(f"{again} {words} -o another-folder --allow-change  # stop after step {one['step']:,}")
+    commands = [*reversed(commands), f"{again} -o another-folder --allow-change"]
+    return [*lines, "", "```", *commands, "```"]
+
+
+def _name_of(model: str | None) -> str | None:
+    """A model of the hub by its name, a folder by the last part of its path."""
+    return PurePosixPath(model).name if model and model.startswith(("/", "~", ".")) else model
+
+
+def pipeline(run: RunDir) -> str:
+    """What the hub calls this kind of model."""
+    if all(name.partition("/")[0] == "corpus" or name == "toy/corpus" for name in run.task_names()):
+        return "fill-mask"
+    card = run.model / "encodery.json"
+    about = next(iter(files.read_json(card)["tasks"].values())) if card.is_file() else {"objective": {}}
+    names = {"tagging": "token-classification", "span": "question-answering", "ranking": "text-ranking"}
+    return names.get(about["objective"].get("kind"), "text-classification")
+
+
+def labelled(run: RunDir, key: str) -> str:
+    """`hans:dev`, and what must stand beside every figure of its rows."""
+    task, _, split = key.rpartition(":")
+    note = run.rows_of(task, split).get("note")
+    return key + caution(note) if note else key
+
+
+def _score_table(run: RunDir, result: Mapping[str, Any]) -> list[str]:
+    rows = ["| data | metric | model | majority |", "|---|---|---|---|"]
+    for key, scores in result["scores"].items():
+        easy = result["majority"].get(key, {})
+        label = labelled(run, key)
+        rows += [f"| {label} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
+    return rows
+
+
+def _threshold_lines(run: RunDir) -> list[str]:
+    """The thresholds that are kept beside the weights, and where they come from."""
+    path = run.model / "encodery.json"
+    tasks = files.read_json(path)["tasks"] if path.is_file() else {}
+    lines = []
+    for task, found in ((name, about["thresholds"]) for name, about in tasks.items() if about.get("thresholds")):
+        lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(found), ""]
+        lines += ["| label | given above |", "|---|---|"]
+        lines += [*(f"| {label} | {limit:.4f} |" for label, limit in found["labels"].items()), ""]
+    return lines
+
+
+def _origin_of_thresholds(found: Mapping[str, Any]) -> str:
+    use = "encodery applies them; transformers alone does not."
+    if not found.get("chosen_on"):
+        return f"Set in the config. {use}"
+    on, metric, rows = found["chosen_on"], found["metric"], found["rows"]
+    gain = f"{metric} {found['score']:.4f} there, {found['score_at_0.5']:.4f} with 0.5"
+    warning = f"Scores on {on} are therefore too good: judge the model on other rows."
+    return f"Chosen on the {rows:,} rows of {on} ({gain}). {warning} {use}"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _data_lines(info: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for split, origin in info["data"].items():
+        more = [text for text in (origin.get("part"), origin.get("note")) if text]
+        lines.append(f"- {split}: {origin['rows']:,} rows from {origin['source']}" + "".join(f"; {m}" for m in more))
+    return lines
+
+
+def _limits(result: Mapping[str, Any]) -> list[str]:
+    chosen = result["chosen"]
+    lines = ["- One seed: differences of a few points between runs of other seeds are normal on small sets."]
+    if chosen.get("chosen_on"):
+        lines.append(f"- The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}.")
+    return lines

@@ -1,0 +1,177 @@
+"""Prediction files: writing ours, reading anybody's, and scoring them."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from encodery.errors import UserError
+from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.sources.labels import matched
+from encodery.tasks.sources.readers import Row, Sheet, read, refuse, shown
+from encodery.tasks.table import Table
+
+IDS = ("id", "index", "idx", "pairID", "pair_id")
+GUESSES = ("prediction", "pred", "label", "gold_label")
+SHOWN = 5  # ids that an error message shows
+
+
+def answers_of(
+    path: str | Path, task: Task, split: str, null_odds: str | Path | None = None
+) -> tuple[dict[str, Answer], Sequence[Example]]:
+    """The answers of a prediction file as the task has them, and the rows that they belong to."""
+    answers = read_loose(path) if task.free_labels and Path(path).suffix == ".txt" else read_predictions(path)
+    examples = task.examples(split)
+    if task.more_ids:
+        wanted = {example.id for example in examples}
+        answers = {id: answer for id, answer in answers.items() if id in wanted}
+    _same_ids(str(path), answers, examples)
+    if null_odds is not None:
+        odds = read_mapping(null_odds)
+        _same_ids(str(null_odds), odds, examples)
+        answers = {id: {**answer, "null_odds": _number(str(null_odds), id, odds[id])} for id, answer in answers.items()}
+    form = task.objective().get("form")
+    legal = {id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}
+    return {id: task.fold(answer) for id, answer in legal.items()}, examples
+
+
+def with_predicted_labels(task: Table, paths: Sequence[str | Path]) -> Table:
+    """The task of a labelled file, with labels that only predictions have: a file of few rows may lack some."""
+    if task.answer_form == "regression" or not task.labels:
+        return task
+    guesses = [answer["prediction"] for path in paths for answer in read_predictions(path).values()]
+    several = task.answer_form == "multilabel"
+    names = [str(name) for guess in guesses for name in (_list(guess) if several else [guess])]
+    more = [name for name in dict.fromkeys(names) if matched(name, task.labels) is None]
+    return task.model_copy(update={"label_names": [*task.labels, *more]}) if more else task
+
+
+def read_loose(path: str | Path) -> dict[str, Answer]:
+    """`exN,label` by line, as McCoy's script reads it: the first line is not looked at, and any label is one."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    pairs = []
+    for number, line in enumerate(lines[1:], 2):
+        cells = line.strip().split(",")
+        if len(cells) > 1:
+            pairs.append((cells[0], {"prediction": cells[1]}))
+        elif line.strip():
+            raise UserError(f"{path}, line {number}: {shown(line)} is no id and label with a comma between them")
+    _refuse_twice(path, [id for id, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_twice(path: str | Path, ids: Sequence[str]) -> None:
+    twice = [id for id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise UserError(f"{path}: {_few(twice)} appear{'s' if len(twice) == 1 else ''} more than once")
+
+
+def read_predictions(path: str | Path) -> dict[str, Answer]:
+    """Answers by id: our jsonl, any file with an id (or index) and a prediction column, or SQuAD's {id: text}."""
+    if Path(path).suffix.lower() == ".json":
+        return {id: {"prediction": guess} for id, guess in read_mapping(path).items()}
+    sheet = read(Path(path))
+    refuse(sheet.bad, advice="Correct them.")
+    id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
+    pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
+    _refuse_twice(path, [id for id, _ in pairs])
+    return dict(pairs)
+
+
+def read_mapping(path: str | Path) -> dict[str, Any]:
+    """A JSON object, such as SQuAD's prediction files are."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is not valid JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: should be an object with an entry for each id")
+    return found
+
+
+def _column(sheet: Sheet, names: Sequence[str], what: str) -> str:
+    for name in names:
+        if name in sheet.columns:
+            return name
+    have = ", ".join(sheet.columns)
+    raise UserError(f"{sheet.file}: no column for {what} (called {' or '.join(names)}); there are {have}")
+
+
+def _id(sheet: Sheet, row: Row, column: str) -> str:
+    value = row.values.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": {shown(value)} is no id')
+    return str(value)
+
+
+def _answer(sheet: Sheet, row: Row, column: str) -> Answer:
+    if row.values.get(column) is None:
+        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": there is no prediction')
+    answer: dict[str, Any] = {"prediction": row.values[column]}
+    if isinstance(row.values.get("probabilities"), dict):
+        answer["probabilities"] = row.values["probabilities"]
+    if isinstance(row.values.get("said"), str):
+        answer["said"] = row.values["said"]
+    return answer
+
+
+def _same_ids(file: str, answers: Mapping[str, Any], examples: Iterable[Example]) -> None:
+    wanted = {e.id for e in examples}
+    missing, extra = [id for id in wanted if id not in answers], [id for id in answers if id not in wanted]
+    problems = [f"no prediction for {_few(missing)}"] if missing else []
+    problems += [f"predictions for {_few(extra)}, which the split does not have"] if extra else []
+    if problems:
+        raise UserError(f"{file}: {'; '.join(problems)}")
+
+
+def _few(ids: Sequence[str]) -> str:
+    """`3 ids (4, 7, 9)`, in the order of the numbers where they are numbers."""
+    first = sorted(ids, key=lambda id: (int(id) if id.isdecimal() else math.inf, id))[:SHOWN]
+    return f"{len(ids):,} id{'' if len(ids) == 1 else 's'} ({', '.join(first)}{', …' if len(ids) > SHOWN else ''})"
+
+
+def _legal(file: str, task: Task, form: str | None, id: str, answer: Answer) -> Answer:
+    """The answer with its prediction as the task has it: a label's name, a list of names, a number."""
+    guess = answer["prediction"]
+    kind = task.objective()["kind"]
+    if kind == "tagging":
+        words = guess.split() if isinstance(guess, str) else guess
+        return {**answer, "prediction": [_label(file, task, id, one) for one in words]}
+    if kind == "span" and not isinstance(guess, str):
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no text")
+    if form == "regression":
+        return {**answer, "prediction": _number(file, id, guess)}
+    if form == "multilabel":
+        return {**answer, "prediction": [_label(file, task, id, one) for one in _list(guess)]}
+    return {**answer, "prediction": _label(file, task, id, guess)} if form == "single" else answer
+
+
+def _number(file: str, id: str, guess: Any) -> float:
+    try:
+        number = math.nan if isinstance(guess, bool) else float(guess)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no finite number")
+    return number
+
+
+def _list(guess: Any) -> list[Any]:
+    return guess if isinstance(guess, list) else [word.strip() for word in str(guess).split(",") if word.strip()]
+
+
+def _label(file: str, task: Task, id: str, guess: Any) -> str:
+    name = str(guess).lower() if isinstance(guess, bool) else str(guess)
+    if task.free_labels:  # a published scorer's own rule
+        return name
+    if (meant := matched(name, task.labels)) is None:
+        legal = ", ".join(task.labels)
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no label of {task.name} ({legal})")
+    return meant

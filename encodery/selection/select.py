@@ -1,0 +1,232 @@
+"""From a config to a selection: reads it, gathers what the selector needs, and writes the ordered ids."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from encodery.config import layers
+from encodery.config.components import find
+from encodery.config.layers import Layer
+from encodery.config.own_code import Code
+from encodery.config.schema import DEFAULT_MODEL, percent
+from encodery.config.validate import check_beside_task, options
+from encodery.core.environment import version
+from encodery.core.options import Options
+from encodery.data import label_mix
+from encodery.data.embeddings import Embeddings, EmbedOptions
+from encodery.data.out_of_fold import OutOfFold
+from encodery.data.provenance import Provenance
+from encodery.data.row_dynamics import Dynamics
+from encodery.data.subset import Subset, share
+from encodery.errors import UserError
+from encodery.inference.task_argument import TaskSplit
+from encodery.selectors.base import Pool, Ranked, Selector
+from encodery.tasks.base import Task
+
+Say = Callable[[str], None]
+
+
+class EmbedWith(EmbedOptions):
+    """Which model gives the vectors."""
+
+    model: str = DEFAULT_MODEL
+    """Run directory, model folder or hub name; `petit` comes with encodery."""
+
+
+class Selection(Options):
+    """What is chosen, from what, and by what."""
+
+    selector: dict[str, Any] = {"kind": "random"}
+    """Kind and options of the selector; its name alone is enough."""
+    split: str = "train"
+    """The split that is chosen from."""
+    embed: EmbedWith | None = None
+    """Vectors, made now or taken from the cache: {model: runs/mnli, site: cls}."""
+    embeddings: str | None = None
+    """Folder of `encodery embed`, instead of embed."""
+    runs: list[str] = []
+    """Runs that were trained with train.dynamics, models (grand), or folders of train --folds (confident)."""
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    """How much is ordered; the rest is left out."""
+    count: int | None = Field(default=None, ge=1)
+    """So many rows instead of a fraction."""
+    seed: int = Field(default=1, ge=0)
+    """Of random orders, ties and clusters."""
+    data: str | None = None
+    """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
+    device: str = "auto"
+    """Where vectors are made."""
+
+    @field_validator("selector", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {"kind": given} if isinstance(given, str) else given
+
+    @field_validator("runs", mode="before")
+    @classmethod
+    def _one_or_more(cls, given: Any) -> Any:
+        """`a,b` is what people type for [a, b]."""
+        return given.split(",") if isinstance(given, str) else given
+
+    @field_validator("seed", mode="before")
+    @classmethod
+    def _one_seed(cls, given: Any) -> Any:
+        """Configs know two seeds; a selection has one."""
+        return given.get("data") if isinstance(given, dict) else given
+
+    @field_validator("fraction", mode="before")
+    @classmethod
+    def _percent(cls, given: Any) -> Any:
+        return percent(given)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A checked config: its options, the pool's task, the selector, and where relative paths begin."""
+
+    options: Selection
+    task: Task
+    selector: Selector
+    folder: Path
+
+
+def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: bool = False) -> Asking:
+    """A config file and what the command line says; the pool stands under `pool`."""
+    folder = Path(source).resolve().parent if source else Path.cwd()
+    layer = layers.with_overrides(layers.from_source(str(source), Path()) if source else Layer(), overrides)
+    if "pool" not in layer.tree:
+        raise UserError(f"{source or 'command line'}: pool: is needed, such as glue/mnli")
+    if isinstance(layer.tree.get("selector"), str):
+        layer.tree["selector"] = {"kind": layer.tree["selector"]}
+    chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
+    return Asking(chosen, task, selector_of(chosen.selector, layer), folder)
+
+
+def from_plain(plain: Mapping[str, Any], task: Task, folder: Path) -> Asking:
+    """The same from data."""
+    chosen = options(Selection, Layer(dict(plain)))
+    return Asking(chosen, task, selector_of(chosen.selector, Layer({"selector": chosen.selector})), folder)
+
+
+def selector_of(plain: Mapping[str, Any], layer: Layer) -> Selector:
+    """The selector that is named, with its options checked."""
+    kind = find("select", str(plain.get("kind", "random")))
+    own = {key: value for key, value in plain.items() if key != "kind"}
+    places = {key[1:]: place for key, place in layer.places.items() if key[:1] == ("selector",) and len(key) > 1}
+    built = options(kind, Layer(own, places))
+    assert isinstance(built, Selector)
+    return built
+
+
+def pool_of(asking: Asking, say: Say) -> Pool:
+    """The pool with what the selector needs, and nothing else."""
+    chosen, task = asking.options, asking.task
+    needs = asking.selector.needs
+    if not task.labelled:
+        raise UserError(f"pool: {task.name} is plain text; only examples can be chosen")
+    names = runs_of(asking)
+    examples = task.examples(chosen.split)
+    made_from = Provenance.of(task.name, chosen.split, examples)
+    return Pool(
+        examples,
+        task.labels,
+        chosen.seed,
+        (lambda: vectors_of(asking, made_from, say)) if chosen.embed or chosen.embeddings else None,
+        [dynamics_of(name, made_from, say) for name in names] if "dynamics" in needs else (),
+        names if "models" in needs else (),
+        made_from,
+        [OutOfFold.open(name) for name in names] if "predictions" in needs else (),
+        task.examples,
+        asking.folder,
+    )
+
+
+def runs_of(asking: Asking) -> list[str]:
+    """The runs that are named, from the config's folder where they are there."""
+    runs, folder = asking.options.runs, asking.folder
+    return [str(folder / run) if (folder / run).exists() else run for run in runs]
+
+
+def dynamics_of(run: str, pool: Provenance, say: Say) -> Dynamics:
+    """What a run recorded, if that was of the pool's rows; of part of them only if the ids say so later."""
+    found = Dynamics.open(run)
+    part = found.made_from.rows is not None and pool.rows is not None and found.made_from.rows < pool.rows
+    if part and (found.made_from.task, found.made_from.split) == (pool.task, pool.split):
+        return found  # `aligned` names a row that the run was not trained on
+    if warning := found.made_from.require_fit(str(found.path), pool):
+        say(f"WARNING {warning}")
+    return found
+
+
+def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str], Any]:
+    """Ids and vectors of the pool."""
+    chosen = asking.options
+    if chosen.embeddings:
+        found = Embeddings.open(asking.folder / chosen.embeddings)
+        if warning := found.made_from.require_fit(str(found.folder), pool, labels=False):
+            say(f"WARNING {warning}")
+    else:
+        from encodery.analysis.embed import embed, open_source
+
+        assert chosen.embed is not None
+        say(f"embedding {asking.task.name}:{chosen.split} with {chosen.embed.model}")
+        source = open_source(chosen.embed.model, chosen.device, asking.folder, "rows" if chosen.embed.int8 else "auto")
+        plain = EmbedOptions(**chosen.embed.model_dump(exclude={"model"}))
+        found = embed(source, TaskSplit(asking.task, chosen.split), plain)
+    return found.ids, found.vectors
+
+
+def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) -> Subset:
+    """Order the pool; the first rows, as many as are asked for."""
+    pool, chosen = pool or pool_of(asking, say), asking.options
+    wanted = chosen.count if chosen.count is not None else share(len(pool), chosen.fraction)
+    if not 1 <= wanted <= len(pool):
+        raise UserError(f"{wanted:,} of {len(pool):,} rows cannot be chosen")
+    ranked = asking.selector(pool, wanted)
+    for note in ranked.notes:
+        say(f"note: {note}")
+    order = ranked.order[:wanted]
+    if not len(order):
+        kind = chosen.selector.get("kind", "random")
+        raise UserError(
+            f"select: {kind} takes none of the {wanted:,} rows it may take; allow more, or change its options"
+        )
+    labels = label_mix.labels_of(pool.examples)
+    both = [label_mix.shares_of(labels[id] for id in ids if id in labels) for ids in (pool.ids, _at(pool, order))]
+    if sentence := label_mix.about(*both):
+        say(sentence)
+    meta = about(asking, pool, ranked) | label_mix.meta(*both) | ({"short": True} if len(order) < wanted else {})
+    scores, weights, clusters = (
+        None if values is None else values[order].tolist()
+        for values in (ranked.scores, ranked.weights, ranked.clusters)
+    )
+    return Subset(_at(pool, order), meta, scores, weights, clusters)
+
+
+def _at(pool: Pool, order: Any) -> list[str]:
+    return [pool.ids[i] for i in order]
+
+
+def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:
+    """Everything that somebody needs to know who uses the selection, or who wants to make it again."""
+    chosen, task = asking.options, asking.task
+    found: dict[str, Any] = {
+        "selector": {"kind": chosen.selector.get("kind", "random"), **asking.selector.to_dict()},
+        "seed": chosen.seed, "task": task.name, "split": chosen.split, "pool": len(pool),
+        "fingerprint": pool.made_from.answers, "notes": list(ranked.notes), "encodery": version(),
+        **ranked.about,
+    }  # fmt: skip
+    if chosen.embeddings:
+        found["embeddings"] = Embeddings.open(asking.folder / chosen.embeddings).meta
+    elif chosen.embed and "embeddings" in asking.selector.needs:
+        from encodery.models import locate
+
+        found["embed"] = chosen.embed.to_dict() | {
+            "digest": locate.resolve(chosen.embed.model, near=asking.folder).digest()
+        }
+    if chosen.runs:
+        found["runs"] = list(chosen.runs)
+    return found

@@ -1,0 +1,15 @@
+"""The entropy of the probabilities after an epoch; highest first."""
+
+import numpy as np
+
+from encodery.selectors._dynamics import AfterEpoch, chances
+from encodery.selectors.base import Pool, Ranked
+
+
+class Entropy(AfterEpoch):
+    """Rows that the model is most unsure of first."""
+
+    def __call__(self, pool: Pool, count: int) -> Ranked:
+        each = [chances(z) for z in self.logits(pool)]
+        scores = np.mean([-(p * np.log(np.maximum(p, 1e-300))).sum(1) for p in each], 0)
+        return Ranked(pool.sorted(scores, highest=True), scores)

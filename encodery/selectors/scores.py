@@ -1,0 +1,65 @@
+"""Anybody's scores: a file with an id and a number for each row, made by another program or by hand."""
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from encodery.core import files
+from encodery.errors import UserError
+from encodery.selectors.base import Pool, Ranked, Selector
+
+
+class Scores(Selector):
+    """Rows by scores from a file (csv, tsv, jsonl, Parquet) with the columns id and score."""
+
+    file: str = ""
+    """The file; relative paths begin at the config's folder."""
+    id: str = "id"
+    """Column with the ids of the rows: those of the pool's id column, else row numbers from 0."""
+    score: str = "score"
+    """Column with the numbers."""
+    first: Literal["high", "low"] = "high"
+    """Which rows are best: those with high or with low scores."""
+
+    def __call__(self, pool: Pool, count: int) -> Ranked:
+        """Every row of the pool must have a score; rows that the pool has not are counted."""
+        if not self.file:
+            raise UserError("selector.file: the kind scores needs a file with the columns id and score")
+        path = pool.folder / Path(self.file).expanduser()
+        known = self.read(path)
+        lost = [id for id in pool.ids if id not in known]
+        if lost:
+            raise UserError(f"{path}: has no score for {len(lost):,} of {len(pool):,} rows (first: {lost[0]})")
+        scores = np.array([known[id] for id in pool.ids])
+        more = len(known) - len(pool)
+        notes = (f"{more:,} scores in {path.name} are of rows that the pool has not",) if more else ()
+        about = {"scores_file": {"name": path.name, "sha256": files.sha256(path)}}
+        return Ranked(pool.sorted(scores, highest=self.first == "high"), scores, notes=notes, about=about)
+
+    def read(self, path: Path) -> dict[str, float]:
+        """Id to score; what is no finite number, or is there twice, is named by its line."""
+        from encodery.tasks.sources.readers import need_columns, read, refuse
+
+        sheet = read(path, [self.id, self.score])
+        refuse(sheet.bad, "Correct them.")
+        need_columns(sheet, [self.id, self.score])
+        found: dict[str, float] = {}
+        for row in sheet.rows:
+            id = str(row.values[self.id])
+            if id in found:
+                raise UserError(f"{path}, line {row.line}: the id {id} occurs twice")
+            found[id] = number(row.values[self.score], f'{path}, line {row.line}, column "{self.score}"')
+        return found
+
+
+def number(value: Any, where: str) -> float:
+    """A finite number, written as a number or as text."""
+    try:
+        found = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UserError(f"{where}: {value!r} is no finite number")
+    return found

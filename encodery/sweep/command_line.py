@@ -1,0 +1,114 @@
+"""What the command line adds to a sweep: `--a.b 1,2` is an axis, `--a.b 1` a setting that wins over the file's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from encodery.config.layers import Layer, Place, from_mapping, pairs
+from encodery.config.validate import options as checked
+from encodery.core import yaml
+from encodery.core.options import Options
+from encodery.core.yaml import Key
+from encodery.errors import UserError
+from encodery.sweep import search_space
+from encodery.sweep.points import long_key
+from encodery.sweep.sweep_file import Block, Limits, Resources, Sweep, SweepFile
+
+B = TypeVar("B", bound=Block)
+T = TypeVar("T", bound=Options)
+
+
+def axis(text: str) -> list[Any] | str | None:
+    """The values of `1,2` or `log(1e-5, 1e-3, 3)`; None where it is one value."""
+    if search_space.is_list(text):
+        return text
+    if text.strip()[:1] in ("[", "{", '"', "'") or "," not in text:
+        return None
+    return [yaml.value(word) for word in text.split(",")]
+
+
+def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, Any]]:
+    """Axes and single settings among the overrides."""
+    axes: dict[str, list[Any] | str] = {}
+    fixed: dict[str, Any] = {}
+    for key, text in pairs(list(words)):
+        values = axis(text)
+        value = yaml.value(text) if values is None else None
+        key = long_key(key, value if values is None else values[0])
+        axes.pop(key, None), fixed.pop(key, None)  # the later word wins
+        if values is None:
+            fixed[key] = value
+        else:
+            _check(key, values)
+            axes[key] = values
+    return axes, fixed
+
+
+def _check(key: str, values: list[Any] | str) -> None:
+    try:
+        search_space.values(values)
+    except ValueError as error:
+        raise UserError(f"command line: {key}: {error}.") from None
+
+
+def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> SweepFile:
+    """The sweep with the command line on top."""
+    axes, fixed = split(words)
+    sweep, here = file.sweep, Place("command line", Path.cwd())
+    if sweep.stages and (axes or seeds is not None):
+        raise UserError("command line: this sweep has stages; write axes and seeds into the stage that they belong to.")
+    if seeds is not None and seeds < 1:
+        raise UserError("--seeds: at least 1")
+    stages = {name: _changed(stage, {}, fixed) for name, stage in sweep.stages.items()}
+    sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
+    if seeds is not None:
+        sweep = sweep.model_copy(update={"seeds": seeds})
+    places: dict[Key, Place] = {**file.places, **{("grid", key): here for key in axes}}
+    blocks: list[Key] = [(), *(("stages", name) for name in sweep.stages)]
+    places |= {(*at, "fixed", key): here for at in blocks for key in fixed}
+    sweep = checked(Sweep, Layer(sweep.to_dict(), places))  # together they may not fit, such as tpe and an axis
+    lines = "".join(f"# command line: {word}\n" for word in words)
+    return replace(file, sweep=sweep, places=places, text=f"{file.text.rstrip()}\n{lines}")
+
+
+def _changed(block: B, axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> B:
+    """A block in which these keys have other values; they must not be tied to others."""
+    given = {*axes, *fixed}
+    for line in block.zip:
+        for key, value in line.items():
+            if long_key(key, value) in given:
+                raise UserError(f"command line: {key} is tied to others by zip; change it in the file.")
+    grid = {key: value for key, value in block.grid.items() if key not in given}
+    variants = {name: _without(variant, given) for name, variant in block.variants.items()}
+    kept = _without(block.fixed, given)
+    return block.model_copy(update={"grid": grid | dict(axes), "fixed": kept | dict(fixed), "variants": variants})
+
+
+def _without(tree: Mapping[str, Any], keys: set[str], above: str = "") -> dict[str, Any]:
+    """Settings but for these keys, whether they are written dotted or nested."""
+    kept: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{above}{name}"
+        if isinstance(value, dict) and name not in ("grid", "zip", "extends"):
+            value = _without(value, keys, f"{key}.")
+        if long_key(key, value) not in keys and value != {}:
+            kept[name] = value
+    return kept
+
+
+def changed(options: T, **given: Any) -> T:
+    """Options with what the command line says instead; its values are checked like a file's."""
+    new = {key: value for key, value in given.items() if value is not None}
+    layer = from_mapping(options.to_dict() | new, Place("command line", Path.cwd()))
+    return checked(type(options), layer)
+
+
+def resources(sweep: Sweep, devices: str | None, runs_per_device: int | None, threads: str | None) -> Resources:
+    count = yaml.scalar(threads) if threads is not None else None
+    return changed(sweep.resources, devices=devices, runs_per_device=runs_per_device, threads=count)
+
+
+def limits(sweep: Sweep, timeout: str | None, retries: int | None) -> Limits:
+    """How long and how often."""
+    return changed(sweep.limits, timeout=timeout, retries=retries)

@@ -1,0 +1,80 @@
+"""The card of `data check FILE`: rows, labels, lengths, equal and nearly equal rows, what train and dev share."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from encodery.core.near_duplicates import pairs
+from encodery.tasks.base import Example, Task
+
+SHOWN = 3  # examples of each kind
+LETTERS = 100  # of a text
+
+
+def data_card(task: Task, threshold: float = 0.8) -> dict[str, Any]:
+    """Everything as data, with a few examples."""
+    here = {name: task.examples(name) for name in task.splits() if task.has(name)}
+    card: dict[str, Any] = {"format": 1, "task": task.name, "threshold": threshold, "splits": {}, "between": {}}
+    for name, rows in here.items():
+        card["splits"][name] = _split(rows) | {"near_duplicates": _near(rows, None, threshold)}
+    for name, rows in here.items():
+        if name != "train" and "train" in here:
+            card["between"][f"train and {name}"] = _near(here["train"], rows, threshold)
+    return card
+
+
+def _split(rows: Sequence[Example]) -> dict[str, Any]:
+    labels = Counter(str(row.label) for row in rows if isinstance(row.label, str))
+    words = sorted(sum(len(text.split()) for text in row.texts) for row in rows)
+    return {
+        "rows": len(rows),
+        "labels": dict(labels.most_common()),
+        "words": {"median": words[len(words) // 2], "longest": words[-1]},
+        "empty": sum(not any(text.strip() for text in row.texts) for row in rows),
+    }
+
+
+def _near(rows: Sequence[Example], others: Sequence[Example] | None, threshold: float) -> dict[str, Any]:
+    """How many rows (of the second split, where there are two) repeat another one, and examples of it."""
+    found = pairs([row.texts for row in rows], [row.texts for row in others] if others is not None else None, threshold)
+    right = rows if others is None else others
+    unequal = [(a, b, alike) for a, b, alike in found if rows[a].label != right[b].label]
+    shown = [*[one for one in found if one[2] < 1][:SHOWN], *unequal[:SHOWN]] or found[:SHOWN]
+    return {
+        "rows": len({b for _, b, _ in found}),
+        "equal": len({b for _, b, alike in found if alike == 1}),
+        "other_label": len({b for _, b, _ in unequal}),
+        "examples": [
+            {"similarity": alike, "first": _shown(rows[a]), "second": _shown(right[b])}
+            for a, b, alike in dict.fromkeys(shown)
+        ],
+    }
+
+
+def _shown(row: Example) -> dict[str, Any]:
+    return {"id": row.id, "label": row.label, "texts": [text[:LETTERS] for text in row.texts]}
+
+
+def lines(card: Mapping[str, Any]) -> Iterator[str]:
+    """For people."""
+    yield card["task"]
+    for name, split in card["splits"].items():
+        counts = list(split["labels"].items())[:12]
+        shares = ", ".join(f"{label} {n:,} ({n / split['rows']:.1%})" for label, n in counts)
+        words = split["words"]
+        yield f"  {name}: {split['rows']:,} rows" + (f": {shares}" if shares else "")
+        empty = f", {split['empty']:,} empty" if split["empty"] else ""
+        yield f"    words: median {words['median']}, longest {words['longest']}{empty}"
+        yield from _near_lines("rows repeat another one", split["near_duplicates"])
+    for name, near in card["between"].items():
+        yield f"  {name}"
+        yield from _near_lines(f"rows of {name.rpartition(' ')[2]} are like a row of train", near)
+
+
+def _near_lines(what: str, near: Mapping[str, Any]) -> Iterator[str]:
+    counts = f"({near['equal']:,} with equal words), {near['other_label']:,} with another label"
+    yield f"    {near['rows']:,} {what} {counts}"
+    for one in near["examples"]:
+        first, second = one["first"], one["second"]
+        yield f"      {one['similarity']:.2f}  {first['id']} ({first['label']}): {' | '.join(first['texts'])}"
+        yield f"            {second['id']} ({second['label']}): {' | '.join(second['texts'])}"

@@ -1,0 +1,536 @@
+"""What a data file is, guessed from the file: encoding, delimiter, which column is what, and the form of the question.
+
+Used where a person names a file instead of a config. The guess becomes ordinary settings of the task `table`, which are
+printed and stored with the run; where two readings are possible nothing is guessed, and the error lists the flags.
+"""
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from encodery.errors import UserError
+from encodery.tasks.sources.readers import Sheet, nested, read, records, refuse, shown
+
+SAMPLE = 5000  # rows that are looked at, evenly spaced
+FEW_LABELS = 20  # more different whole numbers than this are a quantity
+MOST_LABELS = 200  # different values of a column that no name marks as the label
+WORDS_OF_TEXT = 4  # words in the mean value of a column of texts
+DELIMITERS = (",", ";", "\t", "|")
+SEPARATORS = (";", "|", ",")
+WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
+TABLES = (".csv", ".tsv", ".txt")
+ROWS = (".jsonl", ".ndjson", ".parquet")
+
+# Names of columns, by how sure they are. Spelled as `_plain` spells them.
+_TEXTS = (
+    "text sentence review body message content comment tweet post utterance document article abstract mail "
+    "review_text review_body comment_text full_text ticket_text sms",
+    "description question query input prompt ticket subject title headline summary instruction sentence1 text1 premise",
+)
+_PAIRS = (
+    "premise hypothesis", "sentence1 sentence2", "text1 text2", "text text2", "text_a text_b", "question1 question2",
+    "sentence_a sentence_b", "question answer", "question sentence", "query passage", "query document", "s1 s2",
+    "title1 title2", "claim evidence", "left right",
+)  # fmt: skip
+_LABELS = (
+    "label labels gold gold_label gold_labels target y",
+    "class category categories topic topics tag tags intent sentiment polarity emotion rating stars score grade "
+    "similarity relevance relevant priority queue department outcome stance toxicity quality",
+)
+_IDS = "id idx index guid uid uuid key rowid row_id unnamed:_0"
+_QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality", "toxicity", "target", "y"}
+_TOKENS, _TAGS = {"tokens", "words", "token"}, {"tags", "ner_tags", "pos_tags", "labels", "label", "tag", "bio"}
+_CANDIDATES = {"candidates", "choices", "options", "endings"}
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
+_LINK = re.compile(r"(https?://|www\.)\S+|\S+@\S+\.\w+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Settings of the task `table`, and what a person should know of the guess."""
+
+    options: dict[str, Any]
+    remarks: list[str] = field(default_factory=list)
+
+
+def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str = "--tasks.{}") -> Inferred:
+    """The settings that a file asks for. `given` ones stay; without `labelled` a label may be absent.
+
+    `flag` is how the command line names a column, for errors.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file")
+    if str(given.get("form")) in ("tags", "spans", "ranking"):
+        return Inferred(dict(given))
+    if path.suffix.lower() == ".json":
+        return _of_json(path, given)
+    more = layout(path, given, labelled)
+    if more is None:
+        encoding = _encoding(path, given)
+        return Inferred({**given, "form": "tags", **({} if encoding is None else {"encoding": encoding})})
+    both = {**given, **more}
+    sheet = read(path, delimiter=both.get("delimiter"), encoding=both.get("encoding"))
+    if not sheet.rows:
+        refuse(sheet.bad)
+        raise UserError(f"{path}: has no rows")
+    return _Guess(sheet, both, labelled, flag).run()
+
+
+def _encoding(path: Path, given: Mapping[str, Any]) -> str | None:
+    binary = path.suffix.lower() == ".parquet"
+    return given.get("encoding") or (None if binary else detect_encoding(path.read_bytes()))
+
+
+def layout(path: Path, given: Mapping[str, Any], labelled: bool) -> dict[str, str] | None:
+    """Encoding and delimiter where they are not the usual ones; None: it has a word a line and no table.
+
+    A file that needs no label may have one column, and then no delimiter.
+    """
+    suffix, encoding = path.suffix.lower(), _encoding(path, given)
+    if suffix in WORD_A_LINE or (suffix in (".txt", ".tsv") and looks_tagged(_head(path, encoding))):
+        return None
+    options = {} if encoding is None else {"encoding": encoding}
+    if suffix in TABLES and given.get("delimiter") is None:
+        try:
+            delimiter = detect_delimiter(path, _data(path, encoding))
+        except UserError:
+            if labelled:
+                raise
+            delimiter = usual_delimiter(suffix)
+        options |= {} if delimiter == usual_delimiter(suffix) else {"delimiter": delimiter}
+    return options
+
+
+def columns_in(path: Path) -> tuple[str, ...]:
+    """The columns of a file, nested keys included; none where it has no named columns."""
+    if path.suffix.lower() == ".json" or (found := layout(path, {}, labelled=False)) is None:
+        return ()
+    sheet = read(path, delimiter=found.get("delimiter"), encoding=found.get("encoding"))
+    inner = (name for row in sheet.rows[:SAMPLE] for name in nested(row.values))
+    return tuple(dict.fromkeys((*sheet.columns, *inner)))
+
+
+def usual_delimiter(suffix: str) -> str:
+    """What the ending of a name promises."""
+    return "," if suffix == ".csv" else "\t"
+
+
+def detect_encoding(data: bytes) -> str | None:
+    """None for UTF-8, also with a few broken bytes; else UTF-16 or Windows' cp1252."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = data[:4000]
+    if zeros and zeros[1::2].count(0) > 0.4 * len(zeros) / 2:
+        return "utf-16-le"
+    if zeros and zeros[::2].count(0) > 0.4 * len(zeros) / 2:
+        return "utf-16-be"
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        # Letters of UTF-8 are groups of bytes that cp1252 hardly ever has: where they prevail, some rows are broken.
+        groups = len(re.findall(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}", data))
+        alone = len(re.findall(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])", data))
+        return None if groups >= alone else "cp1252"
+    return None
+
+
+def _data(path: Path, encoding: str | None) -> bytes:
+    """The file as UTF-8, whatever it was."""
+    data = path.read_bytes()
+    if encoding is None:
+        return data.removeprefix(codecs.BOM_UTF8)
+    try:
+        return data.decode(encoding).encode()
+    except (UnicodeError, LookupError) as error:
+        raise UserError(f"{path}: cannot be read with encoding {encoding}: {error}") from None
+
+
+def _head(path: Path, encoding: str | None) -> str:
+    return _data(path, encoding)[:100_000].decode(errors="replace")
+
+
+def detect_delimiter(path: Path, data: bytes) -> str:
+    """The one that cuts the first line into most columns and the others into as many."""
+    usual = usual_delimiter(path.suffix.lower())
+    quoted = path.suffix.lower() == ".csv"
+    fits: dict[str, tuple[float, int]] = {}
+    for delimiter in sorted(DELIMITERS, key=lambda mark: mark != usual):
+        counts = _field_counts(data, delimiter, quoted)
+        if counts and counts[0] > 1:
+            fits[delimiter] = (round(counts.count(counts[0]) / len(counts), 1), counts[0])
+    if not fits:
+        first = data.split(b"\n", 1)[0].decode(errors="replace").strip()
+        raise UserError(
+            f"{path}: line 1 ({shown(first)}) does not look like the names of columns: it has no "
+            f"{' or '.join(map(_named, DELIMITERS))}. A table needs a first line such as `text,label`; plain text "
+            f"without labels is for pretraining (--tasks.kind corpus --tasks.files {path})."
+        )
+    return max(fits, key=lambda mark: fits[mark])  # the usual one of equals: it is the first
+
+
+def _named(delimiter: str) -> str:
+    return {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}[delimiter]
+
+
+def _field_counts(data: bytes, delimiter: str, quoted: bool) -> list[int]:
+    """Fields of the first lines."""
+    if not quoted:
+        lines = [line for line in data[:200_000].split(b"\n")[:200] if line.strip()]
+        return [line.count(delimiter.encode()) + 1 for line in lines]
+    counts: list[int] = []
+    for _, _, cells in records(data, delimiter):
+        counts.append(len(cells) if isinstance(cells, list) else 0)
+        if len(counts) == 200:
+            break
+    return counts
+
+
+def looks_tagged(text: str) -> bool:
+    """Whether it is a word a line with its tag, and an empty line after each sentence."""
+    lines = [line.rstrip("\r") for line in text.split("\n")[:-1]][:2000]
+    words = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
+    words = [cells for cells in words if not cells[0].startswith(("#", "-DOCSTART-"))]
+    blank = len(lines) - len(words)
+    if len(words) < 4 or not blank or len({len(cells) for cells in words}) != 1 or len(words[0]) < 2:
+        return False
+    tags = {cells[-1] for cells in words}
+    return len(tags) <= max(3, len(words) / 2) and not any(" " in cells[0].strip() for cells in words)
+
+
+def _of_json(path: Path, given: Mapping[str, Any]) -> Inferred:
+    """SQuAD's layout is the only one that is read."""
+    try:
+        tree = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is not readable JSON ({error})") from None
+    if isinstance(tree, dict) and isinstance(tree.get("data"), list):
+        return Inferred({**given, "form": "spans"})
+    what = "a list" if isinstance(tree, list) else "an object"
+    raise UserError(
+        f"{path}: holds {what}, and is not in SQuAD's layout (an object with a list `data` of articles). Rows belong "
+        "in a file with one JSON object per line, whose name ends in .jsonl."
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and what its values look like."""
+
+    name: str
+    values: list[Any]  # those that are not empty
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Its name in plain spelling; of a nested key also the last word."""
+        return tuple(dict.fromkeys((_plain(self.name), _plain(self.name.rpartition(".")[2]))))
+
+    @cached_property
+    def distinct(self) -> Counter[str]:
+        return Counter(value if isinstance(value, str) else json.dumps(value, default=str) for value in self.values)
+
+    @cached_property
+    def numbers(self) -> list[float] | None:
+        """The values as numbers, if they all are."""
+        if not self.values or not all(_is_number(value) for value in self.values):
+            return None
+        return [float(value) for value in self.values]
+
+    @cached_property
+    def whole(self) -> bool:
+        return self.numbers is not None and all(number.is_integer() for number in self.numbers)
+
+    @cached_property
+    def words(self) -> float:
+        """Words of the mean value; 0 for what is no text."""
+        if not self.values or not all(isinstance(value, str) for value in self.values) or self.numbers is not None:
+            return 0.0
+        return sum(len(value.split()) for value in self.values) / len(self.values)
+
+    @cached_property
+    def lists(self) -> bool:
+        return bool(self.values) and all(isinstance(value, list) for value in self.values)
+
+    @cached_property
+    def marks(self) -> bool:
+        """Whether it only says yes or no, as 0 and 1."""
+        return bool(self.values) and {str(value).lower() for value in self.values} <= {
+            "0", "1", "0.0", "1.0", "true", "false",
+        }  # fmt: skip
+
+    @cached_property
+    def technical(self) -> bool:
+        """Dates, links and addresses: neither a text nor a label."""
+        some = self.values[:200]
+        fits = sum(isinstance(v, str) and bool(_DATE.fullmatch(v) or _LINK.fullmatch(v)) for v in some)
+        return (bool(some) and fits > 0.9 * len(some)) or any(not isinstance(v, str | int | float | list) for v in some)
+
+    @cached_property
+    def texts(self) -> bool:
+        """Whether it looks like free text: several words, and seldom the same twice."""
+        return not self.technical and self.words >= WORDS_OF_TEXT and len(self.distinct) > 0.3 * len(self.values)
+
+    def labels(self, least: int) -> bool:
+        """Whether it could be a label: some values that come again, or numbers."""
+        if self.technical or self.texts or self.lists or len(self.distinct) < least:
+            return False
+        if self.numbers is not None:
+            return not self.whole or len(self.distinct) < len(self.values)
+        return len(self.distinct) <= min(MOST_LABELS, len(self.values) / 2)
+
+    def about(self) -> str:
+        """`4 values: low, high, …` for an error message."""
+        if self.numbers is not None and len(self.distinct) > FEW_LABELS:
+            return f"numbers from {min(self.numbers):g} to {max(self.numbers):g}"
+        if self.texts:
+            return f"texts of {self.words:.0f} words"
+        first = ", ".join(str(value)[:20] for value, _ in self.distinct.most_common(4))
+        return f"{len(self.distinct)} values: {first}{', …' if len(self.distinct) > 4 else ''}"
+
+
+def _plain(name: str) -> str:
+    """`Review Text` as review_text, `sentence_1` as sentence1."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
+    return re.sub(r"_(?=\d+$)", "", re.sub(r"[\s-]+", "_", spaced).lower())
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_NUMBER.fullmatch(value.strip()))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class _Guess:
+    """The roles of the columns, one after the other."""
+
+    def __init__(self, sheet: Sheet, given: dict[str, Any], labelled: bool, flag: str) -> None:
+        self.sheet, self.given, self.labelled, self.flag = sheet, given, labelled, flag
+        self.least = 2 if labelled and flag.startswith("--tasks") else 1  # a file to be answered may have one label
+        self.remarks: list[str] = []
+        rows = [nested(row.values) for row in sheet.rows]
+        step = max(1, len(rows) // SAMPLE)
+        self.rows = rows
+        names = list(dict.fromkeys(name for row in rows[::step] for name in row))
+        self.columns = {name: Column(name, _present(row.get(name) for row in rows[::step])) for name in names}
+        self.texts: list[str] = []
+
+    def run(self) -> Inferred:
+        """All settings: first the forms that have columns of their own, then a text and its label."""
+        self._require_header()
+        if special := self._special():
+            return Inferred({**self.given, **special})
+        id = self.given.get("id") or self._id()
+        self.texts = self._texts(id)
+        label = self.given.get("label") or self._label(id)
+        options = {**self.given, "text": self.texts[0]}
+        if len(self.texts) == 2:
+            options["text2"] = self.texts[1]
+        options |= self._form(label)
+        if id is not None:
+            options["id"] = id
+        self._say_unused(options)
+        order = ("form", "text", "text2", "label", "label_separator", "id")
+        return Inferred({key: options[key] for key in (*order, *options) if key in options}, self.remarks)
+
+    def _require_header(self) -> None:
+        """A first line that is data would become names of columns."""
+        if not self.sheet.file.lower().endswith(TABLES) or any(key in self.given for key in ("text", "label")):
+            return
+        wrong = [name for name in self.sheet.columns if _NUMBER.fullmatch(name.strip()) or len(name) > 80]
+        wrong += [name for name, column in self.columns.items() if name in column.distinct and not column.texts]
+        if wrong:
+            first = shown(", ".join(self.sheet.columns))
+            raise UserError(
+                f"{self.sheet.file}: line 1 ({first}) looks like a row, not like the names of columns. Write the names "
+                "above it, such as `text,label`."
+            )
+
+    def _special(self) -> dict[str, Any] | None:
+        """Questions with answers in a text, tagged words, and candidates are known by their columns."""
+        names = set(self.sheet.columns)
+        if {"context", "question"} <= names and names & {"answers", "answer_text"}:
+            return {"form": "spans"}
+        lists = [column for column in self.columns.values() if column.lists]
+        words = next((c for c in lists if set(c.names) & _TOKENS), None)
+        tags = next((c for c in lists if set(c.names) & _TAGS and c is not words), None)
+        if words and tags and [len(value) for value in words.values] == [len(value) for value in tags.values]:
+            return {"form": "tags", "text": words.name, "label": tags.name}
+        choices = next((c for c in lists if set(c.names) & _CANDIDATES), None)
+        if choices:
+            label = self.given.get("label") or self._by_name(_LABELS, lambda c: True) or "label"
+            text = self.given.get("text") or self._by_name(_TEXTS, lambda c: c.words > 0) or "text"
+            return {"form": "ranking", "text": text, "candidates": choices.name, "label": label}
+        return None
+
+    def _by_name(self, tiers: Iterable[str], fits: Any) -> str | None:
+        """The only column of the surest tier of names; an error lists them where there are several."""
+        for tier in tiers:
+            found = self._named(tier.split(), fits)
+            if len(found) == 1:
+                return found[0]
+        return None
+
+    def _named(self, words: Sequence[str], fits: Any) -> list[str]:
+        """Columns with these names; those with the name itself before those where it is a nested key."""
+        for place in (0, -1):
+            found = [c.name for c in self.columns.values() if c.names[place] in words and fits(c)]
+            if found:
+                return found
+        return []
+
+    def _id(self) -> str | None:
+        """A column of ids by its name, else the first one if it looks so; its values must be unique in all rows."""
+        candidates = [name for word in _IDS.split() for name in self._named([word], lambda c: True)]
+        candidates += [c.name for c in self.columns.values() if c.names[-1].endswith("_id")]
+        first = next(iter(self.columns.values()))
+        plain = all(isinstance(v, int) or (isinstance(v, str) and " " not in v) for v in first.values[:200])
+        if plain and not first.technical and not first.marks and len(first.values) >= 20:
+            candidates.append(first.name)
+        used = _names_of(self.given, ("text", "text2", "label"))
+        return next((name for name in candidates if name not in used and self._unique(name)), None)
+
+    def _unique(self, name: str) -> bool:
+        values = [row.get(name) for row in self.rows]
+        usable = all(isinstance(v, str | int) and not isinstance(v, bool) and v != "" for v in values)
+        return usable and len(set(map(str, values))) == len(values)
+
+    def _texts(self, id: str | None) -> list[str]:
+        """One column of texts, or two."""
+        if self.given.get("text"):
+            return [self.given["text"], *filter(None, [self.given.get("text2")])]
+        free = {n: c for n, c in self.columns.items() if n != id and n not in _names_of(self.given, ["label"])}
+        for pair in map(str.split, _PAIRS):
+            both = [next((n for n, c in free.items() if word in c.names and c.words), None) for word in pair]
+            if all(both):
+                return [str(name) for name in both]
+        named = self._by_name(_TEXTS[:1], lambda c: c.words > 0 and c.name in free)
+        if named:
+            return [named]
+        candidates = [name for name, column in free.items() if column.texts]
+        if len(candidates) in (1, 2):
+            return candidates
+        if not candidates and (named := self._by_name(_TEXTS, lambda c: c.words > 0 and c.name in free)):
+            return [named]
+        if not candidates:
+            candidates = [name for name, column in free.items() if column.words > 0 and not column.technical]
+            if len(candidates) == 1:
+                return candidates
+        raise self._undecided("text", candidates or list(free))
+
+    def _label(self, id: str | None) -> str | list[str] | None:
+        """By its name, else the only column that could be one; columns of 0 and 1 are a label each."""
+        rest = {n: c for n, c in self.columns.items() if n not in (id, *self.texts)}
+        for tier in _LABELS:
+            candidates = self._named(tier.split(), lambda c: c.name in rest and _answers(c, self.least))
+            marks = [n for n, c in rest.items() if c.marks and n not in candidates]
+            if len(candidates) == 1 and (tier is _LABELS[0] or len(marks) < 3):
+                return candidates[0]
+            if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
+                raise self._undecided("label", candidates)
+        marks = [name for name, column in rest.items() if column.marks]
+        candidates = [name for name, column in rest.items() if column.labels(self.least)]
+        if len(marks) > 1 and len(marks) == len(candidates):
+            return marks
+        if len(candidates) == 1:
+            return candidates[0]
+        if not self.labelled:
+            return None
+        raise self._undecided("label", candidates or list(rest), marks)
+
+    def _undecided(self, what: str, names: Sequence[str], marks: Sequence[str] = ()) -> UserError:
+        flags = [(f"{self.flag.format(what)} {_quoted(name)}", self.columns[name].about()) for name in names[:12]]
+        if len(marks) > 1:
+            flags.append((f"--tasks.label '[{', '.join(marks)}]'", "several labels, one for each column of 0 and 1"))
+        if not flags:
+            return UserError(f"{self.sheet.file}: has no column for the {what}; it has {', '.join(self.columns)}")
+        width = max(len(flag) for flag, _ in flags)
+        listed = "".join(f"\n  {flag:{width}}  ({about})" for flag, about in flags)
+        return UserError(f"{self.sheet.file}: which column is the {what}? Add one of these:{listed}")
+
+    def _form(self, label: str | list[str] | None) -> dict[str, Any]:
+        """What is asked, from what the labels look like."""
+        two = len(self.texts) == 2
+        if isinstance(label, list):
+            return {"form": "multilabel", "label": label}
+        usual = {"form": "pair" if two else "single"}
+        if label is None:
+            return {**usual, "form": self.given.get("form") or usual["form"]}
+        given = {"form": self.given["form"]} if "form" in self.given else {}
+        column = self.columns.get(label)
+        if column is None or "form" in self.given:
+            return {**usual, **given, "label": label}
+        if column.lists:
+            return {"form": "multilabel", "label": label}
+        if separator := _separator(column):
+            usual_one = "," if self.sheet.file.lower().endswith(TABLES) else None
+            more = {} if separator == usual_one else {"label_separator": separator}
+            return {"form": "multilabel", "label": label, **more}
+        return {"form": self._number_form(column, usual["form"]), "label": label}
+
+    def _number_form(self, column: Column, usual: str) -> str:
+        """Many different numbers are a quantity, few whole ones are names of classes."""
+        if column.numbers is None:
+            return usual
+        if not column.whole:
+            texts = all(isinstance(value, str) for value in column.values)  # two of them may be names, as in "1.5"
+            return usual if texts and len(column.distinct) <= 2 else "regression"
+        different = len(set(column.numbers))
+        if different <= FEW_LABELS:
+            return usual
+        low, high = min(column.numbers), max(column.numbers)
+        numbered = low in (0, 1) and high - low + 1 == different and not set(column.names) & _QUANTITIES
+        if numbered and len(column.values) >= 5 * different:  # the numbers of classes, or points out of a hundred?
+            raise UserError(
+                f"{self.sheet.file}: column {column.name} has {different} whole numbers from {low:g} to {high:g}. Are "
+                f"they names of classes or a quantity? Add one of these:\n  --tasks.form {usual}\n"
+                "  --tasks.form regression"
+            )
+        return "regression"
+
+    def _say_unused(self, options: Mapping[str, Any]) -> None:
+        names = _names_of(options, ("text", "text2", "label", "id", "group"))
+        others = [name for name, column in self.columns.items() if column.texts and name not in names]
+        if others and len(self.texts) == 1 and not self.given.get("text"):
+            self.remarks.append(f"{', '.join(others)} also holds texts; --tasks.text2 {_quoted(others[0])} reads both")
+
+
+def _names_of(options: Mapping[str, Any], keys: Iterable[str]) -> set[str]:
+    """The columns that these settings name."""
+    values = [options.get(key) for key in keys]
+    return {str(name) for one in values for name in (one if isinstance(one, list) else [one]) if name is not None}
+
+
+def _present(values: Iterable[Any]) -> list[Any]:
+    return [v for v in values if v is not None and v != "" and not (isinstance(v, float) and v != v)]
+
+
+def _answers(column: Column, least: int) -> bool:
+    """Whether a column with the name of a label can be one: it has enough different values, and is no text."""
+    return len(column.distinct) >= least and not column.technical and (column.lists or not column.texts)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
+
+
+def _separator(column: Column) -> str | None:
+    """What parts several labels of a row: its parts come back in other combinations."""
+    if column.numbers is not None or not all(isinstance(value, str) for value in column.values):
+        return None
+    for separator in SEPARATORS:
+        several = [value for value in column.distinct if separator in value]
+        if not several or sum(column.distinct[value] for value in several) < 0.02 * len(column.values):
+            continue
+        combinations: Counter[str] = Counter()
+        for value in column.distinct:
+            combinations.update({part.strip() for part in value.split(separator) if part.strip()})
+        parts = {part.strip() for value in several for part in value.split(separator) if part.strip()}
+        if parts and sum(combinations[part] > 1 for part in parts) >= len(parts) / 2 and max(map(len, parts)) <= 60:
+            return separator
+    return None

@@ -1,0 +1,387 @@
+"""From a checked config to everything that a session needs: data, model, method, weighting, optimizer, state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import torch
+from transformers import AutoTokenizer
+
+from encodery.config.load import Resolved
+from encodery.config.schema import Config
+from encodery.core.options import Options
+from encodery.data import rng, subset
+from encodery.data.batches import Batches, MicroBatcher
+from encodery.data.mixes import Mix
+from encodery.data.task_mixing import Mixed, Stream
+from encodery.data.tokenizer import TokenizerPieces
+from encodery.distributed import comm
+from encodery.errors import UserError
+from encodery.inference import task_argument
+from encodery.inference.model_card import about, card_of
+from encodery.inference.open_model import (
+    make_objective,
+    pick_device,
+    pick_precision,
+    questions,
+    require_vocabulary,
+    seed_weights,
+)
+from encodery.methods.base import ActiveMethod, Method
+from encodery.models import fsdp, locate, lora, packed_check, pooling
+from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken
+from encodery.models.model import Model, make_ready
+from encodery.models.pretrained import from_folder
+from encodery.models.tokenizer import load_tokenizer
+from encodery.runs.identity import content_of
+from encodery.tasks.base import Task
+from encodery.training import linear_probe, optim
+from encodery.training.linear_probe import Probe
+from encodery.training.loop import LossScale, TrainState, steps_in_all
+from encodery.training.optim import Optimizer, Param
+from encodery.training.task_data import Split, TaskData, make_task_data
+from encodery.training.teacher import taught
+from encodery.weighting.base import ActiveWeighting, Weighting
+
+if TYPE_CHECKING:
+    from encodery.data.corpus.blocks import OnProgress
+
+K = TypeVar("K", bound=Options)
+
+KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
+
+BUDGET = 16384  # tokens of a micro-batch where nobody asked for a number
+BUDGET_OF_TEXT = 4096  # in pretraining on a CPU: steps are large there, and smaller pieces are as quick
+
+
+def token_budget(config: Config, tasks: Sequence[Task], device: torch.device) -> int:
+    """Most tokens of a micro-batch: as asked, else by what is trained where. The gradient is the same."""
+    usual = BUDGET if any(task.labelled for task in tasks) or device.type != "cpu" else BUDGET_OF_TEXT
+    return usual if config.train.token_budget is None else config.train.token_budget
+
+
+def kept_shares(config: Config, tasks: Sequence[Task]) -> Sequence[float]:
+    """At which percent of the steps models are kept: as asked; if nobody asked, ELECTRA's for plain text, none else."""
+    asked = config.train.keep_at
+    shares = asked if asked is not None else () if any(task.labelled for task in tasks) else KEPT
+    if shares and config.model.tune == "lora":
+        raise UserError("train.keep_at: adapters are merged at the end only; with model.tune: lora set it to []")
+    return shares
+
+
+def load_heads(model: Model, task: Task, folder: Path, generator: Path | None) -> list[str]:
+    """Pretraining that goes on from a checkpoint takes its heads over too; says what is new."""
+    notes: list[str] = model.objective(task.name).load_heads(model.encoder, folder, generator)
+    return notes
+
+
+def make_probes(config: Config, pieces: TokenizerPieces, length: int) -> list[Probe]:
+    """The tasks that the encoder is probed on, tokenised."""
+    if config.probe is None:
+        return []
+    longest, rows = min(length, config.probe.max_length), config.probe.train_rows
+    return [
+        linear_probe.prepare(
+            task_argument.named(name, config.data), pieces, longest, rows, config.probe.pairs == "apart"
+        )
+        for name in config.probe.tasks
+    ]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Data and model of a run, without what trains them."""
+
+    tasks_data: Sequence[TaskData]
+    tokenizer: Any
+    pieces: TokenizerPieces
+    model: Model
+    batches: Stream
+    batcher: MicroBatcher
+    card: dict[str, Any]
+    notes: list[str]
+    probes: list[Probe]
+    keep_at: Sequence[float]
+    precision: str
+    plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
+
+    @property
+    def task(self) -> Task:
+        """The first task, which most runs have alone."""
+        return self.tasks_data[0].task
+
+    @property
+    def choice(self) -> Split | None:
+        """What the checkpoint of the first task is chosen on."""
+        return self.tasks_data[0].choice
+
+    @property
+    def name(self) -> str:
+        """All tasks."""
+        return " + ".join(task_data.name for task_data in self.tasks_data)
+
+    def split(self, name: str) -> Split:
+        """Any split of the first task, tokenised."""
+        return self.tasks_data[0].split(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(Parts):
+    """Everything that a session needs, ready for the first step."""
+
+    method_options: Method
+    method: ActiveMethod
+    weighting: ActiveWeighting
+    optimizer: Optimizer
+    schedule: Callable[[int], float]  # steps done -> factor of the learning rate
+    rates: Mapping[str, float]  # task -> factor of its learning rate, where it is not 1
+    state: TrainState
+
+
+PoolingSource = Literal["folder", "config", "first", "mean", "max"]  # where `auto` looks, or what it meant before
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The folders that a config names, found, and the digests that stand for them in the run's identity."""
+
+    model: locate.Folder | None
+    init_from: locate.Folder | None
+    tokenizer: locate.Folder | None
+    digests: dict[str, str]
+    generator: locate.Folder | None = None
+    auto_pooling: PoolingSource = "folder"
+
+
+def find_inputs(resolved: Resolved) -> Inputs:
+    """Resolve model, init_from and data to content, without loading anything large."""
+    options = resolved.config.model
+    if (options.name is None) == (options.new is None):
+        raise UserError("model: give either a name or new")
+    near, pieces = resolved.folder, options.tokenizer
+    model = locate.resolve(options.name, options.revision, near) if options.name else None
+    start = locate.resolve(options.init_from, None, near) if options.init_from else None
+    tokenizer = locate.resolve_tokenizer(pieces, near) if pieces and pieces != "toy" else None
+    generator = locate.resolve(options.generator, None, near) if options.generator else None
+    found = {
+        "model.name": model, "model.init_from": start, "model.tokenizer": tokenizer, "model.generator": generator,
+    }  # fmt: skip
+    digests = {key: folder.digest() for key, folder in found.items() if folder}
+    for i, (task, entry) in enumerate(resolved.tasks):
+        digests[f"tasks.{i}.data"] = content_of(task)
+        named = {"subset": entry.subset, "sample_by": entry.sample_by}
+        digests |= {f"tasks.{i}.{key}": subset.digest_of(path) for key, path in named.items() if path}
+        if entry.teachers:
+            digests[f"tasks.{i}.teacher"] = locate.digest_of_all(entry.teachers, near)
+    return Inputs(model, start, tokenizer, digests, generator)
+
+
+def build(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | None" = None) -> Built:
+    """Everything that a session needs; `on_progress` hears of a corpus that is prepared on the way."""
+    parts, config = build_parts(resolved, inputs, on_progress), resolved.config
+    model = parts.model
+    total = steps_in_all(parts.batches, config.train.epochs, config.train.max_steps)
+    options = of_class(resolved.method, Method, "method")
+    method = options.start(model)
+    weighting = of_class(resolved.weighting, Weighting, "weighting").start(model, list(model.names), config.seed.data)
+    rates = {data.name: data.entry.lr_scale for data in parts.tasks_data if data.entry.lr_scale != 1.0}
+    return Built(
+        **vars(parts),
+        method_options=options,
+        method=method,
+        weighting=weighting,
+        optimizer=make_optimizer(model, config, rates, learnt_by(weighting, config.optim.lr)),
+        schedule=optim.schedule(config.optim, total),
+        rates=rates,
+        state=TrainState(total, budget=parts.batcher.budget, scaler=LossScale() if parts.precision == "fp16" else None),
+    )
+
+
+def of_class(options: Options, wanted: type[K], section: str) -> K:
+    """The options of a section, which an own Python file may have derived from something else."""
+    if not isinstance(options, wanted):
+        raise UserError(
+            f"{section}.kind: {type(options).__name__} is no {section}; derive it from encodery.components."
+            f"{wanted.__name__}"
+        )
+    return options
+
+
+def learnt_by(weighting: ActiveWeighting, lr: float) -> list[Param]:
+    """What a weighting learns, for the optimizer: no weight decay, and rates of its own."""
+    learnt = weighting.learnt().items()
+    return [Param(f"weighting.{name}", each.tensor, None, each.lr / lr, True, decays=False) for name, each in learnt]
+
+
+def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | None" = None) -> Parts:
+    """Data and model of a run; `on_progress` hears of a corpus that is prepared on the way."""
+    config = resolved.config
+    tasks = [task for task, _ in resolved.tasks]
+    require_different(tasks, config.train.select_on)
+    require_one_sampling(resolved)
+    shares = kept_shares(config, tasks)
+    device = pick_device(config.device)
+    toy = all(task.name.startswith("toy/") for task in tasks)
+    tokenizer = load_tokenizer(config.model, inputs.tokenizer, inputs.model, toy=toy)
+    pieces = TokenizerPieces(tokenizer)
+    encoder, notes = make_encoder(config, inputs, tokenizer)
+    followed = follow_pooling(encoder, config, inputs)
+    tasks_data = [
+        make_task_data(task, entry, config, pieces, encoder, notes, on_progress) for task, entry in resolved.tasks
+    ]
+    if any(task_data.entry.teachers for task_data in tasks_data):
+        tasks_data = [taught(task_data, resolved.folder, config.device) for task_data in tasks_data]
+    model, card = make_model(encoder, tasks_data, resolved, tokenizer)
+    notes += pooling.lines(card, config.model.pooling, followed)
+    if inputs.model:
+        start = (inputs.init_from or inputs.model).path
+        generator = inputs.generator.path if inputs.generator else None
+        notes += [line for task in tasks if not task.labelled for line in load_heads(model, task, start, generator)]
+        notes += model.take_heads(start) if config.model.heads else []
+        notes = without_taken(notes, {name for task in tasks for name in model.objective(task.name).taken})
+    elif config.model.heads:
+        raise UserError("model.heads: a new encoder has no heads to take over")
+    budget = token_budget(config, tasks, device)
+    batcher = MicroBatcher(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
+    precision = pick_precision(config, device)
+    make_ready(model, config.train, device, precision)
+    probes = make_probes(config, pieces, max(task_data.max_length for task_data in tasks_data))
+    plain = None
+    if config.train.shard and comm.size() > 1:
+        fsdp.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
+        plain, model.sharded = fsdp.shard(model, device), True
+    stream = mixed([task_data.stream(config, batcher) for task_data in tasks_data], resolved)
+    return Parts(tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, plain)
+
+
+def require_different(tasks: Sequence[Task], decides: str | None) -> None:
+    """Heads, scores and files go by the names of tasks."""
+    names = [task.name for task in tasks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"tasks: {twice[0]} is there twice; own files can be given a name of their own")
+    if decides is not None and decides not in names:
+        raise UserError(f"train.select_on: {decides} is none of this run's tasks: {', '.join(names)}")
+
+
+def require_one_sampling(resolved: Resolved) -> None:
+    """Rows are drawn by one thing at a time."""
+    if not any(entry.sample_by for _, entry in resolved.tasks):
+        return
+    if any(entry.sample_by and entry.sampling == "balanced" for _, entry in resolved.tasks):
+        raise UserError("tasks.sample_by: sampling balanced draws rows by their class; use one of the two")
+    if resolved.config.method["kind"] == "importance":
+        raise UserError("tasks.sample_by: method importance draws rows itself; use one of the two")
+    if len(resolved.tasks) > 1 and getattr(resolved.mix, "neighbours", False):
+        raise UserError("tasks.sample_by: this mix takes neighbours of the file; set mix.legacy_batches: false")
+
+
+def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
+    """The training stream: of several tasks as the mix says, or all in every step if the weighting needs that."""
+    if len(streams) == 1:
+        return streams[0]
+    mix = of_class(resolved.mix, Mix, "mix")
+    if mix.neighbours and any(stream.balance for stream in streams):
+        kind = resolved.config.mix["kind"]
+        raise UserError(f"tasks.sampling: mix {kind} keeps batches of neighbouring rows; balanced needs another mix")
+    if of_class(resolved.weighting, Weighting, "weighting").together and mix.in_step(len(streams)) < 2:
+        kind = resolved.config.weighting["kind"]
+        raise UserError(f"weighting.kind: {kind} needs several tasks in a step; remove mix or set it to together")
+    if of_class(resolved.method, Method, "method").updates and mix.in_step(len(streams)) > 1:
+        kind = resolved.config.method["kind"]
+        raise UserError(
+            f"method.kind: {kind} updates within a step, which can hold one task only; take a mix with one batch a "
+            "step, such as shuffled with per_step: 1, and constant or uncertainty weighting"
+        )
+    options = resolved.config.train
+    return Mixed.of(streams, mix, resolved.config.seed.data, options.epochs, options.max_steps)
+
+
+def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
+    """The encoder with its starting weights; `init_from` brings a run's encoder, never its head."""
+    seed_weights(config.seed.init, "encoder")
+    folder = inputs.init_from or inputs.model
+    notes: list[str] = []
+    if folder is None:
+        encoder = new_encoder(config.model, tokenizer, config.train.layout)
+    else:
+        encoder, notes = load_encoder(folder.path, config.model, config.train.layout)
+        require_vocabulary(encoder, tokenizer)
+        if inputs.tokenizer or config.model.tokenizer == "toy":
+            notes += require_same_pieces(folder.path, tokenizer)
+    named = (getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep", "bos", "eos"))
+    encoder.special_ids = tuple(sorted({one for one in named if one is not None}))
+    if encoder.layout == "packed":
+        packed_check.require_equal(encoder)
+    return encoder, notes
+
+
+def follow_pooling(encoder: Encoder, config: Config, inputs: Inputs) -> list[str]:
+    """Let the heads read what the encoder's folder says where the settings do not; gives a line that says so."""
+    folder = inputs.init_from or inputs.model
+    source = inputs.auto_pooling
+    if folder is None or config.model.pooling != "auto" or source == "config":
+        return []
+    found, lines = pooling.by_folder(folder.path) if source == "folder" else (source, [])
+    encoder.pooling = found or encoder.pooling
+    return lines
+
+
+def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
+    """A named tokenizer must mean by most ids what the weights learnt by them; a few others are a note."""
+    try:
+        own = from_folder(AutoTokenizer, folder).get_vocab()
+    except (OSError, ValueError):  # weights without a tokenizer: nothing to compare with
+        return []
+    named = tokenizer.get_vocab()
+    pieces = {id: piece for piece, id in own.items()}
+    other = [(pieces[id], piece) for piece, id in named.items() if pieces.get(id, piece) != piece]
+    if 2 * len(other) > len(named):
+        (theirs, ours), share = other[0], len(other) / len(named)
+        raise UserError(
+            f"model.tokenizer: it does not fit {folder}: {share:.0%} of its ids mean other pieces there (such as "
+            f"{ours!r} for {theirs!r}); omit it to use the model's own tokenizer"
+        )
+    return [f"model.tokenizer: {len(other):,} of its ids mean other pieces in {folder}"] if other else []
+
+
+def make_model(
+    encoder: Encoder, tasks_data: Sequence[TaskData], resolved: Resolved, tokenizer: Any
+) -> tuple[Model, dict[str, Any]]:
+    """Encoder and questions, with what is frozen or adapted; also the card."""
+    config = resolved.config
+    objectives, about_tasks = {}, {}
+    for task_data in tasks_data:
+        wanted = {**task_data.task.objective(), **task_data.entry.objective}
+        options = settle_pooling(make_objective(wanted, resolved.code, config.model), encoder)
+        rows: Any = task_data.rows
+        targets = {name: values[rows] for name, values in task_data.train.table.targets.items()}
+        objectives[task_data.name] = options.fitted(targets)
+        plain = {"kind": wanted["kind"], **objectives[task_data.name].to_dict()}
+        about_tasks[task_data.name] = about(task_data.task, plain, task_data.max_length)
+    asked = questions(encoder, objectives, tokenizer, config.seed.init)
+    freeze(encoder, config.model.tune)
+    if config.model.tune == "lora":
+        lora.adapt(encoder, config.model.lora, rng.key(config.seed.init, "lora"))
+    weights = {task_data.name: task_data.entry.weight for task_data in tasks_data}
+    return Model(encoder, asked, weights), card_of(about_tasks, tasks_data[0].pieces)
+
+
+def settle_pooling(objective: Any, encoder: Encoder) -> Any:
+    """The objective with the pooling that `auto` means for this encoder, so that the card can say it."""
+    if getattr(objective, "pooling", None) != "auto" or getattr(objective, "head", None) == "san":
+        return objective
+    return objective.model_copy(update={"pooling": encoder.pooling})
+
+
+def make_optimizer(
+    model: Model, config: Config, rates: Mapping[str, float] | None = None, more: Sequence[Param] = ()
+) -> Optimizer:
+    """The optimiser over all parameters that are trained, each with its layer; heads at the rates of their tasks."""
+    body = [Param(f"encoder.net.{n}", p, d) for n, p, d in model.encoder.named_depths()]
+    heads = [
+        Param(f"questions.{safe}.{n}", p, None, (rates or {}).get(task, 1.0), bool(rates))
+        for task, safe in model.names.items()
+        for n, p in model.questions[safe].named_parameters()
+    ]
+    return Optimizer([*body, *heads, *more], config.optim, model.encoder.layers)

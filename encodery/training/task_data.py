@@ -1,0 +1,390 @@
+"""One task of a run with its rows: tables, the part that is trained on, what the checkpoint is chosen on."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from encodery.config.schema import Config, Entry
+from encodery.data import subset
+from encodery.data.balance import Balance, classes_of
+from encodery.data.batches import AllRows, Batches, MicroBatcher, Share
+from encodery.data.sampling import Sampler
+from encodery.data.subset import training_rows
+from encodery.data.token_table import TokenTable, token_table
+from encodery.data.tokenizer import TokenizerPieces
+from encodery.distributed import comm
+from encodery.errors import AFTER_ALARM, UserError
+from encodery.inference import outputs
+from encodery.inference.model_card import longest_of
+from encodery.models.encoder import Encoder
+from encodery.tasks.base import Example, Task, plain_texts
+from encodery.tasks.forms.classification import Classification, double_unordered
+from encodery.tasks.forms.metric_table import among
+from encodery.tasks.forms.tagging import Tagging
+from encodery.tasks.sources.labels import spelling_warning
+from encodery.tasks.sources.own_files import Own
+from encodery.tasks.sources.rows import set_aside
+
+if TYPE_CHECKING:
+    from encodery.data.corpus.blocks import OnProgress
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a split and their tokens."""
+
+    name: str
+    examples: Sequence[Example]
+    table: TokenTable
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """One task of a run, with its rows."""
+
+    task: Task
+    entry: Entry
+    train: Split
+    rows: np.ndarray | AllRows  # of the training table, the ones that are trained on
+    choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
+    pieces: TokenizerPieces
+    max_length: int
+    sampler: Sampler | None = None  # rows are drawn by scores
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def split(self, name: str) -> Split:
+        """Any split of the task, tokenised."""
+        if self.choice and self.choice.name == name:
+            return self.choice
+        return named_split(self.task, name, self.pieces, self.max_length)
+
+    def stream(self, config: Config, batcher: MicroBatcher) -> Batches:
+        task, entry, table = self.task, self.entry, self.train.table
+        size = entry.batch_size or config.train.batch_size
+        used = self.rows if isinstance(self.rows, np.ndarray) else None
+        weights = subset.weights(task, entry, table, used, self.sampler)
+        share = Share(comm.rank(), comm.size())
+        seeds = config.seed.data, config.seed.init
+        return Batches(
+            task.name, table, self.rows, size, *seeds, batcher, weights,
+            share=share, balance=self.balance, sampler=self.sampler,
+        )  # fmt: skip
+
+    @property
+    def balance(self) -> Balance | None:
+        """The classes that are drawn equally often, if the entry says so."""
+        if self.entry.sampling == "uniform":
+            return None
+        rows: Any = self.rows
+        return Balance(classes_of(np.asarray(self.train.table.targets["label"][rows])))
+
+
+def make_task_data(
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, encoder: Encoder, notes: list[str],
+    on_progress: "OnProgress | None",
+) -> TaskData:  # fmt: skip
+    """A task's tables, and what can be refused now; a length that the encoder does not have is noted."""
+    wanted = entry.max_length or config.train.max_length
+    length = min(wanted, longest_of(encoder))
+    note = f"max_length {wanted} is more than this encoder has positions for: {length} it is"
+    if length < wanted and note not in notes:
+        notes.append(note)
+    notes.extend(subset.warnings(task, entry))
+    train, choice, rows = training_data(task, entry, config, pieces, length, on_progress)
+    notes += [f"{task.name}: {line}" for line in corpus_notes(task, train)]
+    check_evaluation(task, entry, config, train, choice)
+    sampler = subset.sampler(task, entry, train.table, rows) if isinstance(rows, np.ndarray) else None
+    if sampler:
+        notes.append(f"rows of {task.name} are drawn by the scores of {entry.sample_by}: {sampler}")
+    task_data = TaskData(task, entry, train, rows, choice, pieces, length, sampler)
+    if entry.sampling == "balanced":
+        check_sampling(task, config)
+        notes += sampling_notes(task_data)
+    return task_data
+
+
+def check_sampling(task: Task, config: Config) -> None:
+    """Refuse what does not go with classes that are drawn equally often."""
+    if not isinstance(task, Classification) or task.answer_form == "regression":
+        raise UserError(f"tasks.sampling: balanced needs labels of texts, which {task.name} does not have")
+    if config.train.dynamics in (True, "train"):
+        raise UserError("tasks.sampling: balanced does not see every row in an epoch; use train.dynamics: eval")
+    if config.method["kind"] == "importance":
+        raise UserError("tasks.sampling: method importance draws its own rows; use balanced with another method")
+
+
+def sampling_notes(task_data: TaskData) -> list[str]:
+    """What balanced sampling does to the rows of the rarest class."""
+    sizes = [len(members) for members in task_data.balance.classes] if task_data.balance else []
+    few, many = min(sizes), max(sizes)
+    seen = (
+        f"a row of the rarest ({few:,} rows) comes {many / few:.3g} times as often as one of the commonest ({many:,})"
+    )
+    notes = [f"{task_data.name}: balanced sampling over {len(sizes)} classes: {seen}"]
+    if task_data.entry.objective.get("class_weights"):
+        notes.append(
+            f"{task_data.name}: class_weights come on top of balanced sampling: the classes are balanced twice"
+        )
+    return notes
+
+
+def corpus_data(
+    task: Task, entry: Entry, config: Config, pieces: TokenizerPieces, length: int, on_progress: "OnProgress | None"
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
+    """The blocks of a corpus; what needs labels or single examples is refused."""
+    if config.train.holdout or entry.double_unordered:
+        raise UserError(
+            f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
+        )
+    train = named_split(task, "train", pieces, length, on_progress)
+    dev = first_dev(task) if config.train.evaluate != "never" else None
+    choice = named_split(task, dev, pieces, length) if dev else None
+    rows = training_blocks(task, entry, train.table, config.seed.data)
+    return train, choice if choice and len(choice.table) else None, rows
+
+
+def corpus_notes(task: Task, train: Split) -> list[str]:
+    """What a person must know of a corpus before the first step: text that was lost, and a dev split without text."""
+    if task.labelled:
+        return []
+    report = report_of(train)
+    from encodery.data.corpus.prepare import loss_lines
+
+    notes = list(loss_lines(report))
+    if "dev" in task.splits() and not report["made"]["dev"]["blocks"]:
+        documents = report["made"]["train"]["documents"]
+        notes.append(
+            f"none of its {documents:,} documents is held out, so there are no dev scores; raise held_out to have some"
+        )
+    return notes
+
+
+def report_of(split: Split) -> dict[str, Any]:
+    """What the preparation of a corpus counted."""
+    table: Any = split.table
+    report: dict[str, Any] = table.report
+    return report
+
+
+def training_data(
+    task: Task,
+    entry: Entry,
+    config: Config,
+    pieces: TokenizerPieces,
+    length: int,
+    on_progress: "OnProgress | None" = None,
+) -> tuple[Split, Split | None, np.ndarray | AllRows]:
+    """The training table, what the checkpoint is chosen on, and the table rows to train on."""
+    if not task.labelled:
+        return corpus_data(task, entry, config, pieces, length, on_progress)
+    (examples, aside), choice = training_examples(task, entry, config), None
+    if config.train.holdout:
+        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
+    elif config.train.evaluate != "never" and (dev := first_dev(task)):
+        choice = named_split(task, dev, pieces, length)
+    train = Split("train", examples, token_table(task, "train", pieces, length, examples))
+    return train, choice, train.table.rows_of(subset.rows(task, entry, examples, config.seed.data))
+
+
+def training_examples(task: Task, entry: Entry, config: Config) -> tuple[Sequence[Example], Sequence[Example]]:
+    """The examples that a run draws its rows from, and those that it holds out."""
+    examples, aside = task.examples("train"), list[Example]()
+    if not examples:
+        raise UserError(f"{task.name}: the training set is empty")
+    if config.train.holdout:
+        together = getattr(task, "equal_texts", "apart") == "together"
+        examples, aside = set_aside(examples, config.train.holdout, config.seed.data, together=together)
+    if entry.double_unordered:  # after the hold-out, so that no pair is on both sides
+        if not isinstance(task, Classification):
+            raise UserError(f"tasks.double_unordered: {task.name} asks for no label of a pair")
+        examples = double_unordered(examples)
+    return examples, aside
+
+
+def trained_on(task: Task, entry: Entry, config: Config) -> list[Example]:
+    """The rows that a run is trained on: without its hold-out, cut down by subset, fraction and count."""
+    examples, _ = training_examples(task, entry, config)
+    return [examples[i] for i in subset.rows(task, entry, examples, config.seed.data)]
+
+
+def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, choice: Split | None) -> None:
+    """Refuse now what could not be done at the end."""
+    options = config.train
+    if options.select == "each" and config.model.tune == "lora":
+        raise UserError("train.select: each needs weights of several steps, and adapters are merged once; use best")
+    for key, asked in (
+        (f"select: {options.select}", options.select != "last"),
+        ("patience:", options.patience is not None),
+    ):
+        if asked and (choice is None or options.evaluate == "never"):
+            raise UserError(
+                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
+            )
+    if task.chooses_thresholds and choice is None:
+        raise UserError(
+            f"tasks.threshold: it is chosen on scored rows, and {task.name} has none: set train.evaluate (end is "
+            "enough), and train.holdout where there is no dev set"
+        )
+    if choice and options.select_metric and task.labelled:
+        known = (*outputs.majority(task, train.examples, choice.examples), *task.metrics_of_models)
+        if among(options.select_metric, known) not in known:
+            raise UserError(
+                f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
+            )
+    for split in entry.evaluate_on or []:
+        if split not in task.splits() or not task.has(split):
+            there = ", ".join(s for s in task.splits() if task.has(s))
+            raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
+        if task.labelled and any(example.label is None for example in task.examples(split)):
+            raise UserError(f"tasks.evaluate_on: the labels of {task.name}:{split} are hidden, so it cannot be scored")
+        if not task.labelled and not report_of(train)["made"][split]["blocks"]:
+            raise UserError(f"tasks.evaluate_on: no document of {task.name} is in {split}; raise held_out")
+
+
+def first_dev(task: Task) -> str | None:
+    """The dev split that scores during training are taken on."""
+    return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
+
+
+def named_split(
+    task: Task, name: str, pieces: TokenizerPieces, length: int, on_progress: "OnProgress | None" = None
+) -> Split:
+    """A split with its tokens; of plain text only the tokens."""
+    if not task.labelled:
+        from encodery.data.corpus.prepare import corpus_table  # which tasks with labels do not need
+
+        return Split(name, (), corpus_table(task, name, pieces, length, on_progress))  # type: ignore[arg-type]
+    rows = task.examples(name)
+    return Split(name, rows, token_table(task, name, pieces, length, rows))
+
+
+def training_blocks(task: Task, entry: Entry, table: TokenTable, seed: int) -> np.ndarray | AllRows:
+    """The blocks to train on; all of them need no list."""
+    if not len(table):
+        raise UserError(f"{task.name}: the training set is empty")
+    if entry.fraction == 1 and entry.count is None:
+        return AllRows(len(table))
+    return training_rows(np.arange(len(table)), entry.fraction, entry.count, seed)
+
+
+# What a person should know of the rows before the first step: at most six lines for a run.
+
+SHOWN_LABELS = 8
+SHOWN_TASKS = 5
+MEASURED = 2000  # sequences of full length whose text is looked at again
+
+
+def summary(tasks_data: Sequence[TaskData]) -> list[str]:
+    """Rows, labels with shares, cuts, texts on both sides, odd labels; of several tasks a line each."""
+    if len(tasks_data) == 1:
+        return _one_task(tasks_data[0]) if tasks_data[0].task.labelled else []
+    lines = [f"{rows_line(one)}; {labels_line(one)}" for one in tasks_data if one.task.labelled]
+    more = [f"and {len(lines) - SHOWN_TASKS} more tasks"] if len(lines) > SHOWN_TASKS + 1 else []
+    return [*lines[:SHOWN_TASKS], *(more or lines[SHOWN_TASKS:])]
+
+
+def _one_task(task_data: TaskData) -> list[str]:
+    task = task_data.task
+    lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths_line(task_data), shared_line(task_data)]
+    return [line for line in (*lines, numbers_line(task), spelling_line(task_data)) if line]
+
+
+def is_set_aside(task: Task) -> bool:
+    """Whether the dev rows are a part of the training file."""
+    return isinstance(task, Own) and task.dev is None and task.train is not None
+
+
+def rows_line(task_data: TaskData) -> str:
+    """`table/mails: 900 rows to train on, 100 for dev (0.1 of mails.csv set aside by label, …)`."""
+    task, choice = task_data.task, task_data.choice
+    rows: Any = task_data.rows
+    count, whole = len(np.unique(task_data.train.table.example[rows])), len(task_data.train.examples)
+    line = f"{task.name}: {count:,} rows to train on" + (f" (of {whole:,})" if count < whole else "")
+    if choice is None:
+        return f"{line}, no dev rows are scored on the way"
+    origin = task.origin("dev").note if choice.name == "dev" and is_set_aside(task) else None
+    how = f" ({origin})" if origin else " (held out of train)" if choice.name == "holdout" else ""
+    return f"{line}, {len(choice.examples):,} for {choice.name}{how}"
+
+
+def labels_line(task_data: TaskData) -> str:
+    """`labels: no 87.5 %, yes 12.5 %`, the commonest first; of numbers their range."""
+    task = task_data.task
+    known = [e.label for e in task_data.train.examples if e.label is not None]
+    if known and isinstance(known[0], float):
+        numbers = np.asarray(known, dtype=float)
+        return f"labels: numbers from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}"
+    if not task.labels:
+        none = sum(label == () for label in known)
+        return f"answers: {len(known):,}" + (f", {none / len(known):.1%} of them: there is none" if none else "")
+    counts = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
+    total = sum(counts.values()) if isinstance(task, Tagging) else len(known)
+    shares = [f"{label} {count / total:.1%}" for label, count in counts.most_common()]
+    unseen = [f"{label} 0.0%" for label in task.labels if label not in counts]
+    listed = [*shares, *unseen]
+    if len(listed) > SHOWN_LABELS + 1:
+        listed = [*listed[: SHOWN_LABELS - 1], f"… ({len(listed)} labels)", listed[-1]]
+    unused = getattr(task, "unused_names", [])
+    odd = f"; tasks.labels renames {', '.join(unused)}, which no row has" if unused else ""
+    return f"labels: {', '.join(listed)}{odd}"
+
+
+def lengths_line(task_data: TaskData) -> str | None:
+    """How long the texts are, and how many of them are cut, with what to do about it."""
+    task, table, limit = task_data.task, task_data.train.table, task_data.max_length
+    if not len(table):
+        return None
+    middle = int(np.median(table.lengths))
+    median = f"  texts: {middle} tokens{' or more' * (middle >= limit)} in the median"
+    if any(getattr(task, key, None) is not None for key in ("windows", "stride")):  # then nothing is lost
+        return f"{median}, longest sequence {int(table.lengths.max())}"
+    full = np.flatnonzero(table.lengths >= limit)
+    measured = full[:: max(1, len(full) // MEASURED)]
+    rows = [task_data.train.examples[int(table.example[row])] for row in measured]
+    longer = sum(len(features.ids) > limit for features in task.encode(rows, task_data.pieces, 1 << 30))
+    if not longer:
+        return f"{median}, none is cut at max_length {limit}"
+    share = longer / len(measured) * len(full) / len(table)
+    windows = ", or tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
+    return f"{median}, {share:.1%} are cut at max_length {limit}: set train.max_length higher{windows}"
+
+
+def shared_line(task_data: TaskData) -> str | None:
+    """A warning if rows that the model is scored on have a text that it was trained on."""
+    choice = task_data.choice
+    if choice is None:
+        return None
+    trained = {plain_texts(example) for example in task_data.train.examples}
+    shared = sum(plain_texts(example) in trained for example in choice.examples)
+    if not shared:
+        return None
+    share = f"{shared:,} of {len(choice.examples):,} rows of {choice.name} ({shared / len(choice.examples):.1%})"
+    return (
+        f"WARNING {task_data.name}: {share} have a text that is in train too: their scores are too good; {AFTER_ALARM}"
+    )
+
+
+def spelling_line(task_data: TaskData) -> str | None:
+    """A warning of labels that are probably one; the commonest spelling is the one to keep."""
+    known = (e.label for e in task_data.train.examples)
+    rows = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
+    return spelling_warning(task_data.name, task_data.task.labels, {str(name): n for name, n in rows.items()})
+
+
+def numbers_line(task: Task) -> str | None:
+    """A hint where labels are numbers: they may be a quantity, or want names."""
+    if not isinstance(task, Own) or len(task.labels) < 2 or not all(_WHOLE.fullmatch(label) for label in task.labels):
+        return None
+    low, high = (f(task.labels, key=float) for f in (min, max))
+    other = "tasks.form regression reads them as a quantity" if len(task.labels) > 2 else "tasks.labels gives names"
+    return f"  labels are the numbers {low} to {high}, each a class of its own; {other}"
+
+
+_WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
