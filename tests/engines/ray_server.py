@@ -1,0 +1,91 @@
+"""A real Ray on two hosts of one machine: a head and a second node. Needs root."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.engines.two_hosts import ADDRESSES, Server, TwoHosts, until
+from tests.engines.two_hosts import missing as no_hosts
+
+PORT = 6379
+HEAD = f"{ADDRESSES['ha']}:{PORT}"
+
+
+def missing() -> str | None:
+    """Why Ray cannot be run on two hosts here; None where it can."""
+    return "package ray not found" if importlib.util.find_spec("ray") is None else no_hosts()
+
+
+class Ray:
+    """`with Ray() as ray:` a head with one CPU; `ray.join()` adds the second host, `ray.leave()` takes it away."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray makes sockets in it
+        self.env = {"RAY_USAGE_STATS_ENABLED": "0", **(env or {"RAY_AUTH_MODE": "disabled"})}
+        self.hosts = TwoHosts(self.folder)
+        self.nodes: dict[str, Server] = {}
+
+    def __enter__(self) -> "Ray":
+        try:
+            self.hosts.__enter__()
+            self._start("ha", "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.folder}/t")
+            until(lambda: self.count() == 1, 90, "the head is up", self.nodes["ha"].log)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self, host: str, *words: str) -> None:
+        about = [f"--node-ip-address={ADDRESSES[host]}", "--num-cpus=1", "--object-store-memory=100000000", "--block"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *about, *words]
+        self.nodes[host] = self.hosts.start(host, *command, log=self.folder / f"{host}.log", env=self.env)
+
+    def join(self) -> None:
+        """The second host becomes a node."""
+        self._start("hb", f"--address={HEAD}")
+        until(lambda: self.count() == 2, 90, "two nodes are up", self.nodes["hb"].log)
+
+    def leave(self) -> None:
+        """The second host is lost: all its processes are killed at once."""
+        pids = self.pids("hb")
+        for pid in pids:
+            subprocess.run(["kill", "-KILL", str(pid)], check=False, capture_output=True)
+        self.nodes.pop("hb").end()
+
+    def pids(self, host: str) -> list[int]:
+        """The processes of a host, by its network."""
+        mine = os.readlink(f"/proc/{self.hosts.holders[host].pid}/ns/net")
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(path / "ns" / "net") == mine and int(path.name) != self.hosts.holders[host].pid:
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def count(self) -> int:
+        """Nodes that live."""
+        code = "import ray; ray.init(address='auto', log_to_driver=False); print(sum(n['Alive'] for n in ray.nodes()))"
+        done = self.run("ha", sys.executable, "-c", code, check=False)
+        return int(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else 0
+
+    def run(self, host: str, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        """A command on a host of the cluster."""
+        more = options.pop("env", {})
+        return self.hosts.run(host, *words, env={**os.environ, **self.env, "RAY_ADDRESS": HEAD, **more}, **options)
+
+    def __exit__(self, *_: Any) -> None:
+        for node in self.nodes.values():
+            node.end(5)
+        for host in self.hosts.holders:
+            for pid in self.pids(host):
+                subprocess.run(["kill", "-KILL", str(pid)], check=False, capture_output=True)
+        self.hosts.__exit__()
+        shutil.rmtree(self.folder, ignore_errors=True)
