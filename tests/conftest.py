@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from tests import fault_counts, tiny
-from tests.config_rooms import ROOMS
-from tests.fault_counts import tally  # noqa: F401
+from tests.pretend.gpu import pretend_gpu  # noqa: F401
+from tests.toolbox import fault_counts
+from tests.toolbox.browser import browser  # noqa: F401
+from tests.toolbox.component_files import ROOMS
+from tests.toolbox.fault_counts import tally  # noqa: F401
 
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
@@ -90,6 +92,7 @@ def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """trained("single"), "pair", "multilabel" or "regression": a finished run, trained once and only read from."""
     import encodery as en
+    from tests.toolbox import runs, tasks
 
     found: dict[str, Path] = {}
 
@@ -97,8 +100,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         name = f"{form}-{seed}"
         if name not in found:
             folder = tmp_path_factory.mktemp(name)
-            task = getattr(tiny, form)(folder)
-            found[name] = en.train(tiny.config(folder, task), folder / "run", seed=seed).path
+            task = getattr(tasks, f"{form}_task")(folder)
+            found[name] = en.train(runs.config_for(folder, task), folder / "run", seed=seed).path
         return found[name]
 
     return get

@@ -10,8 +10,9 @@ import torch
 
 import encodery as en
 from encodery.errors import UserError
-from encodery.rundir import RunDir
-from tests import tiny
+from encodery.runs.directory import RunDir
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import sentences, single_task, write_csv
 
 
 def weights(run):
@@ -26,9 +27,9 @@ def test_import_is_light():
 
 
 def test_train_is_a_function_whatever_was_imported_before():
-    import encodery.loop
-    import encodery.run
-    import encodery.session  # noqa: F401
+    import encodery.training.loop
+    import encodery.training.run
+    import encodery.training.session  # noqa: F401
 
     assert all(callable(getattr(en, name)) for name in ("train", "load", "steps", "table"))
     with pytest.raises(AttributeError, match="nonsense"):
@@ -36,7 +37,7 @@ def test_train_is_a_function_whatever_was_imported_before():
 
 
 def test_train_lays_sections_over_a_config(tmp_path):
-    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    config = config_for(tmp_path, single_task(tmp_path))
     run = en.train(config, tmp_path / "run", optim={"lr": 3e-5}, seed=7, train={"max_steps": 2})
     assert run.config["optim"]["lr"] == 3e-5
     assert run.config["seed"] == {"init": 7, "data": 7}
@@ -49,7 +50,7 @@ def test_train_lays_sections_over_a_config(tmp_path):
 
 @pytest.mark.slow
 def test_train_needs_no_config_and_reads_files(tmp_path):
-    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    config = config_for(tmp_path, single_task(tmp_path))
     one = en.train(out=tmp_path / "a", **config)
     (tmp_path / "mood.yaml").write_text(json.dumps(config))
     other = en.train(tmp_path / "mood.yaml", tmp_path / "b")
@@ -59,7 +60,7 @@ def test_train_needs_no_config_and_reads_files(tmp_path):
 
 
 def test_train_again_leaves_a_finished_run_and_refuses_another(tmp_path):
-    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    config = config_for(tmp_path, single_task(tmp_path))
     run = en.train(config, tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     assert en.train(config, run).path == run.path
@@ -131,7 +132,7 @@ def test_load_refuses_what_the_model_cannot_read(trained):
 
 def test_load_gives_the_predictions_of_the_run(trained):
     run = en.Run(trained("single"))
-    answers = en.load(run)(tiny.sentences(16, 1000))
+    answers = en.load(run)(sentences(16, 1000))
     frame = run.predictions("table/moods:dev")
     assert [answer.label for answer in answers] == frame.prediction.tolist()
     assert [answer.probabilities["pos"] for answer in answers] == pytest.approx(frame.p_pos.tolist(), abs=1e-6)
@@ -139,7 +140,7 @@ def test_load_gives_the_predictions_of_the_run(trained):
 
 @pytest.mark.slow
 def test_steps_is_the_loop_and_resumes(tmp_path):
-    config = tiny.config(tmp_path, tiny.single(tmp_path), train={"max_steps": 6, "evaluate": "2 steps"})
+    config = config_for(tmp_path, single_task(tmp_path), train={"max_steps": 6, "evaluate": "2 steps"})
     whole = en.train(config, tmp_path / "whole")
     taken = []
     for report in en.steps(config, tmp_path / "parts"):
@@ -158,31 +159,31 @@ def test_steps_is_the_loop_and_resumes(tmp_path):
 
 
 def test_table_takes_runs(tmp_path):
-    config = tiny.config(tmp_path, tiny.single(tmp_path))
+    config = config_for(tmp_path, single_task(tmp_path))
     runs = [en.train(config, tmp_path / "runs" / str(seed), seed=seed) for seed in (1, 2)]
     for frame in (en.table(*runs), en.table(tmp_path / "runs"), en.table(*(run.directory for run in runs))):
         assert frame["n"].tolist() == [2]
 
 
 def test_F22_init_from_brings_the_encoder_and_no_head(tmp_path, trained):
-    from encodery import build
-    from encodery import config as settings
+    from encodery.config import load as settings
+    from encodery.training import build
 
     donor = trained("pair")
-    config = tiny.config(tmp_path, tiny.single(tmp_path)) | {"model": {"name": str(donor), "init_from": str(donor)}}
+    config = config_for(tmp_path, single_task(tmp_path)) | {"model": {"name": str(donor), "init_from": str(donor)}}
     resolved = settings.load(config)
     built = build.build(resolved, build.find_inputs(resolved))
     gift = weights(donor)
     body = {f"bert.{name}": value for name, value in built.model.encoder.net.state_dict().items()}
     assert all(torch.equal(body[name], gift[name]) for name in body if "pooler" not in name)
-    head = built.model.question("table/moods").head
+    head = built.model.objective("table/moods").head
     assert head.classifier.weight.shape == (2, 32)
     assert gift["classifier.weight"].shape == (3, 32)
     assert built.card["tasks"]["table/moods"]["labels"] == ["neg", "pos"]
 
 
 def test_F23_the_folder_says_what_the_model_is(trained):
-    from encodery.data.pieces import TokenizerPieces
+    from encodery.data.tokenizer import TokenizerPieces
 
     run = trained("pair")
     card = json.loads((run / "model" / "encodery.json").read_text())
@@ -194,3 +195,41 @@ def test_F23_the_folder_says_what_the_model_is(trained):
     assert card["tokenizer"] == TokenizerPieces(en.load(run).tokenizer).digest
     config = json.loads((run / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
+
+
+def test_predict_evaluate_export_and_report_are_functions(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = trained("single")
+    rows = [("k1", "a good film", "pos", 7), ("k2", "an awful bird", "neg", 8), ("k3", "a great dog", "pos", 9)]
+    file = write_csv(tmp_path / "gold.csv", ["id", "text", "label", "price"], rows)
+    answers = en.predict(run, file, out="answers.csv")
+    assert list(answers["id"]) == ["k1", "k2", "k3"]
+    assert list(answers["price"]) == ["7", "8", "9"]
+    assert {"label", "prediction", "p_pos", "p_neg"} <= set(answers.columns)
+    assert Path("answers.csv").read_text().startswith("id,text,label,price,prediction,p_")
+    scores = en.evaluate(run, file, out="kept")["table/gold:test"]
+    assert scores["accuracy"] == sum(answers["label"] == answers["prediction"]) / 3
+    import encodery.report.table  # noqa: F401  (which gives the name `encodery.report` to the package)
+
+    assert en.report(run, out="page.html").stat().st_size > 10_000
+    assert (en.export(run, "model") / "model.safetensors").is_file()
+    with pytest.raises(UserError, match="no such data file"):
+        en.predict(run, tmp_path / "nowhere.csv")
+
+
+def test_a_model_takes_lists_series_and_data_frames(trained):
+    import pandas as pd
+
+    model = en.load(trained("single"))
+    texts = ["a good film", "an awful bird", "the cat sleeps"]
+    want = [one.label for one in model(texts)]
+    assert [one.label for one in model(pd.Series(texts, index=[5, 6, 7]))] == want
+    frame = pd.DataFrame({"text": texts, "n": [1, 2, 3]}, index=["a", "b", "c"])
+    found = model(frame)
+    assert list(found.index) == ["a", "b", "c"]
+    assert list(found["prediction"]) == want
+    assert list(found.columns) == ["text", "n", "prediction", *(f"p_{label}" for label in model.labels)]
+    assert list(frame.columns) == ["text", "n"]
+    with pytest.raises(UserError, match='no column "text"'):
+        model(frame.rename(columns={"text": "words"}))
+    assert model("a good film").answer == want[0]

@@ -8,20 +8,20 @@ import pytest
 from encodery import cli
 
 
-class Said(NamedTuple):
+class PredictionCache(NamedTuple):
     code: int
     out: str
     err: str
 
 
 @pytest.fixture
-def encodery(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+def encodery(capsys: pytest.CaptureFixture[str]) -> Callable[..., PredictionCache]:
     """Run a command line in this process."""
 
-    def run(*words: object) -> Said:
+    def run(*words: object) -> PredictionCache:
         capsys.readouterr()
         code = cli.main([str(word) for word in words])
         captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return PredictionCache(code, captured.out, captured.err)
 
     return run

@@ -8,8 +8,9 @@ import pytest
 from encodery import cli
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import GROUPS, VERBS
-from encodery.config import load, loads
+from encodery.config.load import load, loads
 from encodery.errors import RunFailed, Stopped, UserError
+from tests.toolbox.timing import least
 
 HEAVY = ("torch", "transformers", "sklearn", "scipy")
 
@@ -189,10 +190,30 @@ print(json.dumps([code, time.process_time(), sorted(sys.modules)]), file=sys.std
 
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)
 def test_B13_help_and_lists_import_nothing_heavy(words):
-    done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, env=here(), check=True)
-    code, seconds, modules = json.loads(done.stderr)
-    assert code == 0
-    assert not set(HEAVY) & set(modules)
-    if words[-1] in ("--help", "--version"):
-        assert "pydantic" not in modules
-        assert seconds < 0.3
+    light = words[-1] in ("--help", "--version")
+    command = [sys.executable, "-c", PROBE, *words]
+
+    def seconds(attempt: int) -> float:
+        done = subprocess.run(command, capture_output=True, text=True, env=here(), check=True)
+        code, cpu, modules = json.loads(done.stderr)
+        assert code == 0
+        assert not {*HEAVY, *(["pydantic"] if light else [])} & set(modules)
+        return cpu
+
+    spent = least(seconds, 0.3 if light else 60)
+    assert spent < 0.3 or not light
+
+
+def test_S13_an_error_that_a_library_makes_of_sigterm_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dispatch(words: list[str]) -> int:
+        cli._sigterm.set()  # as the handler does; the library catches what it raises while it is imported
+        raise ImportError("partially initialized")
+
+    monkeypatch.setattr(cli, "_dispatch", dispatch)
+    try:
+        assert cli.main(["tasks"]) == 3
+    finally:
+        cli._sigterm.clear()
+    assert "stopped by SIGTERM" in capsys.readouterr().err

@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import encodery as en
-from encodery.rundir import RunDir
-from encodery.submit import write_submission
-from tests import tiny
+from encodery.runs.directory import RunDir
+from encodery.scoring.glue_submission import write_submission
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import glue_nli, pair_task, parquet, sentences, single_task, write_csv
 
 THREE = ["entailment", "neutral", "contradiction"]
 
@@ -20,15 +21,15 @@ def mnli(tmp_path_factory) -> Path:
     """A run on a little MNLI, with a data folder beside it."""
     folder = tmp_path_factory.mktemp("mnli")
     data = folder / "data"
-    tiny.glue_nli(data, "mnli_train", 24)
-    tiny.glue_nli(data, "mnli_dev_matched", 9, start=100)
-    tiny.glue_nli(data, "mnli_dev_mismatched", 6, start=200)
-    tiny.glue_nli(data, "mnli_test_matched", 5, hidden=True, start=300)
-    tiny.glue_nli(data, "ax_test", 1104, hidden=True, start=400)
-    tiny.parquet(data / "glue", "rte_dev", sentence1=["a"], sentence2=["b"], label=[0], idx=[0])
-    tiny.parquet(data / "extra", "snli_dev", premise=["a cat", "a dog"], hypothesis=["b", "c"], label=[0, 2])
-    tiny.parquet(data / "extra", "paws_dev", sentence1=["a"], sentence2=["b"], label=[0], id=[7])
-    config = tiny.config(folder, {"name": "glue/mnli"}, data=str(data))
+    glue_nli(data, "mnli_train", 24)
+    glue_nli(data, "mnli_dev_matched", 9, start=100)
+    glue_nli(data, "mnli_dev_mismatched", 6, start=200)
+    glue_nli(data, "mnli_test_matched", 5, hidden=True, start=300)
+    glue_nli(data, "ax_test", 1104, hidden=True, start=400)
+    parquet(data / "glue", "rte_dev", sentence1=["a"], sentence2=["b"], label=[0], idx=[0])
+    parquet(data / "extra", "snli_dev", premise=["a cat", "a dog"], hypothesis=["b", "c"], label=[0, 2])
+    parquet(data / "extra", "paws_dev", sentence1=["a"], sentence2=["b"], label=[0], id=[7])
+    config = config_for(folder, {"name": "glue/mnli"}, data=str(data))
     config["model"]["new"]["config"]["initializer_range"] = 0.2
     return en.train(config, folder / "run").path
 
@@ -55,7 +56,7 @@ def permuted(run: Path, target: Path, order: list[int]) -> Path:
     config = json.loads((folder / "config.json").read_text())
     config["id2label"], config["label2id"] = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
     (folder / "config.json").write_text(json.dumps(config))
-    RunDir(target).finish()  # the digests of what was changed
+    RunDir(target).mark_done()  # the digests of what was changed
     return target
 
 
@@ -122,13 +123,13 @@ def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
     weights = load_file(other / "model" / "model.safetensors")
     weights["classifier.bias"] += torch.tensor([1.0, 0.0, -1.0])
     save_file(weights, other / "model" / "model.safetensors", metadata={"format": "pt"})
-    RunDir(other).finish()  # the digests of what was changed
+    RunDir(other).mark_done()  # the digests of what was changed
     out = tmp_path / "both"
     data = mnli.parent / "data"
     said = encodery("evaluate", mnli, other, "--on", "glue/mnli:dev", "-o", out, "--data", data)
     assert said.code == 0, said.err
     rows = [json.loads(line) for line in (out / "predictions" / "glue-mnli-dev.jsonl").read_text().splitlines()]
-    examples = [tuple(pair) for pair in zip(tiny.sentences(10, 100), tiny.sentences(10, 100)[1:], strict=False)]
+    examples = [tuple(pair) for pair in zip(sentences(10, 100), sentences(10, 100)[1:], strict=False)]
     each = [en.load(run)(examples) for run in (mnli, other)]
     for row, one, two in zip(rows, *each, strict=True):
         mean = {label: (one.probabilities[label] + two.probabilities[label]) / 2 for label in THREE}
@@ -218,7 +219,7 @@ def test_refusals(own, mnli, trained, tmp_path, encodery):
 
 
 def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
-    config = tiny.config(tmp_path, tiny.pair(tmp_path))  # its dev part is set aside
+    config = config_for(tmp_path, pair_task(tmp_path))  # its dev part is set aside
     runs = [en.train(config, tmp_path / "one", seed=1).path, en.train(config, tmp_path / "two", seed=2).path]
     other = config | {"tasks": [config["tasks"][0] | {"split_seed": 5}]}
     odd = en.train(other, tmp_path / "odd").path
@@ -231,11 +232,11 @@ def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
 def test_numbers_as_labels_need_a_word(tmp_path, encodery):
     data = tmp_path / "data"
     for stem in ("mrpc_train", "mrpc_dev"):
-        texts = tiny.sentences(12)
+        texts = sentences(12)
         columns = {"sentence1": texts, "sentence2": texts[::-1], "label": [i % 2 for i in range(12)]}
-        tiny.parquet(data / "glue", stem, **columns)
-    tiny.parquet(data / "extra", "paws_dev", sentence1=["a cat"], sentence2=["b"], label=[0], id=[7])
-    run = en.train(tiny.config(tmp_path, {"name": "glue/mrpc"}, data=str(data)), tmp_path / "run")
+        parquet(data / "glue", stem, **columns)
+    parquet(data / "extra", "paws_dev", sentence1=["a cat"], sentence2=["b"], label=[0], id=[7])
+    run = en.train(config_for(tmp_path, {"name": "glue/mrpc"}, data=str(data)), tmp_path / "run")
     said = encodery("evaluate", run.path, "--on", "nli/paws")
     assert said.code == 2
     assert "--head glue/mrpc" in said.err
@@ -243,7 +244,7 @@ def test_numbers_as_labels_need_a_word(tmp_path, encodery):
 
 
 def test_a_run_that_is_in_use_is_left_alone(own, encodery, monkeypatch):
-    monkeypatch.setattr("encodery.lock.PATIENCE", 0.0)
+    monkeypatch.setattr("encodery.core.lock.PATIENCE", 0.0)
     with RunDir(own).lock():
         said = encodery("evaluate", own, "--on", "glue/mnli:dev")
     assert said.code == 2
@@ -321,3 +322,26 @@ def test_attacks_that_make_no_sense_are_refused(own, encodery):
     assert not (own / "attacks").exists()
     (own / "DONE").unlink()
     assert "not finished" in refused("--attack", "pgd")
+
+
+def test_F72_a_run_whose_labels_differ_in_case_says_so_and_evaluates_its_own_labels(tmp_path, encodery):
+    labels = ["Positive", "positive", " Positive ", "negative"]
+    for name, count in (("train", 24), ("dev", 8)):
+        rows = [(text, labels[i % 4]) for i, text in enumerate(sentences(count, len(name)))]
+        write_csv(tmp_path / f"{name}.csv", ["text", "label"], rows)
+    task = {"kind": "table", "train": str(tmp_path / "train.csv"), "dev": str(tmp_path / "dev.csv")}
+    run = en.train(config_for(tmp_path, task), tmp_path / "run").path
+    log = (run / "log.txt").read_text()
+    assert 'labels that differ in case or blanks only are classes of their own: " Positive ", "Positive"' in log
+    found = encodery("evaluate", run, "--on", "table/train:dev", "-o", tmp_path / "out")
+    assert (found.code, found.err) == (0, "")
+
+
+def test_F72_a_task_that_spells_the_labels_of_a_run_otherwise_is_answered(tmp_path, encodery):
+    run = en.train(config_for(tmp_path, single_task(tmp_path)), tmp_path / "run").path
+    write_csv(tmp_path / "gold.csv", ["text", "label"], [("a good film", " POS"), ("a cat", "Neg ")])
+    (tmp_path / "gold.yaml").write_text(
+        f"model: {run}\ntasks: {{kind: table, name: moods, test: {tmp_path / 'gold.csv'}}}\n"
+    )
+    found = encodery("evaluate", run, "--on", tmp_path / "gold.yaml", "-o", tmp_path / "out")
+    assert (found.code, found.err) == (0, "")

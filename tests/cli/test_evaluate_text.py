@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from encodery.rundir import RunDir
-from encodery.tasks.grammar.corpus import documents
-from encodery.tasks.pretraining import ELECTRA
-from tests.helpers import run
-from tests.test_pretraining import settings
+from encodery.runs.directory import RunDir
+from encodery.tasks.forms.pretraining_scores import ELECTRA
+from encodery.tasks.toy_grammar.corpus import documents
+from tests.toolbox.runs import run
+from tests.training.test_pretraining import settings
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_refusals(runs: dict[str, Path], trained: Any, tmp_path: Path, encodery:
     for words, sentence in (
         ((electra, mlm, "--on", text), "give one"),
         ((electra, "--on", text, "toy/nli"), "one after the other"),
-        ((trained("single"), "--on", text), "for models that were pretrained"),
+        ((trained("single"), "--on", text), "does not look"),  # a file is a task of this run, and needs labels
         ((headless, "--on", text), "no head that guesses masked words"),
         ((electra, "--on", "corpus:test"), 'no split "test"'),
     ):

@@ -5,7 +5,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import encodery as en
-from tests import tiny
+from tests.toolbox.runs import config_for, model_section
+from tests.toolbox.tasks import single_task
 
 
 def test_a_stock_head_opens_in_transformers(trained, tmp_path, encodery):
@@ -17,9 +18,18 @@ def test_a_stock_head_opens_in_transformers(trained, tmp_path, encodery):
     assert en.load(tmp_path / "model")(pair) == en.load(trained("pair"))(pair)
 
 
+def test_W41_an_exported_folder_names_no_local_path(trained, tmp_path, encodery):
+    """Cards and settings are handed on with the weights: model card, encodery.json, the config of transformers."""
+    run, folder = trained("single"), tmp_path / "out"
+    assert encodery("export", run, folder).code == 0
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".md", ".json")):
+        assert str(run.parent) not in path.read_text(), path.name
+    assert f"encodery train {run.name}/config.yaml" in (folder / "README.md").read_text()
+
+
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
 def test_other_heads_say_what_the_folder_holds(kind, tmp_path, encodery):
-    config = tiny.config(tmp_path, tiny.single(tmp_path)) | {"model": tiny.model(tmp_path, kind, head="linear")}
+    config = config_for(tmp_path, single_task(tmp_path)) | {"model": model_section(tmp_path, kind, head="linear")}
     run = en.train(config, tmp_path / "run")
     said = encodery("export", run.path, tmp_path / "model")
     assert said.code == 0
@@ -38,7 +48,7 @@ def test_a_copy_that_differs_is_not_exported(trained, tmp_path, encodery, monkey
         save_file(weights, beside / "model.safetensors", metadata={"format": "pt"})
 
     copytree = shutil.copytree
-    monkeypatch.setattr("encodery.export.shutil.copytree", broken)
+    monkeypatch.setattr("encodery.exchange.export.shutil.copytree", broken)
     said = encodery("export", trained("single"), tmp_path / "model")
     assert said.code == 1
     assert "differ by 1.0e-01" in said.err

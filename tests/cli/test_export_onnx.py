@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import encodery as en
-from encodery import export_onnx
 from encodery.errors import RunFailed, UserError
-from encodery.models import onnx_file
-from tests import tiny
+from encodery.exchange import export_onnx
+from encodery.models.onnx import file
+from tests.toolbox.runs import config_for, model_section
+from tests.toolbox.tasks import single_task
 
 SLOW = pytest.mark.slow
 
@@ -19,7 +20,7 @@ SLOW = pytest.mark.slow
 def test_a_missing_extra_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UserError, match=r"pip install 'encodery\[onnx\]'"):
-        onnx_file.session(tmp_path / "x.onnx")
+        file.session(tmp_path / "x.onnx")
 
 
 def test_options_that_belong_to_onnx(trained, tmp_path, encodery):
@@ -59,14 +60,14 @@ def test_the_file_answers_as_transformers_does(trained, tmp_path, encodery):
 @SLOW
 def test_a_file_that_differs_is_refused(trained, tmp_path, monkeypatch):
     pytest.importorskip("onnx")
-    real = onnx_file.write
+    real = file.write
 
     def wrong(module, types, outputs, path):
         module.net.classifier.bias.data += 0.01
         real(module, types, outputs, path)
         module.net.classifier.bias.data -= 0.01
 
-    monkeypatch.setattr(onnx_file, "write", wrong)
+    monkeypatch.setattr(file, "write", wrong)
     with pytest.raises(RunFailed, match=r"differ by 1\.0e-02 from torch's; not exported"):
         export_onnx.export_onnx(trained("single"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -75,8 +76,8 @@ def test_a_file_that_differs_is_refused(trained, tmp_path, monkeypatch):
 @SLOW
 def test_encoders_alone_and_heads_of_our_own(tmp_path):
     pytest.importorskip("onnx")
-    model = tiny.model(tmp_path, "electra", head="linear")
-    run = en.train(tiny.config(tmp_path, tiny.single(tmp_path)) | {"model": model}, tmp_path / "run")
+    model = model_section(tmp_path, "electra", head="linear")
+    run = en.train(config_for(tmp_path, single_task(tmp_path)) | {"model": model}, tmp_path / "run")
     found = export_onnx.export_onnx(run.path, tmp_path / "head")
     assert found[0].outputs == ("logits",)
     assert found[0].difference <= 1e-4
@@ -90,10 +91,10 @@ def test_encoders_alone_and_heads_of_our_own(tmp_path):
 def test_evened_numbers_are_the_same_function(trained, tmp_path):
     """What is moved and scaled before a product is taken back after it, in float32."""
     onnx = pytest.importorskip("onnx")
-    from encodery.models.onnx_even import even_out
+    from encodery.models.onnx.smooth import even_out
 
     module, outputs = export_onnx.open_module(trained("pair") / "model")
-    onnx_file.write(module, True, outputs, tmp_path / "plain.onnx")
+    file.write(module, True, outputs, tmp_path / "plain.onnx")
     exact = even_out(tmp_path / "plain.onnx", tmp_path / "even.onnx", 60)
     assert len(exact) == 1  # of two layers' wide products the first
     nodes = [node.op_type for node in onnx.load(tmp_path / "even.onnx").graph.node]
@@ -101,5 +102,5 @@ def test_evened_numbers_are_the_same_function(trained, tmp_path):
     assert len(nodes) == len(before) + 2 * 4  # before queries, keys and values and before each wide layer
     ids = np.random.default_rng(1).integers(0, 60, (3, 9))
     given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-    a, b = (onnx_file.session(tmp_path / name).run(None, given)[0] for name in ("plain.onnx", "even.onnx"))
+    a, b = (file.session(tmp_path / name).run(None, given)[0] for name in ("plain.onnx", "even.onnx"))
     assert np.abs(a - b).max() < 1e-5

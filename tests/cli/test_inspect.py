@@ -1,26 +1,27 @@
 import json
 from pathlib import Path
 
-from tests import tiny
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import pair_task, single_task, write_csv
 
 
 def written(folder: Path, task: dict, **more) -> Path:
     file = folder / "config.yaml"
-    file.write_text(json.dumps(tiny.config(folder, task, **more)))
+    file.write_text(json.dumps(config_for(folder, task, **more)))
     return file
 
 
 def test_everything_the_model_will_see(tmp_path, encodery):
-    task = tiny.single(tmp_path)
+    task = single_task(tmp_path)
     rows = [("good cat", "pos"), ("good cat", "pos"), ("bad dog", "neg"), ("bad dog", "pos"), ("film " * 40, "neg")]
-    tiny.write_csv(tmp_path / "train.csv", ["text", "label"], rows)
-    tiny.write_csv(tmp_path / "dev.csv", ["text", "label"], [("good cat", "pos"), ("a bird", "neg")])
+    write_csv(tmp_path / "train.csv", ["text", "label"], rows)
+    write_csv(tmp_path / "dev.csv", ["text", "label"], [("good cat", "pos"), ("a bird", "neg")])
     said = encodery("inspect", written(tmp_path, task), "--rows", 2)
     assert said.code == 0, said.err
     assert "train: 5 rows from folder" in said.out
     assert "dev: 2 rows" in said.out
     assert "train: neg 2 (40.0%)  pos 3 (60.0%)" in said.out
-    assert "train: 2 texts stand more than once, 1 of them with different labels" in said.out
+    assert "train: 2 texts occur more than once, 1 of them with different labels" in said.out
     assert "train and dev share 1 texts" in said.out
     assert "cut at max_length 32: 1 (20.0%)" in said.out
     assert "longest 42" in said.out
@@ -31,7 +32,7 @@ def test_everything_the_model_will_see(tmp_path, encodery):
 
 
 def test_overrides_other_splits_and_layouts(tmp_path, encodery):
-    file = written(tmp_path, tiny.pair(tmp_path))
+    file = written(tmp_path, pair_task(tmp_path))
     words = ("--split", "validation", "--train.layout", "padded", "train.batch_size=8", "train.micro_batch=4")
     said = encodery("inspect", file, *words, "--rows", 0)
     assert said.code == 0, said.err
@@ -47,7 +48,7 @@ def test_numbers_several_labels_and_runs(trained, encodery):
 
 
 def test_refusals(tmp_path, encodery):
-    file = written(tmp_path, tiny.single(tmp_path))
+    file = written(tmp_path, single_task(tmp_path))
     said = encodery("inspect", file, "--split", "test")
     assert said.code == 2
     assert 'has no split "test"' in said.err

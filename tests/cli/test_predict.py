@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import encodery as en
-from tests import tiny
+from tests.toolbox.tasks import sentences, write_csv
 
 
 def stdin(monkeypatch, data: bytes) -> None:
@@ -22,6 +22,35 @@ def test_one_text(trained, encodery):
     assert row["probabilities"] == pytest.approx(dict(want.probabilities))
 
 
+def test_F71_several_texts_are_all_answered_in_order(trained, encodery):
+    texts = ["the good cat", "a bad film", "the good cat"]
+    words = [word for text in texts for word in ("--text", text)]
+    rows = [json.loads(line) for line in encodery("predict", trained("single"), *words).out.splitlines()]
+    assert [(row["id"], row["text"]) for row in rows] == list(zip("012", texts, strict=True))
+    pairs = ["--text", "a cat", "--text2", "a dog", "--text", "a film", "--text2", "a bird"]
+    rows = [json.loads(line) for line in encodery("predict", trained("pair"), *pairs).out.splitlines()]
+    assert [(row["text"], row["text2"]) for row in rows] == [("a cat", "a dog"), ("a film", "a bird")]
+    said = encodery("predict", trained("pair"), *pairs[:-2])
+    assert said.code == 2
+    assert "--text is given 2 times and --text2 1 times" in said.err
+
+
+@pytest.mark.parametrize("name", ["b.csv", "b.jsonl", "-"])
+def test_F70_ids_of_predictions_do_not_shift_after_skipped_rows(name, trained, tmp_path, encodery, monkeypatch):
+    csv_text = b"text\ngood film 0\ncaf\xe9\ngood film 2\na,b\ngood film 4\n"
+    jsonl = b'{"text": "good film 0"}\n{"text": \n{"text": "good film 2"}\n{"text": 3}\n{"text": "good film 4"}\n'
+    if name == "-":
+        stdin(monkeypatch, b"good film 0\ncaf\xe9\ngood film 2\n\xff\ngood film 4\n")
+    else:
+        (tmp_path / name).write_bytes(csv_text if name == "b.csv" else jsonl)
+    file = name if name == "-" else tmp_path / name
+    said = encodery("predict", trained("single"), "--file", file, "--skip-bad-rows")
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [(row["id"], row["text"]) for row in rows] == [(str(i), f"good film {i}") for i in (0, 2, 4)]
+    assert "2 skipped rows:" in said.err
+    assert [f"line {i + (name == 'b.csv')}" in said.err for i in (2, 4)] == [True, True]
+
+
 def test_a_pair_as_a_table(trained, encodery):
     said = encodery("predict", trained("pair"), "--text", "a cat", "--text2", "a\nlong " * 30, "--format", "table")
     assert said.code == 0
@@ -34,8 +63,8 @@ def test_a_pair_as_a_table(trained, encodery):
 
 
 def test_a_file_with_the_columns_of_training(trained, tmp_path, encodery):
-    texts = tiny.sentences(5, 40)
-    file = tiny.write_csv(tmp_path / "new.csv", ["premise", "hypothesis"], [(t, t) for t in texts])
+    texts = sentences(5, 40)
+    file = write_csv(tmp_path / "new.csv", ["premise", "hypothesis"], [(t, t) for t in texts])
     said = encodery("predict", trained("pair"), "--file", file)
     rows = [json.loads(line) for line in said.out.splitlines()]
     assert [row["text"] for row in rows] == texts
@@ -52,7 +81,7 @@ def test_a_file_with_other_columns_and_ids(trained, tmp_path, encodery):
 
 
 def test_answers_as_csv_and_tsv(trained, tmp_path, encodery):
-    file = tiny.write_csv(tmp_path / "new.csv", ["text"], [['a, "cat"'], ["b\nc\td"]])
+    file = write_csv(tmp_path / "new.csv", ["text"], [['a, "cat"'], ["b\nc\td"]])
     assert encodery("predict", trained("single"), "--file", file, "-o", tmp_path / "a.csv").code == 0
     rows = list(csv.DictReader((tmp_path / "a.csv").open(newline="")))
     assert [row["text"] for row in rows] == ['a, "cat"', "b\nc\td"]
@@ -76,7 +105,7 @@ def test_stdin_lines_pairs_and_json(trained, encodery, monkeypatch):
     ("data", "sentence"),
     [
         (b"", "nothing to read"),
-        (b"good\n\xff\n", "stdin, line 2: is no valid UTF-8"),
+        (b"good\n\xff\n", "stdin, line 2: byte 1 of the line (0xff) is not valid UTF-8"),
         (b'{"text": "a"}\n{"text": 3}\n', "stdin, line 2"),
         (b'{"text": "a"}\n{"text": \n', "stdin, line 2"),
     ],
@@ -92,7 +121,7 @@ def test_R11_bad_input_is_named(data, sentence, trained, encodery, monkeypatch):
 
 
 def test_refusals(trained, tmp_path, encodery, monkeypatch):
-    file = tiny.write_csv(tmp_path / "new.csv", ["body"], [["a"]])
+    file = write_csv(tmp_path / "new.csv", ["body"], [["a"]])
 
     def refused(form, *words):
         said = encodery("predict", trained(form), *words)
@@ -111,3 +140,28 @@ def test_refusals(trained, tmp_path, encodery, monkeypatch):
     assert "required" in refused("single")
     stdin(monkeypatch, b"only one text\n")
     assert "stdin, line 1: two texts" in refused("pair", "--file", "-")
+
+
+@pytest.mark.parametrize("end", [".jsonl", ".csv"])
+def test_ids_and_all_other_columns_are_kept(end, trained, tmp_path, encodery):
+    (tmp_path / "new.csv").write_text("id;text;team;prediction\nk7;a good film;x;old\nk8;the cat sleeps;y;new\n")
+    out = tmp_path / f"answers{end}"
+    assert encodery("predict", trained("single"), "--file", tmp_path / "new.csv", "-o", out).code == 0
+    text = out.read_text()
+    rows = (
+        list(csv.DictReader(io.StringIO(text))) if end == ".csv" else [json.loads(line) for line in text.splitlines()]
+    )
+    assert [(row["id"], row["team"], row["input_prediction"]) for row in rows] == [
+        ("k7", "x", "old"),
+        ("k8", "y", "new"),
+    ]
+    assert {row["prediction"] for row in rows} <= {"pos", "neg"}
+
+
+def test_a_file_in_another_encoding(trained, tmp_path, encodery):
+    (tmp_path / "a.csv").write_bytes("text,note\na good film,schön\n".encode("utf-16"))
+    assert json.loads(encodery("predict", trained("single"), "--file", tmp_path / "a.csv").out)["note"] == "schön"
+    (tmp_path / "b.csv").write_bytes("text,note\na good film,schön\n".encode("cp1252"))
+    assert "UTF-8" in encodery("predict", trained("single"), "--file", tmp_path / "b.csv").err
+    said = encodery("predict", trained("single"), "--file", tmp_path / "b.csv", "--encoding", "cp1252")
+    assert json.loads(said.out)["note"] == "schön"

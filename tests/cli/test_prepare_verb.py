@@ -5,8 +5,8 @@ import json
 import pytest
 
 from encodery.cli import main
-from encodery.data.blocks import BlockTable
-from encodery.tasks.grammar.corpus import documents
+from encodery.data.corpus.blocks import BlockTable
+from encodery.tasks.toy_grammar.corpus import documents
 
 
 @pytest.fixture

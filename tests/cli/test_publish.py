@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from encodery import publish
 from encodery.errors import RunFailed, UserError
+from encodery.exchange import publish
 from encodery.report.public_card import wilson
-from encodery.rundir import RunDir
+from encodery.runs.directory import RunDir
 from tests.report import runs
 
 HOME = "/home/anneliese/experiments"
@@ -99,7 +99,7 @@ def test_S6_what_slips_through_is_refused(run, tmp_path, word, monkeypatch):
     RunDir(run).update_info(data=info["data"])
     path = run / "run.json"
     path.write_text(path.read_text().replace("c0ffee", word))
-    RunDir(run).finish()
+    RunDir(run).mark_done()
     with pytest.raises(RunFailed, match=r"README\.md has") as told:
         publish.pack(run, tmp_path / "out")
     assert "hf_abc" not in str(told.value)

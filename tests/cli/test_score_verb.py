@@ -2,7 +2,7 @@ import json
 import shutil
 
 import encodery as en
-from tests import tiny
+from tests.toolbox.tasks import glue_nli
 
 
 def test_predictions_of_a_run_score_as_the_run_did(trained, encodery):
@@ -16,8 +16,8 @@ def test_predictions_of_a_run_score_as_the_run_did(trained, encodery):
 
 
 def test_anybodys_file_on_a_named_task(tmp_path, encodery):
-    data = tiny.glue_nli(tmp_path, "mnli_dev", 3).parent
-    tiny.glue_nli(tmp_path, "mnli_dev_mismatched", 3)
+    data = glue_nli(tmp_path, "mnli_dev", 3).parent
+    glue_nli(tmp_path, "mnli_dev_mismatched", 3)
     (tmp_path / "mine.tsv").write_text("index\tprediction\n0\tentailment\n1\tentailment\n2\tcontradiction\n")
     said = encodery("score", tmp_path / "mine.tsv", "--on", "glue/mnli:dev", "--data", data)
     assert said.code == 0

@@ -4,8 +4,9 @@ import zipfile
 import pytest
 
 import encodery as en
-from encodery.submit import FILES
-from tests import tiny
+from encodery.scoring.glue_submission import FILES
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import glue_nli, parquet, sentences
 
 
 @pytest.fixture(scope="module")
@@ -13,11 +14,11 @@ def wnli(tmp_path_factory):
     """A run on WNLI, whose test set is the smallest, with all its test rows."""
     folder = tmp_path_factory.mktemp("wnli")
     for stem, count in (("wnli_train", 12), ("wnli_dev", 6), ("wnli_test", 146)):
-        texts = tiny.sentences(count + 1)
+        texts = sentences(count + 1)
         labels = [-1 if stem == "wnli_test" else i % 2 for i in range(count)]
         columns = {"sentence1": texts[:-1], "sentence2": texts[1:], "label": labels, "idx": list(range(count))}
-        tiny.parquet(folder / "data" / "glue", stem, **columns)
-    config = tiny.config(folder, {"name": "glue/wnli"}, data=str(folder / "data"))
+        parquet(folder / "data" / "glue", stem, **columns)
+    config = config_for(folder, {"name": "glue/wnli"}, data=str(folder / "data"))
     return en.train(config, folder / "runs" / "wnli").path
 
 
@@ -50,10 +51,10 @@ def test_answers_are_made_kept_and_written(wnli, tmp_path, encodery):
 @pytest.mark.slow
 def test_mnli_answers_three_files(tmp_path, encodery):
     data = tmp_path / "data"
-    tiny.glue_nli(data, "mnli_train", 12)
-    tiny.glue_nli(data, "mnli_dev", 6)
-    tiny.glue_nli(data, "ax_test", 1104, hidden=True)
-    run = en.train(tiny.config(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
+    glue_nli(data, "mnli_train", 12)
+    glue_nli(data, "mnli_dev", 6)
+    glue_nli(data, "ax_test", 1104, hidden=True)
+    run = en.train(config_for(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
     for split, count in (("test", 9796), ("test_mismatched", 9847)):  # answered before
         rows = ({"id": str(i), "prediction": "neutral"} for i in range(count))
         run.directory.write_predictions("glue/mnli", split, rows)
@@ -66,8 +67,8 @@ def test_mnli_answers_three_files(tmp_path, encodery):
 
 def test_missing_test_rows_are_named(tmp_path, encodery):
     data = tmp_path / "data"
-    tiny.glue_nli(data, "mnli_train", 12)
-    run = en.train(tiny.config(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
+    glue_nli(data, "mnli_train", 12)
+    run = en.train(config_for(tmp_path, {"name": "glue/mnli"}, data=str(data)), tmp_path / "run")
     said = encodery("submit", run.path, "-o", tmp_path / "glue.zip", "--fill", "majority")
     assert "glue/mnli:test_mismatched cannot be answered: " in said.err
 

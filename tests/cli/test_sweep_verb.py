@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from encodery import cli
-from encodery.sweep import read
+from encodery.runs.sweep_spec import Outcome
+from encodery.sweep import sweep_file
 from encodery.sweep.plan import Planner, read_plan, write_plan
-from encodery.sweep.spec import Outcome
 from encodery.sweep.state import RunStatus
 from encodery.sweep.state import write as write_status
 from tests.sweep.rooms import BASE
@@ -87,7 +87,7 @@ def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pyt
 
 
 def test_status_watches_until_nothing_is_left(room: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    specs = Planner(read.read("run.yaml"), room / "out").specs()
+    specs = Planner(sweep_file.read("run.yaml"), room / "out").specs()
     (room / "out").mkdir()
     write_plan(room / "out", specs, {})
 

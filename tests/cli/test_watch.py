@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from encodery.cli import watch as verb
-from encodery.report.watching import Watch, counted, seconds_a_step, time_left
-from encodery.rundir import RunDir
+from encodery.report.watch import Watch, counted, seconds_a_step, time_left
+from encodery.runs.directory import RunDir
 from tests.report import runs
 
 
@@ -77,7 +77,7 @@ def test_in_a_pipe_only_changes_are_told(folder, encodery, monkeypatch):
     assert looks == [10.0] * 3
     lines = said.out.splitlines()
     assert len(lines) == 5 + 2  # four runs and their count, nothing, one run and the count
-    assert lines[5].split() == ["unfinished", "c-running", "60/100", "loss", "0.0100", "dev", "accuracy", "0.5000"]
+    assert lines[5].split() == ["unfinished", "c-running", "60/100", "dev", "accuracy", "0.5000", "loss", "0.0100"]
 
 
 def test_the_table_fits_and_says_what_failed(folder):
@@ -86,10 +86,10 @@ def test_the_table_fits_and_says_what_failed(folder):
     console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     one = Watch([folder]).look()
     seen = [*one, *(replace(one[-1], name=f"r{i:02d}") for i in range(30))]
-    console.print(verb.table(seen, height=12))
+    console.print(verb.table(seen, 140, height=12))
     text = console.export_text()
     assert "b-failed: it was failed" in text
-    assert "… and 29 more" in text
+    assert "… and 28 more" in text
     assert len(text.splitlines()) <= 12
 
 

@@ -9,24 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from encodery import build, loop
+from encodery.config.components import find, names
+from encodery.config.schema import OptimOptions
 from encodery.errors import RunFailed
-from encodery.find import find, names
-from encodery.loop import TrainState, Update
 from encodery.methods.base import Method, Updating, losses_of, notes_of
-from encodery.models.watch import first_block
-from encodery.optim import Optimizer, Param, clip
-from encodery.schema import OptimOptions
-from tests.helpers import (
-    furthest,
-    gradients,
-    metrics_of,
-    resolve,
-    run,
-    settings,
-    weights_of,
-)
+from encodery.models.first_block import first_block
+from encodery.training import build, loop
+from encodery.training.loop import TrainState, Update
+from encodery.training.optim import Optimizer, Param, clip
 from tests.methods.attacks import Bench, Gradients, bench, masks_by_draw
+from tests.toolbox.models import furthest, gradients
+from tests.toolbox.runs import metrics_of, resolve, run, settings, weights_of
 
 METHODS = names("methods")
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
@@ -98,7 +91,7 @@ def started(parts: Any, method: Any, state: TrainState | None = None) -> Any:
     """A method at work on a built run, as the loop has it."""
     running = method.start(parts.model)
     if isinstance(running, Updating):
-        state = state or TrainState(9, budget=parts.cutter.budget)
+        state = state or TrainState(9, budget=parts.batcher.budget)
         running.update = Update(parts.model, parts.batches, an_optimizer(parts), lambda _: 1.0, state, 0.0).early
     return running
 
@@ -112,7 +105,7 @@ def step(folder: Path, kind: str, method: dict[str, Any] | None = None, **option
     """The gradient of the first step."""
     parts, running = built(folder, kind, method, **options)
     parts.model.train()
-    loop.gradient(parts.model, running, parts.batches, TrainState(9, budget=parts.cutter.budget), "mean")
+    loop.gradient(parts.model, running, parts.batches, TrainState(9, budget=parts.batcher.budget), "mean")
     return gradients(parts.model)
 
 
@@ -127,7 +120,7 @@ def train(folder: Path, kind: str, seen: list[float]) -> Any:
         real(factor, shared)
 
     optimizer.step = counted  # type: ignore[method-assign]
-    state = TrainState(3, budget=parts.cutter.budget)
+    state = TrainState(3, budget=parts.batcher.budget)
     list(loop.train(parts.model, running, parts.batches, optimizer, lambda _: 1.0, state, clip_norm=0.01))
     return parts
 
@@ -192,7 +185,7 @@ def test_options_are_frozen_documented_and_survive_json(kind: str) -> None:
 
 def test_a_step_leaves_gradients_on_everything_that_is_trained(tmp_path: Path, kind: str) -> None:
     parts, method = built(tmp_path, kind)
-    state = TrainState(9, budget=parts.cutter.budget)
+    state = TrainState(9, budget=parts.batcher.budget)
     _, counts, terms = loop.gradient(parts.model, method, parts.batches, state, "mean")
     assert all(p.grad is not None for p in parts.model.parameters() if p.requires_grad)
     assert all(torch.isfinite(p.grad).all() for p in parts.model.parameters() if p.grad is not None)
@@ -231,7 +224,7 @@ SITES = {"word": {"word_embeddings"}, "embedding_output": {""}, "normalised": {"
 def test_A15_an_exception_leaves_no_hook_and_no_moved_weight(tmp_path: Path, kind: str) -> None:
     parts, _ = built(tmp_path, kind)
     net, before = parts.model.encoder.net, {n: t.clone() for n, t in parts.model.state_dict().items()}
-    method, state = find("methods", kind), TrainState(9, budget=parts.cutter.budget)
+    method, state = find("methods", kind), TrainState(9, budget=parts.batcher.budget)
     for site in SITES if "site" in method.model_fields else [None]:
         running, stood = started(parts, method(**({"site": site} if site else {}))), set()
         for passes in range(4):  # the first pass fails, then the second and so on, each while its perturbation stands
@@ -241,7 +234,7 @@ def test_A15_an_exception_leaves_no_hook_and_no_moved_weight(tmp_path: Path, kin
                 loop.gradient(parts.model, running, parts.batches, state, "mean")
             handle.remove()
             stood |= fuse.stood
-            assert parts.model.encoder.shift is None
+            assert parts.model.encoder.delta is None
             assert not [n for n, part in parts.model.named_modules() if hooks(part)]
             if getattr(running, "updated", False):  # an update that was finished before the exception stays
                 parts.model.load_state_dict(before)
@@ -256,7 +249,7 @@ def test_R6_a_nan_stops_before_the_weights_are_touched(tmp_path: Path, kind: str
     with torch.no_grad():
         next(iter(parts.model.questions.parameters())).fill_(float("nan"))
     before = {n: t.clone() for n, t in parts.model.state_dict().items()}
-    state = TrainState(3, budget=parts.cutter.budget)
+    state = TrainState(3, budget=parts.batcher.budget)
     with pytest.raises(RunFailed, match="not finite"):
         next(loop.train(parts.model, running, parts.batches, optimizer, lambda _: 1.0, state))
     assert all(torch.equal(t.nan_to_num(), before[n].nan_to_num()) for n, t in parts.model.state_dict().items())
@@ -273,7 +266,7 @@ def test_A17_the_weights_and_the_data_are_left_alone(tmp_path: Path, kind: str) 
     parts, method = built(tmp_path, kind)
     before = {n: t.clone() for n, t in parts.model.state_dict().items()}
     rows = [parts.batches.rows_at(i) for i in range(3)]
-    loop.gradient(parts.model, method, parts.batches, TrainState(9, budget=parts.cutter.budget), "mean")
+    loop.gradient(parts.model, method, parts.batches, TrainState(9, budget=parts.batcher.budget), "mean")
     if kind not in UPDATES:
         assert all(torch.equal(t, before[n]) for n, t in parts.model.state_dict().items())
     assert all(np.array_equal(parts.batches.rows_at(i), rows[i]) for i in range(3))

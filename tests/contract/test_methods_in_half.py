@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from encodery import loop
-from encodery.loop import LossScale, TrainState
+from encodery.training import loop
+from encodery.training.loop import LossScale, TrainState
 from tests.contract.test_methods import LOUD, an_optimizer, built, share, step
-from tests.helpers import gradients
+from tests.toolbox.models import gradients
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 NEAR = {"bf16": 0.02, "fp16": 0.004}  # of the gradient; measured: 0.0083 and 0.0012
 
 
 def state_of(parts: Any, precision: str, steps: int) -> TrainState:
-    return TrainState(steps, budget=parts.cutter.budget, scaler=LossScale() if precision == "fp16" else None)
+    return TrainState(steps, budget=parts.batcher.budget, scaler=LossScale() if precision == "fp16" else None)
 
 
 @pytest.mark.parametrize("precision", TYPES)

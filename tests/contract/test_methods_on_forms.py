@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from encodery import build, loop
 from encodery.errors import UserError
-from encodery.loop import TrainState
+from encodery.training import build, loop
+from encodery.training.loop import TrainState
 from tests.contract.test_methods import STILL, ZERO, fast_for, loud, share, started
-from tests.helpers import furthest, gradients, metrics_of, resolve, run, settings, weights_of
-from tests.test_forms import FORMS
+from tests.toolbox.models import furthest, gradients
+from tests.toolbox.runs import metrics_of, resolve, run, settings, weights_of
+from tests.training.test_forms import FORMS
 
 SMALL = {"train_rows": 24, "dev_rows": 8, "test_rows": 4}
 TASKS: dict[str, dict[str, Any]] = {
@@ -39,7 +40,7 @@ def step(folder: Path, form: str, kind: str, method: dict[str, Any], **options: 
     parts.model.train()
     if kind in DOUBLE:
         parts.model.double()
-    state = TrainState(9, budget=parts.cutter.budget)
+    state = TrainState(9, budget=parts.batcher.budget)
     running = started(parts, resolved.method, state)
     loop.gradient(parts.model, running, parts.batches, state, "mean")
     trained = [p for p in parts.model.parameters() if p.requires_grad]

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from encodery.config.components import find, names
 from encodery.data.batches import Batch
-from encodery.find import find, names
 from encodery.models.model import Model
 from encodery.objectives.base import Objective
-from tests.helpers import cutter_for, furthest, gradients, random_table, small_encoder, word_tokenizer
+from tests.toolbox.models import cutter_for, furthest, gradients, random_table, small_encoder
+from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 4, 17, 2, 9, 30, 6]
 
@@ -88,7 +89,7 @@ def test_options_are_frozen_documented_and_survive_json(case: tuple[Objective, d
 def test_counts_and_losses_have_the_same_names_and_are_sums(case: tuple[Objective, dict[str, Any]]) -> None:
     model, micro, whole = asked(*case)
     assert len(micro) > 2
-    question = model.question("t")
+    question = model.objective("t")
     terms = question.losses(model.outputs(whole), whole)
     assert terms.keys() == question.counts(whole).keys()
     for name, term in terms.items():
@@ -112,13 +113,13 @@ def test_layouts_make_no_difference(case: tuple[Objective, dict[str, Any]]) -> N
 
 def test_answers_are_one_row_per_sequence(case: tuple[Objective, dict[str, Any]]) -> None:
     model, _, whole = asked(*case)
-    for value in model.question("t").answers(model.outputs(whole), whole).values():
+    for value in model.objective("t").answers(model.outputs(whole), whole).values():
         assert len(value) == len(LENGTHS)
 
 
 def test_distance_is_symmetric_zero_at_equality_and_one_per_example(case: tuple[Objective, dict[str, Any]]) -> None:
     model, _, whole = asked(*case)
-    question, outputs = model.question("t"), model.outputs(whole)
+    question, outputs = model.objective("t"), model.outputs(whole)
     other: dict[str, Tensor] = {
         name: value + torch.randn_like(value) if value.is_floating_point() else value for name, value in outputs.items()
     }
@@ -129,7 +130,7 @@ def test_distance_is_symmetric_zero_at_equality_and_one_per_example(case: tuple[
 
 
 def test_equal_seeds_build_equal_weights(case: tuple[Objective, dict[str, Any]]) -> None:
-    one, two = (asked(*case)[0].question("t").state_dict() for _ in range(2))
+    one, two = (asked(*case)[0].objective("t").state_dict() for _ in range(2))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
 

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from encodery.config.components import find, names
+from encodery.data.out_of_fold import OutOfFold
+from encodery.data.row_dynamics import Dynamics
 from encodery.data.subset import share
-from encodery.dynamics import Dynamics
-from encodery.find import find, names
-from encodery.select.base import Pool, Ranked, Selector
+from encodery.selectors.base import Pool, Ranked, Selector
 from encodery.tasks.base import Example
 
 KINDS = names("select")
 LABELS = ("entailment", "neutral", "contradiction")
-SMALL: dict[str, dict[str, Any]] = {"clusters": {"k": 5}}
+SMALL: dict[str, dict[str, Any]] = {"clusters": {"k": 5}, "scores": {"file": "scores.csv"}}
 WORDS = ("the", "a", "doctor", "lawyer", "saw", "helped", "slept", "near", "with", "not", "every", "some")
 ROWS = 60
 
@@ -32,6 +33,12 @@ def pool(rows: Sequence[Example], seed: int = 1, **more: Any) -> Pool:
     ids = sorted(example.id for example in rows)
     vectors = rng.normal(size=(len(ids), 8)).astype(np.float32)
     runs = [Dynamics(rng.normal(size=(4, len(ids), 3)), ids, LABELS, "eval", Path("run")) for _ in range(2)]
+    chances = dict(zip(ids, rng.dirichlet(np.ones(3), len(ids)), strict=True))
+    folds = {
+        one.id: {"label": one.label, "probabilities": dict(zip(LABELS, chances[one.id].tolist(), strict=True))}
+        for one in rows
+    }
+    more = {"folds": [OutOfFold(Path("folds"), folds)]} | more
     return Pool(rows, LABELS, seed, lambda: (ids, vectors), runs, **more)
 
 
@@ -44,6 +51,14 @@ def selector(kind: str) -> Selector:
 @pytest.fixture(params=[kind for kind in KINDS if kind != "grand"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def outside_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file for the kind `scores`, where paths begin."""
+    lines = [f"id-{i},{(7 * i) % 11}" for i in range(ROWS)]
+    (tmp_path / "scores.csv").write_text("id,score\n" + "\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
 
 
 def chosen(where: Pool, found: Ranked) -> list[str]:

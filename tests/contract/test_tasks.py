@@ -7,9 +7,9 @@ import pytest
 
 from encodery.tasks import task_classes
 from encodery.tasks.base import Example, Task
-from encodery.tasks.classify import Classification
 from encodery.tasks.corpus import Corpus
-from tests.task_pieces import Characters
+from encodery.tasks.forms.classification import Classification
+from tests.toolbox.tokenizers import Characters
 
 MOST = 300  # rows of a split that are encoded; fewer where each makes many windows
 
@@ -96,7 +96,7 @@ def test_its_objective_is_plain_data(any_task):
     objective = task.objective()
     assert json.loads(json.dumps(objective)) == objective
     assert isinstance(objective["kind"], str)
-    assert type(task).model_validate(task.plain()).plain() == task.plain()
+    assert type(task).model_validate(task.to_dict()).to_dict() == task.to_dict()
 
 
 def test_ids_are_unique_and_the_origin_fits(task):
@@ -108,7 +108,7 @@ def test_ids_are_unique_and_the_origin_fits(task):
 
 def test_a_second_task_of_the_same_options_gives_the_same_rows(task):
     split = min(here(task), key=lambda split: task.origin(split).rows)
-    again = type(task).model_validate(task.plain())
+    again = type(task).model_validate(task.to_dict())
     assert again.origin(split) == task.origin(split)
     assert again.examples(split) == task.examples(split)
 

@@ -13,21 +13,24 @@ from hypothesis import settings as fewer
 from hypothesis import strategies as st
 
 from encodery.data.balance import Balance, classes_of, copies
-from encodery.data.batches import Batches, Cutter, InputForm
-from encodery.data.tokens import memory_table
+from encodery.data.batches import Batches, InputForm, MicroBatcher
+from encodery.data.token_table import memory_table
 from encodery.errors import UserError
 from encodery.tasks.base import Features
-from tests import tiny
-from tests.helpers import metrics_of, random_table, run, settings, stream, weights_of
+from tests.toolbox.models import random_table, stream
+from tests.toolbox.runs import config_for, metrics_of, run, settings, weights_of
+from tests.toolbox.tasks import regression_task, single_task
 
 FORM = InputForm(types=True, pad_id=1)
 SIZES = (40, 7, 1)
 
 
-def balanced(sizes: tuple[int, ...] = SIZES, cutter: Cutter | None = None, batch: int = 8, seed: int = 1) -> Batches:
+def balanced(
+    sizes: tuple[int, ...] = SIZES, batcher: MicroBatcher | None = None, batch: int = 8, seed: int = 1
+) -> Batches:
     table = random_table(np.random.default_rng(0).integers(2, 20, sum(sizes)).tolist(), classes=len(sizes))
     table.targets["label"][:] = np.repeat(np.arange(len(sizes)), sizes)
-    plain = stream(table, cutter or Cutter("packed", FORM, 10**6), batch, seed)
+    plain = stream(table, batcher or MicroBatcher("packed", FORM, 10**6), batch, seed)
     return replace(plain, balance=Balance(classes_of(np.asarray(table.targets["label"]))))
 
 
@@ -63,9 +66,9 @@ def test_F32_an_epoch_has_as_many_steps_and_goes_on_where_the_last_one_ended() -
 @given(st.integers(0, 100))
 @fewer(max_examples=20)
 def test_F32_the_rows_of_a_step_do_not_depend_on_layout_or_micro_batches(step: int) -> None:
-    cutters = [Cutter(layout, FORM, budget, most) for layout in ("packed", "rows", "padded")  # type: ignore[arg-type]
+    cutters = [MicroBatcher(layout, FORM, budget, most) for layout in ("packed", "rows", "padded")  # type: ignore[arg-type]
                for budget, most in ((10**6, None), (40, None), (10**6, 3))]  # fmt: skip
-    found = [sorted(r for b in balanced(cutter=c).at(step) for r in b.ids.tolist()) for c in cutters]
+    found = [sorted(r for b in balanced(batcher=c).at(step) for r in b.ids.tolist()) for c in cutters]
     assert all(rows == found[0] for rows in found)
 
 
@@ -81,11 +84,11 @@ def test_windows_of_a_row_that_comes_twice_stay_two_examples() -> None:
     table = memory_table(features, [str(i) for i in range(9)])
     rows = table.rows_of(np.arange(9))
     label = np.asarray(table.targets["label"])[rows]
-    plain = Batches("t", table, rows, 8, 1, 1, Cutter("packed", FORM, 10**6), balance=Balance(classes_of(label)))
+    plain = Batches("t", table, rows, 8, 1, 1, MicroBatcher("packed", FORM, 10**6), balance=Balance(classes_of(label)))
     micro = plain.at(0)
     assert sum(batch.examples for batch in micro) == 8
     assert sum(len(batch) for batch in micro) == 4 * 2 + 4
-    parts = copies(table, plain.rows_at(0))
+    parts = copies(plain.rows_at(0))
     assert [len(np.unique(part)) == len(part) for part in parts] == [True] * 4
     assert sorted(np.concatenate(parts).tolist()) == sorted(plain.rows_at(0).tolist())
 
@@ -128,11 +131,11 @@ def test_F32_micro_batches_do_not_change_the_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "more", "why"),
     [
-        (tiny.regression, {}, "needs labels of texts"),
-        (tiny.single, {"train": {"dynamics": True}}, "dynamics: eval"),
-        (tiny.single, {"method": {"kind": "importance"}}, "importance draws its own rows"),
+        (regression_task, {}, "needs labels of texts"),
+        (single_task, {"train": {"dynamics": True}}, "dynamics: eval"),
+        (single_task, {"method": {"kind": "importance"}}, "importance draws its own rows"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(tmp_path: Path, task: Any, more: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        run(tiny.config(tmp_path, task(tmp_path) | {"sampling": "balanced"}, **more), tmp_path / "run")
+        run(config_for(tmp_path, task(tmp_path) | {"sampling": "balanced"}, **more), tmp_path / "run")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.decontaminate import Benchmark, Seen, benchmark_sentences, words
+from encodery.data.corpus.decontaminate import Benchmark, Seen, benchmark_sentences, words
 from encodery.errors import UserError
 
 

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.batches import NOT_ASKED, Batches, Cutter, InputForm, in_order
+from encodery.data.batches import NOT_ASKED, Batches, InputForm, MicroBatcher, in_order
 from encodery.data.layouts import group_cuts
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import TokenTable, memory_table, token_table
+from encodery.data.token_table import TokenTable, memory_table, token_table
+from encodery.data.tokenizer import TokenizerPieces
 from encodery.tasks.base import Example, Features, Origin, Task
-from tests.helpers import word_tokenizer
+from tests.toolbox.tokenizers import word_tokenizer
 
 LAYOUTS = ("packed", "rows", "padded")
 
@@ -57,8 +57,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENCODERY_CACHE", str(tmp_path))
 
 
-def cutter(layout: str, budget: int = 30) -> Cutter:
-    return Cutter(layout, InputForm(True, 0), budget)  # type: ignore[arg-type]
+def batcher(layout: str, budget: int = 30) -> MicroBatcher:
+    return MicroBatcher(layout, InputForm(True, 0), budget)  # type: ignore[arg-type]
 
 
 def test_numbers_per_token_come_out_as_they_went_in() -> None:
@@ -78,7 +78,7 @@ def test_numbers_per_token_come_out_as_they_went_in() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_token_targets_lie_as_the_tokens_do(layout: str) -> None:
     table = table_of()
-    batch = cutter(layout).batch(table, np.array([4, 0, 7]), "t", 0)
+    batch = batcher(layout).batch(table, np.array([4, 0, 7]), "t", 0)
     ids, tags = batch.rows(batch.inputs["input_ids"])[0], batch.rows(batch.targets["tag"])[0]
     for row, length in enumerate(batch.layout.lengths.tolist()):
         assert tags[row, :length].tolist() == ids[row, :length].tolist()[::-1]
@@ -90,7 +90,7 @@ def test_token_targets_lie_as_the_tokens_do(layout: str) -> None:
 @pytest.mark.parametrize("budget", [1, 30, 1000])
 def test_a_group_is_never_cut_apart(layout: str, budget: int) -> None:
     table = table_of()
-    batches = Batches("t", table, table.rows_of(np.arange(11)), 4, 1, 1, cutter(layout, budget))
+    batches = Batches("t", table, table.rows_of(np.arange(11)), 4, 1, 1, batcher(layout, budget))
     assert batches.steps_per_epoch == 3
     seen: list[int] = []
     for step in range(3):
@@ -106,7 +106,7 @@ def test_a_group_is_never_cut_apart(layout: str, budget: int) -> None:
 def test_evaluation_sees_every_row_once_and_groups_whole(layout: str) -> None:
     for together in (True, False):
         table = table_of(together)
-        batches = in_order(table, cutter(layout), "t", batch_size=3)
+        batches = in_order(table, batcher(layout), "t", batch_size=3)
         assert sorted(row for batch in batches for row in batch.ids.tolist()) == list(range(len(table)))
         for batch in batches:
             assert (batch.group is not None) == together
@@ -117,14 +117,14 @@ def test_without_groups_a_row_is_an_example() -> None:
     table = table_of(together=False)
     rows = table.rows_of(np.array([1, 3]))
     assert table.example[rows].tolist() == [1, 1, 3, 3, 3, 3]
-    batch = cutter("packed").batch(table, rows, "t", 0)
+    batch = batcher("packed").batch(table, rows, "t", 0)
     assert batch.examples == len(batch) == 6
     assert batch.example_of_sequence.tolist() == list(range(6))
 
 
 def test_what_changes_the_windows_is_in_the_name_of_the_table() -> None:
-    from encodery.tasks._toy_forms import ToyQa, ToyTags
     from encodery.tasks.table import Table
+    from encodery.tasks.toy import ToyQa, ToyTags
 
     pieces = TokenizerPieces(word_tokenizer())
     few = {"train_rows": 4, "dev_rows": 2, "test_rows": 2}
@@ -141,7 +141,7 @@ def test_what_changes_the_windows_is_in_the_name_of_the_table() -> None:
 
 def test_per_example_reduces_over_the_sequences_of_an_example() -> None:
     table = table_of()
-    batch = cutter("packed").batch(table, table.whole(np.array([1, 6])), "t", 0)
+    batch = batcher("packed").batch(table, table.whole(np.array([1, 6])), "t", 0)
     values = torch.arange(float(len(batch)))[:, None] * torch.ones(2)
     for how, by_hand in (("sum", torch.sum), ("mean", torch.mean), ("max", torch.amax)):
         got = batch.per_example(values, how)  # type: ignore[arg-type]

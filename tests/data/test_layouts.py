@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.batches import Cutter, InputForm
+from encodery.data.batches import InputForm, MicroBatcher
 from encodery.data.layouts import Packed, Rows, attention_groups, fill_cuts, groups_of, row_cuts
-from tests.helpers import cutter_for, random_table, small_encoder
+from tests.toolbox.models import cutter_for, random_table, small_encoder
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=24)
 FORM = InputForm(types=True, pad_id=1, first_position=2)
@@ -98,7 +98,7 @@ def test_equal_lengths_are_one_group_without_a_gather() -> None:
 @given(LENGTHS, st.integers(16, 200), st.one_of(st.none(), st.integers(1, 9)))
 def test_cuts_respect_budget_and_most(layout: str, lengths: list[int], budget: int, most: int | None) -> None:
     table = random_table(lengths)
-    micro = Cutter(layout, FORM, budget, most).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
+    micro = MicroBatcher(layout, FORM, budget, most).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
     assert sorted(row for batch in micro for row in batch.ids.tolist()) == list(range(len(lengths)))
     for batch in micro:
         assert most is None or len(batch) <= most
@@ -134,7 +134,7 @@ def test_every_layout_gives_the_encoder_the_same_tokens(lengths: list[int], budg
     table = random_table(lengths)
     found = {}
     for layout in ("packed", "rows", "padded"):
-        micro = Cutter(layout, FORM, budget).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
+        micro = MicroBatcher(layout, FORM, budget).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
         found[layout] = {}
         for batch in micro:
             of = batch.layout.sequence_of_token
@@ -151,12 +151,12 @@ def test_every_layout_gives_the_encoder_the_same_tokens(lengths: list[int], budg
 
 
 def test_packed_positions_begin_anew_with_every_sequence() -> None:
-    batch = Cutter("packed", FORM, 99).batch(random_table([3, 2]), np.arange(2), "t", 0)
+    batch = MicroBatcher("packed", FORM, 99).batch(random_table([3, 2]), np.arange(2), "t", 0)
     assert batch.inputs["position_ids"].tolist() == [[2, 3, 4, 2, 3]]
 
 
 def test_padding_has_the_pad_id_type_0_and_no_attention() -> None:
-    batch = Cutter("rows", FORM, 99).batch(random_table([3, 1]), np.arange(2), "t", 0)
+    batch = MicroBatcher("rows", FORM, 99).batch(random_table([3, 1]), np.arange(2), "t", 0)
     assert batch.inputs["input_ids"][1, 1:].tolist() == [1, 1]
     assert batch.inputs["token_type_ids"][1, 1:].tolist() == [0, 0]
     assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]

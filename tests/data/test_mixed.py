@@ -9,18 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery import optim
-from encodery.data.batches import Batch, Batches, Cutter, InputForm
-from encodery.data.mixed import Mixed
-from encodery.find import find
-from encodery.loop import steps_in_all
-from encodery.mix.base import Mix
-from encodery.mix.mtdnn import Mtdnn
-from encodery.mix.shuffled import Shuffled
-from encodery.schema import OptimOptions
-from tests.helpers import random_table
+from encodery.config.components import find
+from encodery.config.schema import OptimOptions
+from encodery.data.batches import Batch, Batches, InputForm, MicroBatcher
+from encodery.data.mixes import Mix, Mtdnn, Shuffled
+from encodery.data.task_mixing import Mixed
+from encodery.training import optim
+from encodery.training.loop import steps_in_all
+from tests.toolbox.models import random_table
 
-CUTTER = Cutter("packed", InputForm(True, 1), 1 << 30)
+CUTTER = MicroBatcher("packed", InputForm(True, 1), 1 << 30)
 
 
 def stream(name: str, rows: int, batch_size: int = 4) -> Batches:

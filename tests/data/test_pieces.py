@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from encodery.data.pieces import TokenizerPieces, shorten
-from encodery.data.toy_tokenizer import toy_tokenizer
+from encodery.data.tokenizer import TokenizerPieces, shorten
 from encodery.errors import UserError
+from encodery.models.tokenizer import toy_tokenizer
 
 TEXTS = [
     "a b c",

@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from encodery.data import shards
-from encodery.data.blocks import BlockTable, corpus_table
-from encodery.data.finish import loss_lines
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.prepare import cached, prepare
-from encodery.data.toy_tokenizer import toy_tokenizer
+from encodery.data.corpus import shards
+from encodery.data.corpus.blocks import BlockTable
+from encodery.data.corpus.prepare import cached, corpus_table, loss_lines, prepare
+from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import RunFailed, Stopped, UserError
-from encodery.prepare import report_lines
+from encodery.models.tokenizer import toy_tokenizer
 from encodery.tasks.corpus import Corpus
-from encodery.tasks.grammar.corpus import documents
-from tests.fault_tools import in_child, kill_9, running, start_child
+from encodery.tasks.toy_grammar.corpus import documents
+from encodery.training.prepare import report_lines
+from tests.toolbox.faults import in_child, kill_9, running, start_child
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +143,12 @@ def test_full_blocks_tell_their_texts(tmp_path, text, pieces):
     prepare(tmp_path / "out", corpus(text, blocks="full"), pieces, 48, workers=1)
     table = BlockTable(tmp_path / "out", "train")
     assert table.has_pieces
-    begins, lengths = table.pieces_of(np.arange(len(table)))
+    texts = table.texts.of(np.arange(len(table)))
+    begins, lengths = table.texts.starts[texts], table.texts.lengths[texts]
     assert lengths.sum() == len(table.ids)
     assert (begins[1:] == begins[:-1] + lengths[:-1]).all()
     assert (table.ids[begins] == pieces.tokenizer.cls_token_id).all()
-    some, _ = table.pieces_of(np.array([3]))
-    assert some[0] == table.starts[3]
+    assert table.texts.starts[table.texts.of(np.array([3]))][0] == table.starts[3]
 
 
 def test_it_goes_on_at_the_missing_shard(tmp_path, text, pieces):
@@ -161,7 +160,7 @@ def test_it_goes_on_at_the_missing_shard(tmp_path, text, pieces):
     for name in ("meta.json", f"shards/{shards.name(2)}", f"shards/{shards.name(5)}"):
         (again / name).unlink()
     said: list[int] = []
-    prepare(again, corpus(text), pieces, 32, tick=lambda share, characters: said.append(characters), workers=1)
+    prepare(again, corpus(text), pieces, 32, on_progress=lambda share, characters: said.append(characters), workers=1)
     assert content(again) == content(whole)
     assert kept.stat().st_mtime_ns == before
     assert sum(map(bool, said)) == 2
@@ -193,11 +192,11 @@ def test_R1_kill_9_in_preparation(tmp_path, pieces, workers):
 
 
 def test_a_signal_stops_after_the_shard(tmp_path, text, pieces):
-    def tick(share, characters):
+    def on_progress(share, characters):
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stopped):
-        prepare(tmp_path / "out", corpus(text), pieces, 32, tick=tick, workers=1)
+        prepare(tmp_path / "out", corpus(text), pieces, 32, on_progress=on_progress, workers=1)
     assert len(list((tmp_path / "out/shards").iterdir())) == 1
     prepare(tmp_path / "out", corpus(text), pieces, 32, workers=1)
     prepare(tmp_path / "other", corpus(text), pieces, 32, workers=1)
@@ -206,16 +205,16 @@ def test_a_signal_stops_after_the_shard(tmp_path, text, pieces):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_named(tmp_path, text, pieces, monkeypatch):
-    from encodery.data import crew
+    from encodery.data.corpus import workers as corpus_workers
 
-    real = crew._start
+    real = corpus_workers._start
 
     def doomed(job):
         process = real(job)
         process.kill()
         return process
 
-    monkeypatch.setattr(crew, "_start", doomed)
+    monkeypatch.setattr(corpus_workers, "_start", doomed)
     with pytest.raises(RunFailed, match=r"a worker died while it made shard \d+"):
         prepare(tmp_path / "out", corpus(text), pieces, 32, workers=2)
 
@@ -320,7 +319,7 @@ def test_benchmark_sentences_are_found(tmp_path, pieces):
 
 def test_R8_a_second_command_on_the_folder_is_refused(tmp_path, text, pieces):
     """Another holder is another open file, so a second lock of this process stands for it."""
-    from encodery.lock import RunLock
+    from encodery.core.lock import RunLock
 
     folder = tmp_path / "out"
     folder.mkdir()

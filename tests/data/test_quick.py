@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from encodery.data import quick
-from encodery.data.quick import Quick
-from encodery.data.toy_tokenizer import toy_tokenizer
+from encodery.data.corpus import fast_wordpiece
+from encodery.data.corpus.fast_wordpiece import Quick
+from encodery.models.tokenizer import toy_tokenizer
 
 LETTERS = [*string.ascii_letters, *string.digits, *string.punctuation, *"éΣσςß日本ıİ’“”…—€\u0301"]
 
@@ -54,7 +54,7 @@ def test_added_tokens_in_the_text():
 
 
 def test_memory_is_given_back(monkeypatch):
-    monkeypatch.setattr(quick, "MOST", 10)
+    monkeypatch.setattr(fast_wordpiece, "MOST", 10)
     made = Quick(TOKENIZERS[0].to_str())
     for i in range(20):
         made.many([f"a{i} b{i} c{i}"])

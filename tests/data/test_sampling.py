@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery import build
 from encodery.data.sampling import Sampler
 from encodery.data.subset import Subset
 from encodery.errors import UserError
-from tests.helpers import metrics_of, resolve, run, settings, weights_of
+from encodery.training import build
+from tests.toolbox.runs import metrics_of, resolve, run, settings, weights_of
 
 ROWS = 96
 

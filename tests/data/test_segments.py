@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.pieces import Template
-from encodery.data.segments import Block, Chances, Form, electra, full
+from encodery.data.corpus.segments import Block, Chances, Form, electra, full
+from encodery.data.tokenizer import Template
 
 CLS, SEP = 1, 2
 SINGLE = Template((CLS,), (), (SEP,), (0, 0, 0, 0), ())

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from encodery.data import tokens
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import token_table
+from encodery.data import token_table as data_token_table
+from encodery.data.token_table import token_table
+from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Features
 from encodery.tasks.table import Table
-from tests.helpers import save_tokenizer, word_tokenizer, write_rows
+from tests.toolbox.tasks import write_rows
+from tests.toolbox.tokenizers import save_tokenizer, word_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_chunks_do_not_show(task: Table, monkeypatch: pytest.MonkeyPatch, cache:
     whole = token_table(task, "train", pieces(), 16)
     ids, examples = np.array(whole.ids), np.array(whole.example)
     monkeypatch.setenv("ENCODERY_CACHE", str(cache / "other"))
-    monkeypatch.setattr(tokens, "CHUNK", 3)
+    monkeypatch.setattr(data_token_table, "CHUNK", 3)
     again = token_table(task, "train", pieces(), 16)
     assert again.folder != whole.folder
     assert np.array_equal(again.ids, ids)
@@ -73,7 +74,7 @@ def test_arrays_are_mapped_not_read(task: Table) -> None:
 
 def test_a_table_is_built_once(task: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     first = token_table(task, "train", pieces(), 16)
-    monkeypatch.setattr(tokens, "_build", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(data_token_table, "_build", lambda *_: pytest.fail("built again"))
     assert token_table(task, "train", pieces(), 16).folder == first.folder
 
 
@@ -140,8 +141,8 @@ BUILD = """
 import sys
 from pathlib import Path
 from encodery.tasks.table import Table
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.tokens import token_table
+from encodery.data.tokenizer import TokenizerPieces
+from encodery.data.token_table import token_table
 from transformers import PreTrainedTokenizerFast
 task = Table(train="train.csv", root={folder!r})
 pieces = TokenizerPieces(PreTrainedTokenizerFast(tokenizer_file={tokenizer!r}))
@@ -179,7 +180,7 @@ def test_a_second_builder_that_comes_late_takes_the_first_ones_table(
 ) -> None:
     first = token_table(task, "train", pieces(), 16)
     before = (first.folder / "meta.json").stat().st_mtime_ns
-    tokens._build(first.folder, task, task.examples("train"), pieces(), 16)
+    data_token_table._build(first.folder, task, task.examples("train"), pieces(), 16)
     assert (first.folder / "meta.json").stat().st_mtime_ns == before
     assert json.loads((first.folder / "meta.json").read_text())["rows"] == 20
     assert len(list(first.folder.parent.iterdir())) == 1

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from transformers import AutoTokenizer
 
 import encodery
-from encodery.data.pieces import TokenizerPieces
-from encodery.data.vocabulary import Vocabulary, train
+from encodery.data.corpus.vocabulary import Vocabulary, train
+from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import UserError
 from encodery.tasks.corpus import Corpus
 
@@ -55,7 +55,7 @@ def test_case_and_accents(corpus, kind):
 
 CHILD = """
 import sys
-from encodery.data.vocabulary import Vocabulary, train
+from encodery.data.corpus.vocabulary import Vocabulary, train
 from encodery.tasks.corpus import Corpus
 for kind in ("wordpiece", "bpe", "unigram"):
     made = train(Vocabulary(kind=kind, vocab_size=250, alphabet=30), Corpus(files=sys.argv[1]))

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from encodery import config, layers, recipes, reference, selection
-from encodery.check import options
+from encodery import recipes
+from encodery.analysis.head_importance import HeadOptions
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
-from encodery.curve import Curve
-from encodery.data.vocabulary import Vocabulary
-from encodery.gradts.file import Autosem, GradTS
-from encodery.heads import HeadOptions
-from encodery.sweep import given, plan, read, space
-from encodery.sweep.spec import RunSpec
+from encodery.config import layers, load, reference
+from encodery.config.validate import options
+from encodery.data.corpus.vocabulary import Vocabulary
+from encodery.gradts.config import Autosem, GradTS
+from encodery.runs.sweep_spec import RunSpec
+from encodery.selection import select
+from encodery.selection.curve import Curve
+from encodery.sweep import command_line, plan, search_space, sweep_file
 from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
@@ -38,13 +40,19 @@ def in_text(page: Path) -> list[str]:
     return re.findall(r"`(encodery [^`\n]+)`", text)
 
 
-MENTIONS = [(page, line) for page in PAGES for line in in_text(page)]
+# modules.md quotes first lines of files, which are not made to be copied.
+MENTIONS = [(page, line) for page in PAGES if page.name != "modules.md" for line in in_text(page)]
 EVERY = [(page, line) for page in PAGES for line in in_shell(page)] + MENTIONS
 
 
 @pytest.mark.parametrize(("page", "line"), EVERY, ids=[f"{p.name}: {line}" for p, line in EVERY])
-def test_commands_parse(page: Path, line: str) -> None:
+def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line, comments=True)[1:]
+    if words[0] in ("train", "select") and (data := [word for word in words if word.endswith(".csv")]):
+        monkeypatch.chdir(tmp_path)  # where the data file is that the line names
+        for name in data:
+            rows = [f"{i},row {i} has some words,{'abc'[i % 3]},{i % 5},{'xy'[i % 2]},c{i % 9}" for i in range(60)]
+            Path(name).write_text("\n".join(["id,review,team,stars,label,customer", *rows]) + "\n")
     if words[0].startswith("-") or words[0].isupper():  # --help, --version, `encodery VERB …`
         return
     assert words[0] in VERB, f"{page.name}: there is no verb {words[0]}"
@@ -57,15 +65,15 @@ def test_commands_parse(page: Path, line: str) -> None:
     known, rest = split(parser, words[1:]) if verb.overrides else (words[1:], [])
     args = parser.parse_args(known)
     if words[0] == "sweep":
-        axes, fixed = given.split(rest)
+        axes, fixed = command_line.split(rest)
         rest = [f"{key}={json.dumps(value)}" for key, value in fixed.items()]
-        rest += [f"{key}={json.dumps(space.values(values)[-1])}" for key, values in axes.items()]
+        rest += [f"{key}={json.dumps(search_space.values(values)[-1])}" for key, values in axes.items()]
         check_settings(next(iter(args.what), None) if args.action in ("plan", "run") else "a folder", rest)
     elif verb.name == "tokenizer":
-        config.load_beside_task(Vocabulary, "corpus", getattr(args, "config", None), rest)
-    elif verb.name == "select":
+        load.load_beside_task(Vocabulary, "corpus", getattr(args, "config", None), rest)
+    elif verb.name == "select" and not args.overlap:
         if args.config is None:
-            selection.load(None, rest)
+            select.load(None, rest)
     elif verb.name == "curve":
         assert args.config
         for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
@@ -79,12 +87,12 @@ def test_commands_parse(page: Path, line: str) -> None:
 
 def check_settings(source: str | None, overrides: list[str]) -> None:
     """The settings are legal: with the recipe, alone, or on top of some run where a file is named."""
-    if source and source.startswith("recipe:"):
-        config.load(source, overrides)
+    if source and (source.startswith("recipe:") or layers.is_data_file(source)):
+        load.load(source, overrides)
     elif source is None and any(word.lstrip("-").startswith("model") for word in overrides):
-        config.load(None, overrides)
+        load.load(None, overrides)
     else:
-        config.load(SOME_RUN, overrides)
+        load.load(SOME_RUN, overrides)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=SHORT)
@@ -118,7 +126,7 @@ def test_yaml_blocks_are_legal_sweeps(tmp_path: Path) -> None:
 
 
 def sweep_runs(path: Path) -> list[RunSpec]:
-    file = read.read(str(path))
+    file = sweep_file.read(str(path))
     return [] if file.sweep.search.kind == "tpe" else plan.Planner(file, path.parent / "out").specs()
 
 
@@ -129,7 +137,7 @@ def test_yaml_blocks_are_legal_configs(page: Path, tmp_path: Path) -> None:
         path = tmp_path / (block.name or f"block-{number}.yaml")
         if path not in written:
             path.write_text(block.text, encoding="utf-8")
-        config.load(path)
+        load.load(path)
 
 
 def test_the_keys_of_a_study_are_all_there() -> None:
@@ -140,3 +148,17 @@ def test_the_keys_of_a_study_are_all_there() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_the_changelog_is_dated() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    dates = [re.search(r"\d{4}-\d\d-\d\d$", line) for line in text.splitlines() if line.startswith("## ")]
+    assert dates
+    assert all(dates)
+    assert [date[0] for date in dates if date] == sorted((date[0] for date in dates if date), reverse=True)
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"docs/[\w-]+\.md", menu))
+    assert named == {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from encodery import config
+from encodery.config import load
 from encodery.errors import UserError
+from encodery.runs.identity import identity_of_config
 from tests.docs.pages import ROOT, blocks, write_named
 
 PAGE = ROOT / "docs" / "own-component.md"
@@ -25,15 +26,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_has_a_task_a_method_and_an_objective() -> None:
-    assert CONFIGS == ["larger.yaml", "echo.yaml", "agree.yaml", "focal.yaml"]
+    assert CONFIGS == ["larger.yaml", "echo.yaml", "agree.yaml", "noisy.yaml", "focal.yaml"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_files_of_the_page_train(name: str, folder: Path) -> None:
-    from encodery.run import train_run
+    from encodery.training.run import train_run
 
-    resolved = config.load(folder / name, FEW)
+    resolved = load.load(folder / name, FEW)
     run = train_run(resolved, folder / "run")
     assert run.is_done
     task = "echo" if name == "echo.yaml" else "larger"
@@ -46,9 +47,9 @@ def test_the_files_of_the_page_train(name: str, folder: Path) -> None:
 def test_a_model_with_an_own_objective_opens_only_with_allow_code(folder: Path, capsys: pytest.CaptureFixture) -> None:
     import encodery
     from encodery.cli import main
-    from encodery.run import train_run
+    from encodery.training.run import train_run
 
-    run = train_run(config.load(folder / "focal.yaml", FEW), folder / "run")
+    run = train_run(load.load(folder / "focal.yaml", FEW), folder / "run")
     with pytest.raises(UserError, match="allow-code"):
         encodery.load(run.path)
     answer = encodery.load(run.path, allow_code=True)(("3", "4"))
@@ -60,19 +61,19 @@ def test_a_model_with_an_own_objective_opens_only_with_allow_code(folder: Path, 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_own_code_is_part_of_the_run_s_identity(name: str, folder: Path) -> None:
-    before = config.identity(config.load(folder / name), {})
+    before = identity_of_config(load.load(folder / name), {})
     source = folder / name.replace("yaml", "py")
     source.write_text(source.read_text() + "\n# changed\n")
-    assert config.identity(config.load(folder / name), {}) != before
+    assert identity_of_config(load.load(folder / name), {}) != before
 
 
 def test_a_wrong_key_of_an_own_component_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match=r"weigth.*did you mean weight"):
-        config.load(folder / "agree.yaml", ["method.weigth=1"])
+        load.load(folder / "agree.yaml", ["method.weigth=1"])
 
 
 def test_a_card_alone_runs_no_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from encodery.build import make_objective
+    from encodery.inference.open_model import make_objective
 
     monkeypatch.chdir(folder)
     (folder / "evil.py").write_text("raise SystemExit('this file was run')\n")

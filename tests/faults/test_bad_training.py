@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from encodery.errors import EncoderyError
-from tests.fault_counts import Tally
-from tests.helpers import run, settings
+from tests.toolbox.fault_counts import Tally
+from tests.toolbox.runs import run, settings
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path, tally: Tally) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from encodery.config import load
+from encodery.config.load import load
 from encodery.errors import UserError
-from tests.fault_tools import command
-from tests.helpers import resolve, settings
+from tests.toolbox.faults import command
+from tests.toolbox.runs import resolve, settings
 
 BAD = [
     ("optim.betas=[0.9]", "optim.betas"), ("optim.betas=[0.9,0.99,0.999]", "optim.betas"),
@@ -49,7 +49,7 @@ def test_S12_values_at_the_edge_are_taken(words: str) -> None:
 
 
 def test_S12_a_warm_up_longer_than_the_epochs_is_refused_before_training(tmp_path: Path) -> None:
-    from encodery.run import train_run
+    from encodery.training.run import train_run
 
     with pytest.raises(UserError, match=r"optim\.warmup: 500 steps are more than the run's 12"):
         train_run(resolve(settings(tmp_path, optim={"warmup": 500})), tmp_path / "out")
@@ -57,7 +57,7 @@ def test_S12_a_warm_up_longer_than_the_epochs_is_refused_before_training(tmp_pat
 
 
 def test_S12_more_rows_than_there_are_is_refused_before_training(tmp_path: Path) -> None:
-    from encodery.run import train_run
+    from encodery.training.run import train_run
 
     with pytest.raises(UserError, match=r"tasks\.count: 1,000 rows are asked for, but the training set has 96"):
         train_run(resolve(settings(tmp_path, task={"count": 1000})), tmp_path / "out")

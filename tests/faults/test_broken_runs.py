@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from encodery import shapes
 from encodery.cli import main
 from encodery.errors import UserError
 from encodery.report import records
-from encodery.report.watching import Watch
-from encodery.rundir import RunDir
+from encodery.report.watch import Watch
+from encodery.runs import shapes
+from encodery.runs.directory import RunDir
 
 WRONG: list[Any] = [3, "x", [1], {"a": 1}, True, [], {"a": {"b": ["c"]}}, [{"text": 3}], None]
 

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from encodery import cache, digests, embed, heads
-from encodery.classifier import open_classifier
+from encodery.analysis import embed, head_importance
+from encodery.analysis.embed import Embeddings, EmbedOptions
+from encodery.analysis.head_importance import HeadOptions
 from encodery.cli import main
-from encodery.embed import Embeddings, EmbedOptions
+from encodery.core import cache, digests
 from encodery.errors import RunFailed, UserError
-from encodery.heads import HeadOptions
-from encodery.importance import Importance
-from encodery.on import asked
-from encodery.rundir import RunDir
-from tests.helpers import run, settings, weights_of
+from encodery.inference.classifier import open_classifier
+from encodery.inference.task_argument import resolve_split
+from encodery.runs.directory import RunDir
+from encodery.runs.head_matrices import Importance
+from tests.toolbox.runs import run, settings, weights_of
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def finished(trained: Callable[..., Path]) -> RunDir:
 def test_R22_damaged_embeddings_are_made_again(
     finished: RunDir, own_cache: Path, capfd: Any, name: str, how: str
 ) -> None:
-    on = asked(f"{finished.task_names()[0]}:dev", None, [finished])[0]
+    on = resolve_split(f"{finished.task_names()[0]}:dev", None, [finished])[0]
     source = embed.open_source(str(finished.path), "cpu")
     made = embed.embed(source, on, EmbedOptions())
     before = np.array(made.vectors)
@@ -117,7 +118,7 @@ def test_R22_a_damaged_piece_is_made_again_when_work_is_resumed(
     finished: RunDir, own_cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     monkeypatch.setattr(embed, "SHARD", 8)
-    on = asked(f"{finished.task_names()[0]}:dev", None, [finished])[0]
+    on = resolve_split(f"{finished.task_names()[0]}:dev", None, [finished])[0]
     source = embed.open_source(str(finished.path), "cpu")
     whole = np.array(embed.embed(source, on, EmbedOptions()).vectors)
     shutil.rmtree(own_cache / "embeddings")
@@ -141,14 +142,14 @@ def test_R22_a_damaged_piece_is_made_again_when_work_is_resumed(
 
 @pytest.mark.parametrize("name", ["instances.npy", "task.npy", "ids.json", "meta.json"])
 def test_R22_damaged_head_importances_are_made_again(finished: RunDir, capfd: Any, name: str) -> None:
-    on = asked(f"{finished.task_names()[0]}:dev", None, [finished])[0]
-    given = heads.request(open_classifier(finished.path, "cpu"), on, HeadOptions())
-    made = heads.measure(given)
+    on = resolve_split(f"{finished.task_names()[0]}:dev", None, [finished])[0]
+    given = head_importance.request(open_classifier(finished.path, "cpu"), on, HeadOptions())
+    made = head_importance.measure(given)
     before = np.array(made.raw)
     harm(made.folder / name, "flip")
     with pytest.raises(UserError, match=rf"{name} is damaged"):
         Importance.open(made.folder)
-    again = heads.measure(given)
+    again = head_importance.measure(given)
     assert np.array_equal(again.raw, before)
     assert f"{made.folder / name} is damaged" in capfd.readouterr().err
 
@@ -201,7 +202,7 @@ def test_R22_of_a_very_large_corpus_each_shard_is_checked_when_it_is_read(
     whole = run(tree, tmp_path / "whole")
     (folder,) = (own_cache / "corpora").iterdir()
     monkeypatch.setattr(cache, "LARGE", 1000)
-    from encodery.data.blocks import open_shard
+    from encodery.data.corpus.blocks import open_shard
 
     open_shard.cache_clear()
     damaged = folder / "shards" / "00001.safetensors"

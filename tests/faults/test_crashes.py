@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from encodery.classifier import open_classifier
-from encodery.evaluate import evaluate, keep_in_run
-from encodery.on import asked
-from encodery.rundir import RunDir
-from tests.fault_counts import Tally
-from tests.fault_tools import command, disk_full, in_child
-from tests.helpers import metrics_of, run, settings
+from encodery.inference.classifier import open_classifier
+from encodery.inference.evaluate import evaluate, keep_in_run
+from encodery.inference.task_argument import resolve_split
+from encodery.runs.directory import RunDir
+from tests.toolbox.fault_counts import Tally
+from tests.toolbox.faults import command, disk_full, in_child
+from tests.toolbox.runs import metrics_of, run, settings
 
 # What changes a disk or makes it keep a change. Writing to a buffer does not; its bytes are there before the sync.
 CHANGES = {"write", "pwrite", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir", "truncate", "ftruncate"}
@@ -190,7 +190,7 @@ def test_an_evaluation_that_dies_at_any_change_of_the_disk_ends_the_same(
 ) -> None:
     """`evaluate` writes into a finished run: the run stays sound, and the next evaluation ends as one alone."""
     finished = run(tree, tmp_path / "run")
-    on = asked(f"{finished.task_names()[0]}:dev", None, [finished])[0]
+    on = resolve_split(f"{finished.task_names()[0]}:dev", None, [finished])[0]
     found = evaluate([open_classifier(finished.path, "cpu")], on)
     whole = RunDir(shutil.copytree(finished.path, tmp_path / "whole"))
     keep_in_run(whole, found)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from encodery.core.signals import StopRequest
 from encodery.errors import Stopped
-from encodery.rundir import RunDir
-from encodery.signals import StopRequest
-from tests.fault_tools import command
-from tests.helpers import resolve, settings
+from encodery.runs.directory import RunDir
+from tests.toolbox.faults import command
+from tests.toolbox.runs import resolve, settings
 
 
 @pytest.mark.parametrize("wait", [0.3, 1.5, 4.0])
@@ -56,8 +56,8 @@ def test_S13_the_first_early_signal_stops_at_once_and_the_second_changes_nothing
 def test_S13_nothing_is_left_behind_and_the_same_command_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from encodery import build
-    from encodery.run import train_run
+    from encodery.training import build
+    from encodery.training.run import train_run
 
     tree, inner = settings(tmp_path, train={"max_steps": 2}), build.build
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import encodery as en
-from encodery.classifier import open_classifier
 from encodery.cli import main
 from encodery.errors import UserError
-from encodery.evaluate import evaluate, keep_in_run
-from encodery.models import hub
-from encodery.on import asked
-from encodery.rundir import RunDir, find_runs
-from tests.fault_tools import CALLS, at_call, dies_at, disk_full
-from tests.helpers import run, settings
+from encodery.inference.classifier import open_classifier
+from encodery.inference.evaluate import evaluate, keep_in_run
+from encodery.inference.task_argument import resolve_split
+from encodery.models import locate
+from encodery.runs.directory import RunDir, find_runs
+from tests.toolbox.faults import CALLS, at_call, dies_at, disk_full
+from tests.toolbox.runs import run, settings
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def state(one: RunDir) -> dict[str, bytes]:
 def test_R20_an_evaluation_that_is_killed_anywhere_leaves_a_sound_run(finished: RunDir, tmp_path: Path) -> None:
     """Kill it at each call to the system while it writes: the run is whole, and the same command completes it."""
     model = open_classifier(finished.path, "cpu")
-    found = evaluate([model], asked(dev_of(finished), None, [finished])[0])
+    found = evaluate([model], resolve_split(dev_of(finished), None, [finished])[0])
     whole = RunDir(shutil.copytree(finished.path, tmp_path / "whole"))
     keep_in_run(whole, found)
     before, after = finished.read_scores(), whole.read_scores()
@@ -59,7 +59,7 @@ def test_R20_an_evaluation_that_is_killed_anywhere_leaves_a_sound_run(finished: 
         died = dies_at(number, lambda copy=copy: keep_in_run(copy, found))
         assert copy.problem() is None, number
         assert copy.read_scores() in (before, after), number
-        hub.resolve(str(copy.path))
+        locate.resolve(str(copy.path))
         seen.append("evaluations" in copy.read_scores())
         keep_in_run(copy, found)
         assert state(copy) == state(whole), number
@@ -73,7 +73,7 @@ def test_R20_an_evaluation_that_is_killed_anywhere_leaves_a_sound_run(finished: 
 
 def test_R20_a_disk_that_is_full_leaves_a_sound_run(finished: RunDir, tmp_path: Path) -> None:
     before = state(finished)
-    found = evaluate([open_classifier(finished.path, "cpu")], asked(dev_of(finished), None, [finished])[0])
+    found = evaluate([open_classifier(finished.path, "cpu")], resolve_split(dev_of(finished), None, [finished])[0])
     for number in itertools.count():
         copy = RunDir(shutil.copytree(finished.path, tmp_path / f"copy-{number}"))
         try:
@@ -177,7 +177,7 @@ def test_R21_a_later_write_does_not_renew_the_digest_of_another_file(finished: R
         finished.update_info(note="later")
     assert finished.problem() is None
     with pytest.raises(UserError, match=r"model\.safetensors is damaged"):
-        hub.resolve(str(finished.path))
+        locate.resolve(str(finished.path))
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "run.json", "scores.json"])
@@ -212,9 +212,9 @@ def test_R21_kept_models_and_dynamics_are_checked_too(tmp_path: Path) -> None:
     assert {"dynamics/logits.npy", "kept/50/model.safetensors", "metrics.jsonl"} <= set(one.done.read()["files"])
     flip(one.kept / "50" / "model.safetensors")
     with pytest.raises(UserError, match=r"kept/50/model\.safetensors is damaged"):
-        hub.resolve(f"{one.path}@50%")
+        locate.resolve(f"{one.path}@50%")
     flip(one.path / "dynamics" / "logits.npy")
-    from encodery.dynamics import Dynamics
+    from encodery.data.row_dynamics import Dynamics
 
     with pytest.raises(UserError, match=r"logits\.npy is damaged"):
         Dynamics.open(one.path)

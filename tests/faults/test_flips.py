@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from encodery.loop import StepReport
-from encodery.rundir import RunDir
-from tests.fault_counts import Tally
-from tests.fault_tools import Ended, command, in_child
-from tests.helpers import run, settings, weights_of
+from encodery.runs.directory import RunDir
+from encodery.training.loop import StepReport
+from tests.toolbox.fault_counts import Tally
+from tests.toolbox.faults import Ended, command, in_child
+from tests.toolbox.runs import run, settings, weights_of
 
 PLACES = (0.0, 0.35, 0.7, 1.0)
 VERBS = {

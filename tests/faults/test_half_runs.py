@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from encodery import checkpoint
 from encodery.cli import main
 from encodery.errors import Stopped, UserError
-from encodery.rundir import RunDir
-from tests.fault_tools import in_child
-from tests.helpers import resolve, run, settings, weights_of
+from encodery.runs.directory import RunDir
+from encodery.training import checkpoint
+from tests.toolbox.faults import in_child
+from tests.toolbox.runs import resolve, run, settings, weights_of
 
 SAVED = {"epochs": 2, "save": "4 steps", "keep_checkpoints": False}
 
@@ -22,9 +22,9 @@ def begun(tree: dict[str, Any], out: Path, steps: int = 5) -> RunDir:
     """A run whose process was killed after some steps."""
     import os
 
-    from encodery.loop import StepReport
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.core.progress import Progress
+    from encodery.training.loop import StepReport
+    from encodery.training.run import train_run
 
     def die(report: StepReport) -> None:
         if report.step == steps:
@@ -58,7 +58,7 @@ def test_R23_without_run_json_another_seed_is_refused(tree: dict[str, Any], tmp_
     again = run(tree, half.path)
     assert equal(again, run(tree, tmp_path / "whole"))
     assert "run.json was missing" in again.info()["notices"][0]["text"]
-    assert "going on at step 4" in again.log_file.read_text()
+    assert "resuming at step 4" in again.log_file.read_text()
 
 
 def test_R23_checkpoints_of_another_run_are_refused(tree: dict[str, Any], tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_R23_checkpoints_of_earlier_versions_are_resumed(tree: dict[str, Any], t
     shutil.rmtree(folder)
     checkpoint.save(half.checkpoints, 4, tensors, {k: v for k, v in found.state.items() if k != checkpoint.RUN})
     again = run(tree, half.path)
-    assert "going on at step 4" in again.log_file.read_text()
+    assert "resuming at step 4" in again.log_file.read_text()
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "torn"])

@@ -11,8 +11,9 @@ from transformers import AutoConfig, AutoTokenizer
 
 import encodery
 from encodery.cli.verbs import VERBS
-from tests.fault_tools import command
-from tests.helpers import save_tokenizer, small_encoder
+from tests.toolbox.faults import command
+from tests.toolbox.models import small_encoder
+from tests.toolbox.tokenizers import save_tokenizer
 
 PACKAGE = Path(encodery.__file__).parent
 DOOR = PACKAGE / "models" / "pretrained.py"
@@ -58,6 +59,7 @@ LINES: dict[str, list[list[str]]] = {
     "submit": [["submit", "F", "-o", "O"]],
     "inspect": [["inspect", "--model", "F", "--tasks", "toy/nli"], ["inspect", "F"]],
     "watch": [["watch", "F", "--once"]],
+    "serve": [["serve", "F", "--port", "0"], ["serve", "F", "--port", "0", "--onnx"]],
     "table": [["table", "F"]],
     "report": [["report", "F", "-o", "O"]],
     "embed": [["embed", "F", "--on", "toy/nli:dev", "-o", "O"]],
@@ -79,7 +81,18 @@ LINES: dict[str, list[list[str]]] = {
     "data": [["data", "check", "F"]],
     "doctor": [["doctor", "F"]],
 }
-LOADING = {"train", "predict", "evaluate", "inspect", "embed", "heads", "export", "prepare", "select"}  # at every line
+LOADING = {
+    "train",
+    "predict",
+    "serve",
+    "evaluate",
+    "inspect",
+    "embed",
+    "heads",
+    "export",
+    "prepare",
+    "select",
+}  # at every line
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from encodery import files
+from encodery.core import files
+from encodery.core.lock import RunLock, holder
 from encodery.errors import EncoderyError
-from encodery.lock import RunLock, holder
-from encodery.rundir import RunDir
-from tests.fault_tools import command, in_child
-from tests.helpers import run, settings
+from encodery.runs.directory import RunDir
+from tests.toolbox.faults import command, in_child
+from tests.toolbox.runs import run, settings
 
 NAMES = [".lock", "log.txt", "metrics.jsonl"]
 
@@ -79,7 +79,7 @@ def test_S9_a_pipe_does_not_make_a_command_wait(name, tmp_path) -> None:
 
 
 def test_S9_the_log_of_a_sweep_is_not_a_link(tmp_path) -> None:
-    from encodery.sweep.child import log_stream
+    from encodery.sweep.processes import log_stream
 
     (tmp_path / "log.txt").symlink_to(tmp_path / "precious")
     with pytest.raises(EncoderyError, match="is a link"):

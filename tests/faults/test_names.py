@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from encodery.config import load
+from encodery.config.load import load
+from encodery.core.files import check_name, file_name
 from encodery.errors import UserError
 from encodery.models.model import safe
-from encodery.paths import file_name
-from encodery.rundir import RunDir, check_name
-from tests.fault_tools import command
-from tests.helpers import settings
+from encodery.runs.directory import RunDir
+from tests.toolbox.faults import command
+from tests.toolbox.runs import settings
 
 EVERYWHERE = ["my data", "données+ [1]"]  # with these every verb is tried that reads a run
 STEMS = [

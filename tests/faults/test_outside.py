@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from encodery.outside import as_sentence
-from tests.fault_tools import Ended, broken_disk, command
-from tests.helpers import settings
+from encodery.core.outside import as_sentence
+from tests.toolbox.faults import Ended, broken_disk, command
+from tests.toolbox.runs import settings
 
 FULL, READ_ONLY, DENIED = errno.ENOSPC, errno.EROFS, errno.EACCES
 LONG = "n" * 60_000
@@ -65,7 +65,7 @@ def test_S15_weights_that_cannot_be_saved(train) -> None:
 
 def test_S15_a_lock_that_cannot_be_given_back(train) -> None:
     def before() -> None:
-        from encodery.lock import RunLock
+        from encodery.core.lock import RunLock
 
         inner = RunLock.release
 
@@ -91,7 +91,7 @@ def test_S15_a_sweep_in_a_folder_that_cannot_be_written(number, tmp_path) -> Non
 
 def test_S15_a_run_directory_that_is_deleted_while_it_trains(train, tmp_path) -> None:
     def before() -> None:
-        from encodery.session import Session
+        from encodery.training.session import Session
 
         inner = Session.after
 
@@ -107,7 +107,7 @@ def test_S15_a_run_directory_that_is_deleted_while_it_trains(train, tmp_path) ->
 @pytest.mark.parametrize("text", ["", "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"])
 def test_S15_out_of_memory(text, train) -> None:
     def before() -> None:
-        from encodery.session import Session
+        from encodery.training.session import Session
 
         def fail(*_: object) -> None:
             raise RuntimeError(text) if text else MemoryError

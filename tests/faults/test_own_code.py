@@ -10,7 +10,7 @@ import pytest
 
 import encodery
 from encodery.cli.verbs import VERBS
-from tests.fault_tools import command
+from tests.toolbox.faults import command
 
 PACKAGE = Path(encodery.__file__).parent
 EVIL = """
@@ -68,6 +68,7 @@ TAKES_CONFIG: dict[str, list[list[str]]] = {
 # Verbs that read run directories, or nothing; they run no code of R either.
 READS_RUNS: dict[str, list[list[str]]] = {
     "predict": [["predict", "R", "--text", "a"]],
+    "serve": [["serve", "R", "--port", "0"]],
     "evaluate": [["evaluate", "R", "--on", "toy/nli"], ["evaluate", "R", "--on", "R"]],
     "embed": [["embed", "R", "--on", "toy/nli:dev"]],
     "heads": [["heads", "R", "--on", "toy/nli"]],
@@ -214,4 +215,4 @@ def test_S8_components_are_imported_in_one_place() -> None:
             name = getattr(node, "attr", getattr(node, "id", "")) if isinstance(node, ast.Attribute | ast.Name) else ""
             if name in ("exec_module", "spec_from_file_location", "runpy", "exec"):
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"own_code.py", "auto.py"}  # auto.py watches an import of transformers' own modules
+    assert found == {"config/own_code.py", "models/auto_register.py"}  # the latter watches an import of transformers

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fault_tools import command
-from tests.helpers import save_tokenizer, small_encoder
+from tests.toolbox.faults import command
+from tests.toolbox.models import small_encoder
+from tests.toolbox.tokenizers import save_tokenizer
 
 
 class Trap:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from encodery.cli import main
-from encodery.sweep import judge, state
+from encodery.sweep import outcome, state
 from encodery.sweep.state import RunStatus
 from tests.sweep.runs import command, sweep
 
@@ -39,8 +39,8 @@ def test_R25_the_verb_does_so_too(tmp_path: Path, capsys: Any) -> None:
 
 def test_R25_only_failures_count() -> None:
     said = "a\nOSError: [Errno 28] No space left on device\nexit code 1"
-    assert judge.lacked_room(RunStatus("x", "x", "failed", error=said))
-    assert judge.lacked_room(RunStatus("x", "x", "failed", error="exit code 1\nonly 3.2 MB are free in /x"))
-    assert not judge.lacked_room(RunStatus("x", "x", "done", error=said))
-    assert not judge.lacked_room(RunStatus("x", "x", "failed", error="exit code 1"))
-    assert not judge.lacked_room(RunStatus("x", "x", "failed"))
+    assert outcome.lacked_room(RunStatus("x", "x", "failed", error=said))
+    assert outcome.lacked_room(RunStatus("x", "x", "failed", error="exit code 1\nonly 3.2 MB are free in /x"))
+    assert not outcome.lacked_room(RunStatus("x", "x", "done", error=said))
+    assert not outcome.lacked_room(RunStatus("x", "x", "failed", error="exit code 1"))
+    assert not outcome.lacked_room(RunStatus("x", "x", "failed"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import run, settings
+from tests.toolbox.runs import run, settings
 
 STORED = Path(__file__).with_name("losses.json")
 CASES: dict[str, dict[str, Any]] = {

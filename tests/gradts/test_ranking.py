@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from encodery import files
+from encodery.core import files
 from encodery.gradts.ranking import Correlations, uncertain
-from encodery.importance import Importance
+from encodery.runs.head_matrices import Importance
 
 ABOUT = {"estimator": "mask", "dropout": False, "base": "b", "layers": 2, "heads": 6}
 

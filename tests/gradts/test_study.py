@@ -13,19 +13,22 @@ import numpy as np
 import pytest
 import yaml
 
-from encodery import build, config, files
 from encodery.cli import main
+from encodery.config import load as config_load
+from encodery.core import files
+from encodery.core.progress import Progress
 from encodery.errors import RunFailed, UserError
 from encodery.gradts import runs, study
 from encodery.gradts.plan import Plan, load
 from encodery.gradts.study import Study
-from encodery.importance import Importance, compare
-from encodery.progress import Progress
 from encodery.report.task_choice import Choices
-from encodery.run import train_run
-from encodery.sweep import on_slurm, state
-from encodery.sweep.spec import Outcome
-from tests.helpers import save_tokenizer, write_rows
+from encodery.runs.head_matrices import Importance, compare
+from encodery.runs.sweep_spec import Outcome
+from encodery.sweep import slurm_cluster, state
+from encodery.training import build
+from encodery.training.run import train_run
+from tests.toolbox.tasks import write_rows
+from tests.toolbox.tokenizers import save_tokenizer
 
 NAMES = ["table/one", "table/two", "table/three"]
 SMALL = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 32, "max_position_embeddings": 64}
@@ -68,7 +71,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         while not source.exhausted(ended, []):
             for spec in source.ready(ended, [], 99):
                 if not (folder / spec.name / "DONE").is_file():
-                    train_run(config.load(json.loads(json.dumps(spec.config))), folder / spec.name)
+                    train_run(config_load.load(json.loads(json.dumps(spec.config))), folder / spec.name)
                     trained.append(f"{folder.name}/{spec.name}")
                 ended[spec.id] = Outcome(spec.id, "done")
         return list(ended.values())
@@ -136,7 +139,7 @@ def test_G32_equal_sets_are_trained_once_for_all_primaries(tmp_path: Path, execu
     found = do(path, tmp_path / "out")
     assert len(executed) == 2 * 3 + 2  # each task alone, and all of them together, with two seeds
     runs_of_all = [run for name in executed if set(scores_of(run := tmp_path / "out" / name)) == set(NAMES)]
-    by_seed = {config.load(run).config.seed.data: scores_of(run) for run in runs_of_all}
+    by_seed = {config_load.load(run).config.seed.data: scores_of(run) for run in runs_of_all}
     assert sorted(by_seed) == [1, 2]
     for row in found.rows:
         if row.strategy == "all":
@@ -152,9 +155,9 @@ def test_G32_shared_runs_score_each_primary_with_its_own_best_weights(tmp_path: 
     rows = {row.primary: row.scores[1] for row in found.rows if row.strategy == "all"}
     (shared_run,) = [run for name in executed if len(scores_of(run := tmp_path / "out" / name)) == 3]
     for name in NAMES:  # as a run for this primary alone would have been chosen and scored
-        tree = config.load(shared_run).config.plain()
+        tree = config_load.load(shared_run).config.to_dict()
         tree["train"] |= {"select": "best", "select_on": name}
-        alone = train_run(config.load(tree), tmp_path / name.replace("/", "-")).path
+        alone = train_run(config_load.load(tree), tmp_path / name.replace("/", "-")).path
         assert scores_of(alone)[name] == rows[name]
 
 
@@ -240,7 +243,7 @@ def test_G22_G23_fine_grained(shared: Path, tmp_path: Path, executed: list[str])
     assert set(row.kept.values()) == {"12 of 24 examples"}
     subset = tmp_path / "a" / "subsets" / f"table-one-{row.tasks[0].replace('/', '-')}"
     assert len((subset / "selection.jsonl").read_text().splitlines()) == 12
-    trained = config.load(tmp_path / "a" / executed[-1])
+    trained = config_load.load(tmp_path / "a" / executed[-1])
     assert trained.tasks[0][1].subset is None  # the primary's rows are never cut down
     assert {task.name: entry.subset for task, entry in trained.tasks}[row.tasks[0]] == str(subset.resolve())
 
@@ -252,8 +255,8 @@ def test_autosem_chooses_by_a_bandit_and_goes_on(shared: Path, tmp_path: Path, e
 
     path, words = write(shared), ["--strategy=autosem", "--compare=none", f"--reuse={shared / 'out'}"]
     words += ["--autosem.rounds=6", "--autosem.steps=2", "--autosem.keep=1", "--autosem.rows=8"]
-    monkeypatch.setattr(autosem, "SAVE", 0.0)
-    score, calls = autosem._Round.score, []
+    monkeypatch.setattr(autosem, "SAVE", "2 steps")
+    score, calls = autosem.Rounds.judged, []
 
     def fails(self: Any) -> float:
         calls.append(self.state.step)
@@ -261,7 +264,7 @@ def test_autosem_chooses_by_a_bandit_and_goes_on(shared: Path, tmp_path: Path, e
             raise KeyboardInterrupt
         return score(self)
 
-    monkeypatch.setattr(autosem._Round, "score", fails)
+    monkeypatch.setattr(autosem.Rounds, "judged", fails)
     with pytest.raises(KeyboardInterrupt):
         do(path, tmp_path / "out", *words)
     found = do(path, tmp_path / "out", *words)
@@ -270,7 +273,7 @@ def test_autosem_chooses_by_a_bandit_and_goes_on(shared: Path, tmp_path: Path, e
     known = {name: value for name, value in about["utilities"].items() if name != "table/one"}
     assert row.tasks == (max(known, key=lambda name: known[name]),)
     assert calls == [2, 4, 6, 8, 8, 10, 12]  # three rounds were kept
-    monkeypatch.setattr(autosem._Round, "score", score)
+    monkeypatch.setattr(autosem.Rounds, "judged", score)
     straight = do(path, tmp_path / "straight", *words)
     other = json.loads((tmp_path / "straight" / "autosem" / "table-one" / "bandit.json").read_text())
     assert other["history"] == about["history"]  # as if nothing had happened
@@ -314,8 +317,8 @@ def test_G24_trials_run_as_jobs_of_a_cluster(
     here = do(path, tmp_path / "here")
     assert len(executed) == 3
     monkeypatch.undo()  # from here on runs are processes
-    local = functools.partial(on_slurm.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
-    monkeypatch.setattr(on_slurm, "execute_slurm", local)
+    local = functools.partial(slurm_cluster.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
+    monkeypatch.setattr(slurm_cluster, "execute_slurm", local)
     monkeypatch.chdir(tmp_path)
     assert main(["gradts", str(path), "-o", "there", "--executor", "slurm", "--quiet"]) == 0
     found = {stage: [one.state for one in state.status(Path("there", stage))] for stage in ("singles", "trials")}
@@ -334,7 +337,7 @@ def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.Ca
     assert (about["count"], about["layers"], about["heads"]) == (24, 2, 4)
     found = Importance.open(tmp_path / "h")
     assert np.load(tmp_path / "h" / "instances.npy").shape == (24, 2, 4)
-    assert found.ids == [example.id for example in config.load(run).tasks[0][0].examples("train")]
+    assert found.ids == [example.id for example in config_load.load(run).tasks[0][0].examples("train")]
     assert np.allclose(found.raw, found.instances.mean(0))
     other = shared / "out" / "heads" / "table-two-seed-1"
     assert main(["heads", "compare", str(tmp_path / "h"), str(other), "--json"]) == 0
@@ -360,9 +363,9 @@ def test_heads_are_measured_on_the_rows_that_the_run_was_trained_on(shared: Path
     tree = {key: tree[key] for key in ("model", "tasks", "device")} | {
         "train": {**tree["train"], "holdout": 0.25, "max_steps": 1}
     }
-    run = train_run(config.load(tree), tmp_path / "run").path
-    subject = build.build(found := config.load(run), build.find_inputs(found)).subjects[0]
-    wanted = [subject.train.table.example_ids[i] for i in subject.rows]
+    run = train_run(config_load.load(tree), tmp_path / "run").path
+    task_data = build.build(found := config_load.load(run), build.find_inputs(found)).tasks_data[0]
+    wanted = [task_data.train.table.example_ids[i] for i in task_data.rows]
     assert len(wanted) == 10
     words = ["heads", str(run), "--on", "table/one", "--quiet", "-o"]
     assert main([*words, str(tmp_path / "few")]) == 0

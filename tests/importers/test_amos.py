@@ -13,7 +13,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTrainin
 
 from encodery.cli import main
 from encodery.errors import UserError
-from encodery.importers import amos, amos_tokenizer, sentencepiece
+from encodery.importers import amos, amos_tokenizer
+from encodery.importers import amos_tokenizer as importers_amos_tokenizer
 from encodery.importers.electra import Heads
 from encodery.models.amos import buckets
 from tests.importers.amos_files import (
@@ -245,7 +246,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     for content in (b"", b"\xff\xff\xff", b"plain text"):
         (tmp_path / "bad/sp.model").write_bytes(content)
         with pytest.raises(UserError, match="is no sentencepiece model"):
-            sentencepiece.read(tmp_path / "bad/sp.model")
+            importers_amos_tokenizer.read(tmp_path / "bad/sp.model")
     torch.save({"model": state | {"encoder.sentence_encoder.extra.weight": torch.ones(1)}}, file)
     with pytest.raises(UserError, match=r"the tensor extra\.weight has no place"):
         amos.convert(file, tmp_path / "out", Heads(), None)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, ElectraConfig, ElectraForMaskedLM, Elect
 
 from encodery.cli import main
 from encodery.errors import UserError
-from encodery.importers import electra_pytorch, google_electra, tf_bundle
+from encodery.importers import electra_pytorch, google_electra, tf_checkpoint
 from encodery.importers.electra import Heads
 from tests.importers import tf_writer
 
@@ -194,7 +194,7 @@ def test_any_checkpoint_is_read_back(tmp_path_factory, shapes, per_block):
     tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     prefix = tmp_path_factory.mktemp("tf") / "m"
     tf_writer.write(prefix, tensors, per_block)
-    found = tf_bundle.read(prefix)
+    found = tf_checkpoint.read(prefix)
     assert set(found) == set(tensors)
     assert all(
         np.array_equal(found[name], value) and found[name].shape == value.shape for name, value in tensors.items()
@@ -203,7 +203,7 @@ def test_any_checkpoint_is_read_back(tmp_path_factory, shapes, per_block):
 
 def test_a_checkpoint_that_tensorflow_wrote() -> None:
     """From the saver of TensorFlow 2.21: shared beginnings of names, a step, other types, a tensor without rows."""
-    found = tf_bundle.read(Path(__file__).parent / "by_tensorflow" / "small.ckpt")
+    found = tf_checkpoint.read(Path(__file__).parent / "by_tensorflow" / "small.ckpt")
     for layer in range(12):
         for place, name in enumerate(("query", "value")):
             wanted = (np.arange(6, dtype=np.float32) + 100 * layer + 10 * place).reshape(2, 3)
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_tensorflow_wrote() -> None:
 
 
 def test_checksums_are_those_of_the_standard():
-    assert tf_bundle._crc32c(b"123456789") == 0xE3069283 == tf_writer.crc32c(b"123456789")
+    assert tf_checkpoint._crc32c(b"123456789") == 0xE3069283 == tf_writer.crc32c(b"123456789")
 
 
 def test_damaged_checkpoints_are_named(tmp_path):
@@ -229,14 +229,14 @@ def test_damaged_checkpoints_are_named(tmp_path):
     for damaged in (whole[:-1], whole[:20], b"", whole[:10] + bytes([whole[10] ^ 1]) + whole[11:]):
         index.write_bytes(damaged)
         with pytest.raises(UserError, match=r"m\.index: is no index"):
-            tf_bundle.read(prefix)
+            tf_checkpoint.read(prefix)
     index.write_bytes(whole)
     data.write_bytes(data.read_bytes()[:-2])
     with pytest.raises(UserError, match="ends inside v9"):
-        tf_bundle.read(prefix)
+        tf_checkpoint.read(prefix)
     data.unlink()
     with pytest.raises(UserError, match="cannot be read"):
-        tf_bundle.read(prefix)
+        tf_checkpoint.read(prefix)
     with pytest.raises(UserError, match=r"there is no .*nothing\.index"):
-        tf_bundle.find_prefix(tmp_path / "nothing")
-    assert tf_bundle.find_prefix(tmp_path) == tf_bundle.find_prefix(tmp_path / "m.index") == prefix
+        tf_checkpoint.find_prefix(tmp_path / "nothing")
+    assert tf_checkpoint.find_prefix(tmp_path) == tf_checkpoint.find_prefix(tmp_path / "m.index") == prefix

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForPreTraining
 
 from encodery.cli import main
-from encodery.data.toy_tokenizer import toy_tokenizer
 from encodery.errors import UserError
 from encodery.importers.pytorch_bin import convert
-from encodery.models import hub
-from tests.helpers import run
+from encodery.models import locate
+from encodery.models.tokenizer import toy_tokenizer
+from tests.toolbox.runs import run
 
 
 def pickled(folder: Path, parts: int = 1) -> BertForPreTraining:
@@ -106,7 +106,7 @@ def test_P40_what_needs_no_conversion_or_is_not_there_is_said(tmp_path: Path) ->
 def test_P40_a_hub_model_without_safetensors_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = tmp_path / "0123abc"
     pickled(snapshot)
-    monkeypatch.setattr(hub, "_download", lambda *_: snapshot)
+    monkeypatch.setattr(locate, "_download", lambda *_: snapshot)
     with pytest.raises(UserError, match=r"encodery import bin owner/old old-safetensors"):
-        hub.resolve("owner/old")
+        locate.resolve("owner/old")
     assert "owner/old at 0123abc" in convert("owner/old", tmp_path / "new")[0]

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from encodery.data.batches import Batch, Batches
-from encodery.loop import count
 from encodery.methods import rdrop
-from encodery.methods.base import Presampling, Running, Totals, Updating
+from encodery.methods.base import ActiveMethod, Presampling, Totals, Updating
 from encodery.methods.plain import Plain
 from encodery.models import packed
 from encodery.models.encoder import Encoder
 from encodery.models.model import Model, Terms
-from tests.helpers import cutter_for, gradients, random_table, small_encoder, small_model, stream
+from encodery.training.loop import count
+from tests.toolbox.models import cutter_for, gradients, random_table, small_encoder, small_model, stream
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "deberta-v2", "modernbert"]
 QUICK = {("bert", "packed"), ("bert", "rows"), ("deberta-v2", "rows")}  # in the fast suite; the others are slow tests
@@ -40,7 +40,7 @@ class Bench:
     source: Batches | None = None  # where the micro-batches come from, for a method that draws rows itself
     scale: float = 1.0  # of the loss in the latest step
 
-    def step(self, method: Running, scale: float = 1.0) -> tuple[Gradients, Terms]:
+    def step(self, method: ActiveMethod, scale: float = 1.0) -> tuple[Gradients, Terms]:
         """Gradients and terms of one step."""
         self.model.train()
         self.model.zero_grad(set_to_none=True)
@@ -75,19 +75,19 @@ class Bench:
         """All perturbations that go through the encoder's door, in the layout of the batch."""
         seen: list[Tensor] = []
         encoder: Any = self.model.encoder
-        real = encoder.shifted
+        real = encoder.perturbed
 
-        def shifted(values: Tensor, *more: Any, **options: Any) -> Any:
+        def perturbed(values: Tensor, *more: Any, **options: Any) -> Any:
             seen.append(values.detach().clone())
             return real(values, *more, **options)
 
-        encoder.shifted = shifted
+        encoder.perturbed = perturbed
         try:
             yield seen
         finally:
-            del encoder.shifted
+            del encoder.perturbed
 
-    def trace(self, method: Running, scale: float = 1.0) -> list[Tensor]:
+    def trace(self, method: ActiveMethod, scale: float = 1.0) -> list[Tensor]:
         """The perturbations of one step."""
         with self.spied() as seen:
             self.step(method, scale)
@@ -113,8 +113,8 @@ def bench(
     encoder = small_encoder(kind, layout, dropout=dropout, **(more or {}))
     model = small_model(encoder, form=form, **options)
     table = random_table(lengths, form=form)
-    cutter = cutter_for(encoder, "padded" if layout == "rows" else layout, most=most)
-    source = stream(table, cutter, len(lengths))
+    batcher = cutter_for(encoder, "padded" if layout == "rows" else layout, most=most)
+    source = stream(table, batcher, len(lengths))
     return Bench(model, source.at(step), source)
 
 
@@ -132,11 +132,11 @@ def _lengthened(batch: Batch, pads: int, pad_id: int) -> Batch:
 # Formulas written anew
 
 
-def logits(made: Bench, shift: Tensor | None, site: Any = "word", detach: bool = False) -> Tensor:
+def logits(made: Bench, delta: Tensor | None, site: Any = "word", detach: bool = False) -> Tensor:
     """The answer at a perturbation."""
-    if shift is None:
+    if delta is None:
         return made.model.outputs(made.micro[0])["logits"]
-    with made.model.encoder.shifted(shift, site, detach):
+    with made.model.encoder.perturbed(delta, site, detach):
         return made.model.outputs(made.micro[0])["logits"]
 
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from encodery import config
+from encodery.config import load
 from encodery.data.batches import Batch
 from encodery.data.layouts import Rows
 from encodery.errors import UserError
-from encodery.methods._perturb import Space
+from encodery.methods._perturbation import Space
 from encodery.methods.base import losses_of, notes_of
 from encodery.methods.freelb import FreeLB
 from encodery.methods.pgd import PGD
-from encodery.models.dropout import Draws
-from tests.helpers import furthest, small_encoder
+from encodery.models.kernels.dropout import Draws
 from tests.methods.attacks import KINDS, PLACES, Bench, bench, lengthened
+from tests.toolbox.models import furthest, small_encoder
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 layouts = pytest.mark.parametrize("layout", ["packed", "rows"])
@@ -88,10 +88,10 @@ def test_A3_every_number_is_uniform_within_its_share_of_init_mag(
 def test_A3_without_special_tokens_the_size_is_the_same() -> None:
     made = bench("albert", lengths=[40] * 20, more={"embedding_size": 48})
     made.model.encoder.special_ids = (0,)  # the tables here begin with id 0
-    (shift,) = made.trace(FreeLB(steps=1, init_mag=0.2, perturb_special_tokens=False))
-    assert not shift[:, 0].any()
-    assert shift[:, 1:].abs().amin() > 0
-    assert float(made.norms(shift).mean()) == pytest.approx(0.2 / math.sqrt(3), rel=0.01)
+    (delta,) = made.trace(FreeLB(steps=1, init_mag=0.2, perturb_special_tokens=False))
+    assert not delta[:, 0].any()
+    assert delta[:, 1:].abs().amin() > 0
+    assert float(made.norms(delta).mean()) == pytest.approx(0.2 / math.sqrt(3), rel=0.01)
 
 
 def test_special_tokens_that_nobody_knows_are_an_error() -> None:
@@ -228,9 +228,9 @@ def test_A15_no_hook_remains_and_evaluation_is_untouched(kind: str, layout: str)
 
 def test_A15_a_perturbation_of_another_shape_is_refused_and_leaves_no_hook() -> None:
     made = bench()
-    with pytest.raises(RuntimeError, match="perturbation"), made.model.encoder.shifted(torch.zeros(1, 1, 16)):
+    with pytest.raises(RuntimeError, match="perturbation"), made.model.encoder.perturbed(torch.zeros(1, 1, 16)):
         made.model(made.micro[0])
-    assert made.model.encoder.shift is None
+    assert made.model.encoder.delta is None
     assert not made.model.encoder.net.get_input_embeddings()._forward_hooks
 
 
@@ -259,9 +259,9 @@ def test_A20_left_padding_is_no_trouble(kind: str) -> None:
     batch = Batch("t", {"input_ids": ids, "attention_mask": mask}, {}, torch.arange(2), Rows(mask.bool()))
     plain = encoder(batch)
     width = encoder.site_width("word")
-    with encoder.shifted(torch.zeros(2, 5, width)):
+    with encoder.perturbed(torch.zeros(2, 5, width)):
         assert torch.equal(encoder(batch), plain)
-    with encoder.shifted(torch.arange(10.0 * width).view(2, 5, width).sin()):
+    with encoder.perturbed(torch.arange(10.0 * width).view(2, 5, width).sin()):
         assert not torch.allclose(encoder(batch), plain)
 
 
@@ -293,7 +293,7 @@ def test_A22_pgd_without_ascents_is_plain_and_uses_the_last_point_only(kind: str
     assert same(made.step(PGD(steps=1, init_mag=0.0))[0], made.plain())
     with made.spied() as seen:
         got = made.step(PGD(steps=3, adv_lr=0.3))[0]
-    with made.model.encoder.shifted(seen[2]):
+    with made.model.encoder.perturbed(seen[2]):
         assert same(got, made.plain())
 
 
@@ -308,10 +308,10 @@ def test_A23_ascent_steps_is_steps_less_one(method: Any) -> None:
 
 def test_A23_the_config_says_so_in_a_sentence() -> None:
     tree: dict[str, Any] = {"model": "some", "tasks": "toy/nli"}
-    one = config.load({**tree, "method": {"kind": "freelb", "ascent_steps": 2}})
-    assert one.config.method == config.load({**tree, "method": {"kind": "freelb", "steps": 3}}).config.method
+    one = load.load({**tree, "method": {"kind": "freelb", "ascent_steps": 2}})
+    assert one.config.method == load.load({**tree, "method": {"kind": "freelb", "steps": 3}}).config.method
     with pytest.raises(UserError, match=r"method: give steps \(all passes\) or ascent_steps \(one less\), not both\.$"):
-        config.load({**tree, "method": {"kind": "freelb", "ascent_steps": 2, "steps": 3}})
+        load.load({**tree, "method": {"kind": "freelb", "ascent_steps": 2, "steps": 3}})
 
 
 @places

@@ -7,25 +7,26 @@ from typing import Any
 import pytest
 import torch
 
-from encodery.checkpoint import latest
 from encodery.methods.base import Method, losses_of, notes_of, seed_dropout
 from encodery.methods.r3f import R3F
 from encodery.methods.rdrop import RDrop
 from encodery.methods.smart import Smart
-from tests.helpers import furthest, gradients, run, settings, weights_of
+from encodery.training.checkpoint import latest
 from tests.methods.attacks import PLACES, Bench, Gradients, bench, kl, logits, masks_by_draw
+from tests.toolbox.models import furthest, gradients
+from tests.toolbox.runs import run, settings, weights_of
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 LOUD: dict[str, Any] = {"adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
 ALL = [RDrop(weight=3.0), R3F(weight=3.0, eps=0.3), Smart(weight=3.0, **LOUD)]
 
 
-def distance(made: Bench, shift: torch.Tensor) -> float:
+def distance(made: Bench, delta: torch.Tensor) -> float:
     """Mean symmetric KL between clean and perturbed answers, written anew."""
     batch = made.micro[0]
     with torch.no_grad():
         p = made.model.outputs(batch)["logits"].double().softmax(1)
-        with made.model.encoder.shifted(shift):
+        with made.model.encoder.perturbed(delta):
             q = made.model.outputs(batch)["logits"].double().softmax(1)
     return float(((p - q) * (p.log() - q.log())).sum(1).mean())
 

@@ -11,8 +11,8 @@ from encodery.methods.base import Totals, losses_of, notes_of
 from encodery.methods.fgm import FGM
 from encodery.methods.plain import Plain
 from encodery.methods.sam import SAM
-from tests.helpers import furthest
 from tests.methods.attacks import PLACES, bench, slope
+from tests.toolbox.models import furthest
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 

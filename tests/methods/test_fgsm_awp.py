@@ -6,8 +6,8 @@ import torch
 from encodery.methods.awp import AWP
 from encodery.methods.base import notes_of
 from encodery.methods.fgsm import FGSM
-from tests.helpers import furthest
 from tests.methods.attacks import PLACES, Bench, Gradients, bench, slope
+from tests.toolbox.models import furthest
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 
@@ -23,7 +23,7 @@ def test_A26_fgsm_moves_every_number_by_epsilon_uphill(kind: str, layout: str) -
     assert float(seen[1].abs().max()) == pytest.approx(0.01)
     notes = notes_of(terms)
     assert notes["loss_adv"] > notes["loss_clean"]
-    with made.model.encoder.shifted(seen[1]):
+    with made.model.encoder.perturbed(seen[1]):
         hard = made.plain()
     plain = made.plain()
     assert furthest(got, {name: (plain[name] + hard[name]) / 2 for name in plain}) < 1e-6
@@ -39,7 +39,7 @@ def test_fgsm_without_the_clean_loss_trains_on_the_hard_one_alone() -> None:
     made = bench(dropout=0.1)
     with made.spied() as seen:
         got, _ = made.step(FGSM(epsilon=0.05, clean_weight=0.0))
-    with made.model.encoder.shifted(seen[1]):
+    with made.model.encoder.perturbed(seen[1]):
         assert furthest(got, made.plain()) < 1e-6
 
 
@@ -89,7 +89,7 @@ def test_awp_moves_no_bias() -> None:
     def look(*_: object) -> None:
         seen.append(bias.detach().clone())
 
-    handle = made.model.question("t").register_forward_pre_hook(look)
+    handle = made.model.objective("t").register_forward_pre_hook(look)
     made.step(AWP(gamma=0.5))
     handle.remove()
     assert len(seen) == 2

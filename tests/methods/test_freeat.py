@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from encodery import build, loop
+from encodery.config.schema import OptimOptions
 from encodery.errors import RunFailed
-from encodery.loop import LossScale, TrainState, Update
 from encodery.methods.base import losses_of, notes_of
 from encodery.methods.freeat import FreeAT
 from encodery.methods.plain import Plain
-from encodery.optim import Optimizer, Param
-from encodery.schema import OptimOptions
-from tests.helpers import furthest, gradients, metrics_of, resolve, run, settings
+from encodery.training import build, loop
+from encodery.training.loop import LossScale, TrainState, Update
+from encodery.training.optim import Optimizer, Param
 from tests.methods.attacks import PLACES, Bench, bench
+from tests.toolbox.models import furthest, gradients
+from tests.toolbox.runs import metrics_of, resolve, run, settings
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
@@ -33,16 +34,16 @@ def test_freeat_is_its_formula(kind: str, layout: str) -> None:
     with made.spied() as seen:
         got, _ = made.step(start(made, steps=3, adv_lr=0.2, init_mag=0.1, max_norm=None))
     before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
-    shift = seen[0]
+    delta = seen[0]
     for k in range(3):
-        shift = shift.detach().requires_grad_()
-        with made.model.encoder.shifted(shift):
+        delta = delta.detach().requires_grad_()
+        with made.model.encoder.perturbed(delta):
             wanted = made.plain()
-        assert torch.allclose(seen[k], shift, atol=1e-5)
-        assert shift.grad is not None
-        sizes = made.norms(shift.grad)[made.micro[0].layout.sequence_of_token]
-        per_token = made.micro[0].tokens(shift.grad) / sizes[:, None]
-        shift = shift.detach() + 0.2 * made.micro[0].layout.from_tokens(per_token.float())
+        assert torch.allclose(seen[k], delta, atol=1e-5)
+        assert delta.grad is not None
+        sizes = made.norms(delta.grad)[made.micro[0].layout.sequence_of_token]
+        per_token = made.micro[0].tokens(delta.grad) / sizes[:, None]
+        delta = delta.detach() + 0.2 * made.micro[0].layout.from_tokens(per_token.float())
         if k < 2:
             made.slide({}, [])
     assert furthest(got, wanted) < 1e-5
@@ -111,7 +112,7 @@ def test_A13_a_step_is_k_optimiser_calls_at_one_rate(tmp_path: Any) -> None:
         real(factor, shared)
 
     optimizer.step = counted  # type: ignore[method-assign]
-    state = TrainState(2, budget=parts.cutter.budget)
+    state = TrainState(2, budget=parts.batcher.budget)
     method = FreeAT(steps=3).start(parts.model)
     reports = list(loop.train(parts.model, method, parts.batches, optimizer, half, state))
     assert factors == [1.0] * 3 + [0.5] * 3
@@ -122,12 +123,12 @@ def test_A13_a_step_is_k_optimiser_calls_at_one_rate(tmp_path: Any) -> None:
 
 def test_without_perturbation_it_is_plain_training_on_every_batch_k_times(tmp_path: Any) -> None:
     one, optimizer = parts_of(tmp_path)
-    state = TrainState(2, budget=one.cutter.budget)
+    state = TrainState(2, budget=one.batcher.budget)
     list(loop.train(one.model, FreeAT(**NOWHERE).start(one.model), one.batches, optimizer, half, state, clip_norm=0.5))
     two, optimizer = parts_of(tmp_path)
     for step in range(2):
         for _ in range(3):
-            now = TrainState(step + 1, step=step, budget=two.cutter.budget)
+            now = TrainState(step + 1, step=step, budget=two.batcher.budget)
             list(loop.train(two.model, Plain(), two.batches, optimizer, half, now, clip_norm=0.5))
     a, b = one.model.state_dict(), two.model.state_dict()
     assert all(torch.allclose(a[name], b[name], atol=1e-6) for name in a)
@@ -158,8 +159,8 @@ def fails(after: int, error: Exception) -> Callable[..., None]:
 def test_lack_of_memory_after_an_update_ends_the_run_and_before_it_does_not(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
     method = FreeAT(steps=3).start(parts.model)
-    state = TrainState(1, budget=parts.cutter.budget)
-    handle = parts.model.question(parts.task.name).register_forward_pre_hook(
+    state = TrainState(1, budget=parts.batcher.budget)
+    handle = parts.model.objective(parts.task.name).register_forward_pre_hook(
         fails(1, torch.OutOfMemoryError("out of memory"))
     )
     with pytest.raises(RunFailed, match="after an update within the step"):
@@ -172,16 +173,16 @@ def test_lack_of_memory_after_an_update_ends_the_run_and_before_it_does_not(tmp_
             once.append(1)
             raise torch.OutOfMemoryError("out of memory")
 
-    handle = parts.model.question(parts.task.name).register_forward_pre_hook(first_only)
-    state = TrainState(1, budget=parts.cutter.budget)
+    handle = parts.model.objective(parts.task.name).register_forward_pre_hook(first_only)
+    state = TrainState(1, budget=parts.batcher.budget)
     assert len(list(loop.train(parts.model, method, parts.batches, optimizer, half, state))) == 1
-    assert state.budget < parts.cutter.budget
+    assert state.budget < parts.batcher.budget
     handle.remove()
 
 
 def test_an_fp16_overflow_inside_a_step_skips_its_rest_once(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
-    state = TrainState(3, budget=parts.cutter.budget, scaler=LossScale(scale=8.0))
+    state = TrainState(3, budget=parts.batcher.budget, scaler=LossScale(scale=8.0))
     update = Update(parts.model, parts.batches, optimizer, half, state, 1.0)
     before = {n: t.clone() for n, t in parts.model.state_dict().items()}
     next(parts.model.parameters()).grad = torch.full_like(next(parts.model.parameters()), float("inf"))
@@ -197,7 +198,7 @@ def test_an_fp16_overflow_inside_a_step_skips_its_rest_once(tmp_path: Any) -> No
 
 def test_an_early_update_takes_the_scale_out_and_clips(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
-    state = TrainState(3, budget=parts.cutter.budget, scaler=LossScale(scale=8.0))
+    state = TrainState(3, budget=parts.batcher.budget, scaler=LossScale(scale=8.0))
     seen: list[float] = []
     optimizer.step = lambda factor, shared: seen.append(float(parameter.grad.norm()))  # type: ignore[method-assign,assignment,union-attr]
     parameter = next(parts.model.parameters())

@@ -14,19 +14,8 @@ from encodery.errors import UserError
 from encodery.methods.base import Totals, losses_of, notes_of
 from encodery.methods.importance import Importance, Sampling, draw, reduction, score
 from encodery.report.records import read
-from tests.helpers import (
-    cutter_for,
-    furthest,
-    gradients,
-    metrics_of,
-    random_table,
-    run,
-    settings,
-    small_encoder,
-    small_model,
-    stream,
-    weights_of,
-)
+from tests.toolbox.models import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
+from tests.toolbox.runs import metrics_of, run, settings, weights_of
 
 
 @given(st.integers(2, 30), st.floats(1e-6, 10))

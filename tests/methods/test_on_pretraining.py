@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from encodery.errors import UserError
-from encodery.loop import count
-from encodery.methods._apart import again, distance
-from encodery.methods.base import NOTE, Running, Totals, seed_dropout
+from encodery.methods._smoothness import again, distance
+from encodery.methods.base import NOTE, ActiveMethod, Totals, seed_dropout
 from encodery.methods.freelb import FreeLB
 from encodery.methods.r3f import R3F
 from encodery.methods.r4f import R4F
@@ -18,6 +17,7 @@ from encodery.methods.smart import Smart
 from encodery.methods.vat import VAT
 from encodery.methods.yopo import YOPO
 from encodery.models.model import Model
+from encodery.training.loop import count
 from tests.objectives.pretraining import asked, batch_of, text_table
 
 LENGTHS = [9, 30, 4, 17]
@@ -46,7 +46,7 @@ def made(name: str, dropout: float = 0.3) -> tuple[Model, Any]:
     return model.train(), batch_of(model, text_table(LENGTHS))
 
 
-def step(model: Model, method: Running, batch: Any) -> dict[Any, torch.Tensor]:
+def step(model: Model, method: ActiveMethod, batch: Any) -> dict[Any, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     return method(model, [batch], Totals(count(model, [batch]), 1.0, float(len(batch))))
 
@@ -74,7 +74,7 @@ def test_answers_that_are_compared_are_answers_to_the_same_text(name: str, objec
         free.append(model.outputs(batch)["sample"])
     assert not torch.equal(*free)
     seen: list[torch.Tensor] = []
-    model.question("t").register_forward_hook(lambda *given: seen.append(given[2]["sample"]))
+    model.objective("t").register_forward_hook(lambda *given: seen.append(given[2]["sample"]))
     method = METHODS[name].start(model)
     step(model, method, batch)
     with torch.no_grad():  # so that SMART's mean has other weights than the model
@@ -106,7 +106,7 @@ def test_r4f_never_bounds_the_word_embeddings() -> None:
         with torch.no_grad():
             words.mul_(50)
         before = words.detach().clone()
-        (layer,) = model.question("t").last_layers()
+        (layer,) = model.objective("t").last_layers()
         assert layer.out_features == 1
         step(model, R4F(head_norm=0.01, eps=0.1).start(model), batch)
         assert torch.equal(words, before)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from encodery.attack import Attack, under_attack
-from encodery.classifier import open_classifier
-from encodery.config import load
-from encodery.methods._perturb import Perturbation
+from encodery.analysis.attack import Attack, under_attack
+from encodery.config.load import load
+from encodery.inference.classifier import open_classifier
+from encodery.inference.task_argument import TaskSplit
+from encodery.methods._perturbation import Perturbation
 from encodery.methods._scale import token_norm
 from encodery.methods.alum import Alum
 from encodery.methods.fgm import FGM
@@ -25,10 +26,10 @@ from encodery.methods.sift import Sift
 from encodery.methods.smart import Smart
 from encodery.methods.vat import VAT
 from encodery.methods.yopo import YOPO
-from encodery.on import Asked
-from tests.helpers import KINDS, run, settings, small_encoder, weights_of
 from tests.methods.attacks import bench
-from tests.test_session import stop_at
+from tests.toolbox.models import KINDS, small_encoder
+from tests.toolbox.runs import run, settings, weights_of
+from tests.training.test_session import stop_at
 
 CASES: list[tuple[type[Perturbation], dict[str, Any]]] = [
     (FreeLB, {"adv_lr": 0.2, "init_mag": 0.1, "max_norm": 0.25}),
@@ -122,7 +123,7 @@ def test_A32_the_line_at_the_start_tells_and_changes_nothing(tmp_path: Path) -> 
 def confident(made: Any) -> Any:
     """The micro-batch with the labels that the model gives, whose head is made sure of them: the loss is small."""
     with torch.no_grad():
-        made.model.question("t").head.out.weight.mul_(20)
+        made.model.objective("t").head.out.weight.mul_(20)
         outputs, _ = made.model.eval()(made.micro[0])
     return replace(made.micro[0], targets={"label": outputs["logits"].argmax(1)})
 
@@ -145,7 +146,7 @@ def test_A32_a_ball_that_more_than_doubles_the_loss_is_warned_of() -> None:
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_A33_relative_radii_of_an_attack(norm: Any, trained: Any) -> None:
     model = open_classifier(trained("single"))
-    asked = Asked(load(trained("single")).tasks[0][0], "dev")
+    asked = TaskSplit(load(trained("single")).tasks[0][0], "dev")
     encoder = model.model.encoder
     unit = float(f"{word_norm(encoder.net, encoder.form.pad_id):.6g}")
     unit /= encoder.width**0.5 if norm == "linf" else 1

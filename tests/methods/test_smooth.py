@@ -15,10 +15,10 @@ from encodery.methods.r4f import R4F, limit
 from encodery.methods.sift import Sift
 from encodery.methods.smart import Smart
 from encodery.methods.vat import VAT
-from encodery.objectives.base import Question
+from encodery.objectives.base import ObjectiveModule
 from encodery.objectives.classification import HIDDEN
-from tests.helpers import furthest, gradients
 from tests.methods.attacks import KINDS, PLACES, bench, kl, logits
+from tests.toolbox.models import furthest, gradients
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 LOUD: dict[str, Any] = {"adv_lr": 0.1, "init_mag": 0.1, "max_norm": 0.3, "norm": "l2"}
@@ -112,19 +112,19 @@ def test_the_site_normalised_is_a_norm_without_weights_before_the_norm(kind: str
     norm.eps = 1e-12
     width = made.model.encoder.site_width("normalised")
     torch.manual_seed(3)
-    shift = torch.randn(*batch.inputs["input_ids"].shape, width) * 0.3
-    got = logits(made, shift, "normalised", detach)
+    delta = torch.randn(*batch.inputs["input_ids"].shape, width) * 0.3
+    got = logits(made, delta, "normalised", detach)
 
     def literal(_module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
         given = inputs[0].detach() if detach else inputs[0]
-        return (nn.functional.layer_norm(given, (width,), eps=1e-7) + shift,)
+        return (nn.functional.layer_norm(given, (width,), eps=1e-7) + delta,)
 
     handle = norm.register_forward_pre_hook(literal)
     wanted = logits(made, None)
     handle.remove()
     assert torch.allclose(got, wanted, atol=1e-4)
     assert not torch.allclose(got, logits(made, None), atol=1e-3)
-    assert torch.equal(logits(made, torch.zeros_like(shift), "normalised"), logits(made, None))
+    assert torch.equal(logits(made, torch.zeros_like(delta), "normalised"), logits(made, None))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,14 +168,14 @@ def test_sift_starts_without_tails_and_steps_token_by_token() -> None:
 def test_sift_perturbs_large_and_small_embeddings_alike() -> None:
     """The reason to normalise: embeddings ten times as large, and the answer moves as much as before."""
     made = bench()
-    shift = made.trace(Sift(init_mag=0.3))[1]
+    delta = made.trace(Sift(init_mag=0.3))[1]
     net = made.model.encoder.net
     net.embeddings.LayerNorm.eps = 1e-12
-    before = logits(made, shift, "normalised")
+    before = logits(made, delta, "normalised")
     with torch.no_grad():
         for table in (part for part in net.embeddings.modules() if isinstance(part, nn.Embedding)):
             table.weight.mul_(10)
-    assert torch.allclose(logits(made, shift, "normalised"), before, atol=1e-4)
+    assert torch.allclose(logits(made, delta, "normalised"), before, atol=1e-4)
 
 
 def test_the_log_counts_normalised_perturbations_against_normalised_embeddings() -> None:
@@ -205,7 +205,7 @@ def steepness(layer: nn.Linear) -> float:
 @places
 def test_r4f_scales_a_steep_head_back_and_is_r3f_there(kind: str, layout: str) -> None:
     made = bench(kind, layout, dropout=0.1)
-    (layer,) = made.model.question("t").last_layers()
+    (layer,) = made.model.objective("t").last_layers()
     assert layer.out_features == 3
     with torch.no_grad():
         layer.weight.mul_(5 / steepness(layer))
@@ -226,12 +226,12 @@ def test_r4f_scales_a_steep_head_back_and_is_r3f_there(kind: str, layout: str) -
 
 def test_r4f_moves_the_weights_themselves_and_only_when_they_are_too_steep() -> None:
     made = bench()
-    model, (layer,) = made.model.train(), made.model.question("t").last_layers()
+    model, (layer,) = made.model.train(), made.model.objective("t").last_layers()
     with torch.no_grad():
         layer.weight.mul_(5 / steepness(layer))
     others = {n: p.detach().clone() for n, p in model.named_parameters() if p is not layer.weight}
-    from encodery.loop import count
     from encodery.methods.base import Totals
+    from encodery.training.loop import count
 
     totals = Totals(count(model, made.micro), 1.0, 8.0)
     R4F(start_step=1)(model, made.micro, totals)
@@ -246,7 +246,7 @@ def test_r4f_moves_the_weights_themselves_and_only_when_they_are_too_steep() -> 
 
 def test_r4f_needs_a_linear_layer() -> None:
     made = bench()
-    made.model.questions["t"] = Question()
+    made.model.questions["t"] = ObjectiveModule()
     with pytest.raises(UserError, match="linear layer"):
         R4F().start(made.model)
 
@@ -259,7 +259,7 @@ def test_two_sides_of_the_divergence_make_the_distance(form: str) -> None:
     made = bench(form=form)
     torch.manual_seed(0)
     a, b = ({"logits": torch.randn(8, 1 if form == "regression" else 3)} for _ in range(2))
-    question, batch = made.model.question("t"), made.micro[0]
+    question, batch = made.model.objective("t"), made.micro[0]
     one, two = question.divergence(a, b, batch), question.divergence(b, a, batch)
     assert torch.allclose(one + two, question.distance(a, b, batch), rtol=1e-4)
     assert (one > 0).all()

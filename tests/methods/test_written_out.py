@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from encodery.methods.freelb import FreeLB
-from tests.helpers import furthest, gradients
 from tests.methods.attacks import PLACES, Bench, Gradients, bench
+from tests.toolbox.models import furthest, gradients
 
 
 def written_out(made: Bench, method: FreeLB) -> Gradients:

@@ -9,10 +9,10 @@ from torch import Tensor
 from encodery.errors import UserError
 from encodery.methods.freelb import FreeLB
 from encodery.methods.yopo import YOPO
-from encodery.models.shift import Shift
-from encodery.models.watch import Watch, first_block
-from tests.helpers import furthest
+from encodery.models.first_block import Watch, first_block
+from encodery.models.perturb import Shift
 from tests.methods.attacks import KINDS, PLACES, Bench, bench
+from tests.toolbox.models import furthest
 
 places = pytest.mark.parametrize(("kind", "layout"), PLACES)
 ROOMY: dict[str, Any] = {"adv_lr": 0.2, "init_mag": 0.2, "max_norm": 0.35}
@@ -27,12 +27,12 @@ def test_with_one_cheap_ascent_it_is_freelb(kind: str, layout: str, site: Any) -
     assert furthest(got, wanted) < 1e-5
 
 
-def first_layer(made: Bench, shift: Tensor) -> tuple[Tensor, Tensor]:
+def first_layer(made: Bench, delta: Tensor) -> tuple[Tensor, Tensor]:
     """Output of the first layer, and the loss that follows from it."""
     batch, net = made.micro[0], made.model.encoder.net
-    with Shift(shift, "word", False, None).hooked(net):
+    with Shift(delta, "word", False, None).hooked(net):
         all_of_it = net(**batch.inputs, output_hidden_states=True)
-    logits = made.model.question("t").head(all_of_it.last_hidden_state, batch)
+    logits = made.model.objective("t").head(all_of_it.last_hidden_state, batch)
     return all_of_it.hidden_states[1], torch.nn.functional.cross_entropy(logits, batch.targets["label"])
 
 

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from encodery.models.amos import AmosModel, buckets
-from tests.helpers import small_config, small_encoder
+from tests.toolbox.models import small_config, small_encoder
 
 IDS = torch.tensor([[0, 5, 9, 7, 2], [0, 8, 2, 1, 1]])
 MASK = (IDS != 1).long()
@@ -107,16 +107,16 @@ def test_every_head_saves_loads_and_learns(auto: Any, labels: dict[str, Any], tm
 
 
 def test_the_name_is_known_with_its_defaults() -> None:
-    """In new processes, and in either order of the imports: tests/test_forms.py."""
+    """In new processes, and in either order of the imports: tests/training/test_forms.py."""
     assert AutoConfig.for_model("amos").rel_pos_bins == 32
 
 
 @pytest.mark.parametrize("init", ["hf", "google"])
 def test_places_begin_as_wide_as_asked_in_encoder_and_generator(init: str) -> None:
+    from encodery.config.schema import ModelOptions
     from encodery.models.encoder import new_encoder
     from encodery.objectives.electra import Electra
-    from encodery.schema import ModelOptions
-    from tests.helpers import word_tokenizer
+    from tests.toolbox.tokenizers import word_tokenizer
 
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 16, "rel_pos_bins": 1024}
     torch.manual_seed(0)

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.models.attend import attend_with_dropout
-from encodery.models.dropout import draw
+from encodery.models.kernels.attention import attend_with_dropout
+from encodery.models.kernels.dropout import draw
 
 
 @given(

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from encodery.models.dropout import Draws, Dropout, cheaper, dropout
+from encodery.models.kernels.dropout import Draws, Dropout, cheaper, dropout
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.9])

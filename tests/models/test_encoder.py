@@ -11,15 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from encodery import optim
-from encodery.build import load_model, longest_of
-from encodery.data.toy_tokenizer import toy_tokenizer
+from encodery.config.schema import Lora, ModelOptions, NewModel, OptimOptions
 from encodery.errors import UserError
-from encodery.models import hub, lora
+from encodery.inference.model_card import longest_of
+from encodery.inference.open_model import load_model
+from encodery.models import locate, lora
 from encodery.models.encoder import freeze, load_encoder, new_encoder
-from encodery.models.tokenizer import load_tokenizer
-from encodery.schema import Lora, ModelOptions, NewModel, OptimOptions
-from tests.helpers import KINDS, cutter_for, random_table, save_tokenizer, small_config, small_encoder, small_model
+from encodery.models.tokenizer import load_tokenizer, toy_tokenizer
+from encodery.training import optim
+from tests.toolbox.models import KINDS, cutter_for, random_table, small_config, small_encoder, small_model
+from tests.toolbox.tokenizers import save_tokenizer
 
 ANY = ModelOptions(name="x")
 
@@ -131,7 +132,7 @@ def test_dropouts_are_as_asked(kind: str, tmp_path: Path) -> None:
     encoder, _ = load_encoder(saved(tmp_path, kind), options)
     model = small_model(encoder, head_dropout=0.125)
     inner = [m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
-    rates = {m.p for m in model.question("t").head.modules() if isinstance(m, torch.nn.Dropout)}
+    rates = {m.p for m in model.objective("t").head.modules() if isinstance(m, torch.nn.Dropout)}
     config = encoder.net.config
     attention = [getattr(config, n, None) for n in ("attention_probs_dropout_prob", "attention_dropout")]
     assert set(inner) <= {0.25, 0.375}
@@ -147,7 +148,7 @@ def test_dropouts_are_the_checkpoints_if_nothing_is_asked(tmp_path: Path) -> Non
     config |= {"hidden_dropout_prob": 0.3, "classifier_dropout": None}
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = small_model(load_encoder(tmp_path, ANY)[0])
-    assert [m.p for m in model.question("t").head.modules() if isinstance(m, torch.nn.Dropout)] == [0.3]
+    assert [m.p for m in model.objective("t").head.modules() if isinstance(m, torch.nn.Dropout)] == [0.3]
 
 
 # Depth and freezing
@@ -287,10 +288,10 @@ def test_the_longest_sequence_fits_the_positions(kind: str) -> None:
 def test_a_local_folder_and_a_run_directory_are_found(tmp_path: Path) -> None:
     saved(tmp_path / "run" / "model")
     for name in ("run", "run/model", str(tmp_path / "run")):
-        assert hub.resolve(name, None, tmp_path).path == (tmp_path / "run" / "model").resolve()
-    digest = hub.resolve("run", None, tmp_path).digest()
+        assert locate.resolve(name, None, tmp_path).path == (tmp_path / "run" / "model").resolve()
+    digest = locate.resolve("run", None, tmp_path).digest()
     change(tmp_path / "run" / "model", pooler__dense__bias=torch.ones(16))
-    assert hub.resolve("run", None, tmp_path).digest() != digest
+    assert locate.resolve("run", None, tmp_path).digest() != digest
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c", "runs/nowhere", "mine/nowhere"])
@@ -299,11 +300,11 @@ def test_a_folder_that_is_not_there_is_a_sentence(name: str, tmp_path: Path, mon
     (tmp_path / "mine" / "run").mkdir(parents=True)
     (tmp_path / "mine" / "run" / "run.json").write_text("{}")
     with pytest.raises(UserError, match="no such folder"):
-        hub.resolve(name)
+        locate.resolve(name)
     with pytest.raises(UserError, match="no such folder"):
-        hub.resolve_tokenizer(name, tmp_path)
+        locate.resolve_tokenizer(name, tmp_path)
     with pytest.raises(UserError, match="hub cannot be reached"):
-        hub.resolve("somebody/something")
+        locate.resolve("somebody/something")
 
 
 def test_a_folder_of_seeds_is_answered_with_its_runs(tmp_path: Path) -> None:
@@ -312,7 +313,7 @@ def test_a_folder_of_seeds_is_answered_with_its_runs(tmp_path: Path) -> None:
         (tmp_path / "rte" / f"seed-{seed}" / "run.json").write_text("{}")
     for name, near in (("rte", tmp_path), (str(tmp_path / "rte"), None)):
         with pytest.raises(UserError, match=r"a folder of 7 runs; give one of them: .*rte/seed-1, .*seed-5, …"):
-            hub.resolve(name, None, near)
+            locate.resolve(name, None, near)
 
 
 @pytest.fixture
@@ -334,7 +335,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("find", [hub.resolve, lambda name: hub.resolve_tokenizer(name, Path())])
+@pytest.mark.parametrize("find", [locate.resolve, lambda name: locate.resolve_tokenizer(name, Path())])
 def test_an_unreachable_hub_is_one_sentence_at_once(no_network: list[Any], find: Any) -> None:
     with pytest.raises(UserError, match=r"never/heard-of is not on this disk and the hub cannot be reached") as caught:
         find("never/heard-of")
@@ -345,7 +346,7 @@ def test_an_unreachable_hub_is_one_sentence_at_once(no_network: list[Any], find:
 def test_behind_a_proxy_the_proxy_is_asked(no_network: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     with pytest.raises(UserError, match="cannot be reached"):
-        hub.require_hub("model x")
+        locate.require_hub("model x")
     assert no_network == [("proxy.example", 3128)]
 
 
@@ -371,13 +372,13 @@ def test_a_snapshot_on_this_disk_needs_no_network(
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda *a, **k: plain(*a, **{**k, "cache_dir": str(tmp_path)})
     )
-    found = hub.resolve("some/model")
+    found = locate.resolve("some/model")
     assert (found.path, found.revision) == (folder, "a" * 40)
     assert found.digest() == f"some/model@{'a' * 40}"
     assert not no_network
     (folder / "model.safetensors").unlink()  # somebody fetched the config alone: the hub must be asked for the rest
     with pytest.raises(UserError, match="cannot be reached"):
-        hub.resolve("some/model")
+        locate.resolve("some/model")
 
 
 # Tokenizers
@@ -388,7 +389,7 @@ def test_a_tokenizer_folder_or_a_vocabulary_is_enough(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]))
     for name, vocabulary in (("words", 45), ("vocab.txt", 6)):
         options = ModelOptions(new=NewModel(), tokenizer=name)
-        found = load_tokenizer(options, hub.resolve_tokenizer(name, tmp_path), None, toy=False)
+        found = load_tokenizer(options, locate.resolve_tokenizer(name, tmp_path), None, toy=False)
         assert len(found) == vocabulary
     assert found("cat Cat").input_ids == [2, 5, 5, 3]
 
@@ -397,14 +398,14 @@ def test_a_new_model_without_a_tokenizer_is_a_sentence() -> None:
     with pytest.raises(UserError, match=r"model\.tokenizer: a new model needs one"):
         load_tokenizer(ModelOptions(new=NewModel()), None, None, toy=False)
     with pytest.raises(UserError, match=r"tokenizer \./nowhere: no such"):
-        hub.resolve_tokenizer("./nowhere", Path())
+        locate.resolve_tokenizer("./nowhere", Path())
 
 
 def test_a_tokenizers_content_has_a_digest(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb")
-    before = hub.resolve_tokenizer("vocab.txt", tmp_path).digest()
+    before = locate.resolve_tokenizer("vocab.txt", tmp_path).digest()
     (tmp_path / "vocab.txt").write_text("a\nc")
-    assert hub.resolve_tokenizer("vocab.txt", tmp_path).digest() != before
+    assert locate.resolve_tokenizer("vocab.txt", tmp_path).digest() != before
 
 
 # Saved folders
@@ -415,7 +416,7 @@ def test_a_saved_folder_loads_in_transformers_with_equal_logits(kind: str, tmp_p
     encoder = small_encoder(kind)
     model = small_model(encoder).eval()
     tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(tmp_path / "words"))
-    about = {"objective": {"kind": "classification", **model.question("t").options.plain()}}
+    about = {"objective": {"kind": "classification", **model.objective("t").options.to_dict()}}
     model.save(tmp_path / "model", tokenizer, {"tasks": {"t": about}})
     table = random_table([5, 19, 3, 8])
     batch = cutter_for(encoder).batch(table, np.arange(4), "t", 0)
@@ -435,7 +436,7 @@ def test_other_heads_lie_beside_the_encoder_and_come_back(kind: str, head: str, 
     encoder = small_encoder(kind)
     model = small_model(encoder, head=head).eval()
     tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(tmp_path / "words"))
-    about = {"objective": {"kind": "classification", **model.question("t").options.plain()}}
+    about = {"objective": {"kind": "classification", **model.objective("t").options.to_dict()}}
     model.save(tmp_path / "model", tokenizer, {"tasks": {"t": about}})
     batch = cutter_for(encoder).batch(random_table([5, 19, 3, 8]), np.arange(4), "t", 0)
     again, _, _ = load_model(tmp_path / "model", device="cpu")

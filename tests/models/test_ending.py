@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from encodery.models.ending import KNOWN, can_end_with_first, last_layer, last_output
+from encodery.models.kernels.first_token import KNOWN, can_end_with_first, last_layer, last_output
 from encodery.models.model import Model
-from encodery.objectives import _heads
-from encodery.objectives._heads import HeadKind
-from tests.helpers import cutter_for, random_table, small_encoder, small_model
+from encodery.objectives.parts import heads
+from encodery.objectives.parts.heads import HeadKind
+from tests.toolbox.models import cutter_for, random_table, small_encoder, small_model
 
 TABLE = random_table([5, 3, 8, 1])
 HEADS: tuple[HeadKind, ...] = ("stock", "linear", "mlp_tanh")
@@ -37,7 +37,7 @@ def test_equal_to_the_whole_layer(kind: str, layout: str, monkeypatch: pytest.Mo
         model = small_model(small_encoder(kind, layout), head=head).eval().double()
         logits, grads, sizes = pass_of(model)
         with monkeypatch.context() as patched:
-            patched.setattr(_heads, "can_end_with_first", lambda encoder: False)
+            patched.setattr(heads, "can_end_with_first", lambda encoder: False)
             whole, wanted, tokens = pass_of(model)
         assert sizes == [4]
         assert tokens == [17 if layout == "packed" else 32]
@@ -53,7 +53,7 @@ def test_no_hook_remains_after_an_exception() -> None:
     def fails(*_: Any) -> None:
         raise ArithmeticError
 
-    model.question("t").head.register_forward_hook(fails)
+    model.objective("t").head.register_forward_hook(fails)
     with pytest.raises(ArithmeticError):
         pass_of(model)
     assert not last_output(model.encoder)._forward_pre_hooks

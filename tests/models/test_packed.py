@@ -9,12 +9,12 @@ import torch
 from encodery.data.batches import Batch
 from encodery.data.layouts import Group
 from encodery.errors import RunFailed, UserError
-from encodery.loop import count
 from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
-from encodery.models import packed, prove
+from encodery.models import packed, packed_check
 from encodery.models.encoder import Encoder
-from tests.helpers import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
+from encodery.training.loop import count
+from tests.toolbox.models import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
 
 PACKED = sorted(packed.PROVEN)
 LENGTHS = [60, 58, 50, 40, 23, 17, 9, 9, 9, 5, 5, 2, 1]  # longer than ModernBERT's window, equal ones, one token
@@ -114,8 +114,8 @@ def test_unknown_keywords_are_refused_and_harmless_ones_taken() -> None:
 @pytest.mark.parametrize("kind", PACKED)
 def test_the_check_at_load_passes(kind: str) -> None:
     encoder = small_encoder(kind)
-    assert prove.largest_difference(encoder) < 1e-5
-    prove.require_equal(encoder)
+    assert packed_check.largest_difference(encoder) < 1e-5
+    packed_check.require_equal(encoder)
     assert encoder.net.config._attn_implementation == packed.NAME
     assert encoder.training
 
@@ -129,13 +129,13 @@ def test_the_check_at_load_notices_a_position_that_is_ignored() -> None:
 
     encoder.net.forward = forgetful
     with pytest.raises(RunFailed, match=r"packed layout: this bert differs .* use layout rows"):
-        prove.require_equal(encoder)
+        packed_check.require_equal(encoder)
 
 
 def test_the_check_at_load_notices_a_window_that_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Group, "near", lambda self, window: self.mask)
     with pytest.raises(RunFailed, match="modernbert differs"):
-        prove.require_equal(small_encoder("modernbert"))
+        packed_check.require_equal(small_encoder("modernbert"))
 
 
 def test_the_check_at_load_notices_nan() -> None:
@@ -143,7 +143,7 @@ def test_the_check_at_load_notices_nan() -> None:
     with torch.no_grad():
         encoder.net.embeddings.word_embeddings.weight.fill_(float("nan"))
     with pytest.raises(RunFailed, match="differs"):
-        prove.require_equal(encoder)
+        packed_check.require_equal(encoder)
 
 
 def test_the_check_at_load_does_not_mind_large_numbers() -> None:
@@ -151,12 +151,12 @@ def test_the_check_at_load_does_not_mind_large_numbers() -> None:
     encoder = small_encoder("bert")
     with torch.no_grad():
         encoder.net.encoder.layer[-1].output.LayerNorm.weight.mul_(1e6)
-    prove.require_equal(encoder)
+    packed_check.require_equal(encoder)
 
 
 @pytest.mark.parametrize(("kind", "more"), [("roberta", {"pad_token_id": 5}), ("bert", {"max_position_embeddings": 8})])
 def test_the_check_at_load_stays_within_the_positions_there_are(kind: str, more: dict[str, int]) -> None:
-    prove.require_equal(small_encoder(kind, **{"max_position_embeddings": 20, **more}))
+    packed_check.require_equal(small_encoder(kind, **{"max_position_embeddings": 20, **more}))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

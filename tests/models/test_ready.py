@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from encodery.config.schema import TrainOptions
 from encodery.methods.base import seed_dropout
-from encodery.models.model import Model
-from encodery.models.ready import make_ready, networks
-from encodery.schema import TrainOptions
+from encodery.models.model import Model, make_ready, networks
 from tests.objectives.pretraining import asked, batch_of, text_table
 
 LENGTHS = [12, 9, 5]
@@ -30,7 +29,7 @@ def electra(options: dict[str, Any] | None = None) -> Model:
 def test_checkpointing_reaches_the_generator_and_changes_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, less = electra(), electra()
     make_ready(less, TrainOptions(gradient_checkpointing=True), torch.device("cpu"), "fp32")
-    generator = less.question("t").generator.encoder.net
+    generator = less.objective("t").generator.encoder.net
     assert [net.is_gradient_checkpointing for net in (less.encoder.net, generator)] == [True, True]
     passes = []
     generator.encoder.layer[0].attention.register_forward_hook(lambda *_: passes.append(1))

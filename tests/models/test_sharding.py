@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file
 
 from encodery.errors import Stopped, UserError
-from encodery.models import sharding
-from encodery.rundir import RunDir
-from tests.helpers import settings, weights_of
-from tests.launching import end, start, together
-from tests.test_world import STILL, apart, cases
-from tests.world_jobs import NOTHING, measure, run_until
+from encodery.models import fsdp
+from encodery.runs.directory import RunDir
+from tests.distributed.test_comm import STILL, apart, cases
+from tests.toolbox.processes import end, start, together
+from tests.toolbox.runs import settings, weights_of
+from tests.toolbox.world_jobs import NOTHING, measure, run_until
 
 
 @pytest.mark.slow
@@ -61,4 +61,4 @@ def test_R9_a_sharded_run_stops_and_goes_on_in_one_process_and_back(tmp_path: Pa
 )
 def test_what_was_not_proven_under_sharding_is_refused(words: str, given: tuple[str, int, str, object, object]) -> None:
     with pytest.raises(UserError, match=words):
-        sharding.require_fit(*given)
+        fsdp.require_fit(*given)

@@ -2,25 +2,25 @@
 
 import torch
 
-from encodery.models.shift import Words
-from tests.helpers import gradients, small_encoder
+from encodery.models.perturb import Words
 from tests.methods.attacks import bench
+from tests.toolbox.models import gradients, small_encoder
 
 
 def test_shared_words_give_the_same_gradient_and_write_it_once() -> None:
     made = bench("roberta", "packed")
     model, batch = made.model, made.micro[0]
     table = model.encoder.net.get_input_embeddings().weight
-    shift = torch.randn(*batch.inputs["input_ids"].shape, 16) * 0.1
+    delta = torch.randn(*batch.inputs["input_ids"].shape, 16) * 0.1
     model.zero_grad()
     for factor in (1.0, 2.0):
-        with model.encoder.shifted(shift * factor):
+        with model.encoder.perturbed(delta * factor):
             model(batch)[1]["t", "loss"].backward()
     wanted = gradients(model)
     model.zero_grad()
     words = Words()
     for factor in (1.0, 2.0):
-        with model.encoder.shifted(shift * factor, words=words):
+        with model.encoder.perturbed(delta * factor, words=words):
             model(batch)[1]["t", "loss"].backward()
         assert table.grad is None
     words.settle()

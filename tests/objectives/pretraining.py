@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from encodery.config.components import find
 from encodery.data.batches import Batch
-from encodery.find import find
 from encodery.models.encoder import Encoder
 from encodery.models.model import Model
-from tests.helpers import VOCAB, MemoryTable, cutter_for, small_encoder, word_tokenizer
+from tests.toolbox.models import MemoryTable, cutter_for, small_encoder
+from tests.toolbox.tokenizers import word_tokenizer
+from tests.toolbox.vocabulary import VOCAB
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 TOKENS = len(VOCAB)

@@ -14,20 +14,21 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, ElectraForMaskedLM, ElectraForPreTraining
 
-from encodery import flops
-from encodery.data import draws
+from encodery.config.schema import ModelOptions, NewModel
+from encodery.data import rng
 from encodery.errors import UserError
+from encodery.models import flops
 from encodery.models.encoder import load_encoder, new_encoder
 from encodery.models.model import Model
-from encodery.objectives import _projection
-from encodery.objectives._masking import Masking, mask
-from encodery.objectives._mixture import Noise, hashed, mix, noise_of
-from encodery.objectives._stages import scaled
 from encodery.objectives.amos import Amos
 from encodery.objectives.electra import written
-from encodery.schema import ModelOptions, NewModel
-from tests.helpers import cutter_for, furthest, gradients, word_tokenizer
+from encodery.objectives.parts import sampling
+from encodery.objectives.parts.amos_generator import scaled
+from encodery.objectives.parts.amos_mixture import Noise, hashed, mix, noise_of
+from encodery.objectives.parts.masking import Masking, mask
 from tests.objectives.pretraining import TOKENS, asked, batch_of, text_table, trunk
+from tests.toolbox.models import cutter_for, furthest, gradients
+from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
 DEEP = {"readouts": [1, 2, 3]}
@@ -38,7 +39,7 @@ def amos(options: dict[str, Any] | None = None, **of_trunk: Any) -> Model:
     model = asked("amos", DEEP | (options or {}), **of_trunk).double()
     torch.manual_seed(1)
     with torch.no_grad():
-        for name, parameter in model.question("t").named_parameters():
+        for name, parameter in model.objective("t").named_parameters():
             parameter.add_(torch.randn_like(parameter) * (1.0 if name == "mixture" else 0.2))
     return model
 
@@ -62,7 +63,7 @@ def hidden_states(net: Any, batch: Any, ids: Tensor, depths: list[int], stop: bo
 
 def written_out(model: Model, batch: Any) -> dict[str, Tensor]:
     """All loss terms as sums."""
-    question = model.question("t")
+    question = model.objective("t")
     options, known, generator = question.options, question.known, question.generator
     masked = mask(batch, options.masking, known)
     states = hidden_states(generator.encoder.net, batch, masked.ids, question.readouts, options.stop_gradients)
@@ -166,13 +167,13 @@ def test_P27_the_head_of_the_readouts_and_the_mixture_each_have_one_teacher() ->
     model = amos()
     batch = batch_of(model, text_table(LENGTHS))
     model(batch)[1]["t", "discriminator"].backward()
-    heads = model.question("t").generator.head.named_parameters()
+    heads = model.objective("t").generator.head.named_parameters()
     assert [name for name, p in heads if p.grad is not None and "lm_head.weight" not in name] == []
-    assert model.question("t").mixture.grad.any()
+    assert model.objective("t").mixture.grad.any()
     model.zero_grad()
     torch.stack([v for (_, name), v in model(batch)[1].items() if name != "discriminator"]).sum().backward()
-    assert model.question("t").mixture.grad is None
-    assert all(p.grad is not None for p in model.question("t").generator.parameters())
+    assert model.objective("t").mixture.grad is None
+    assert all(p.grad is not None for p in model.objective("t").generator.parameters())
 
 
 def stages_of(found: dict[str, Tensor]) -> set[str]:
@@ -209,7 +210,7 @@ def test_P29_shares_sum_to_one_and_differ_between_positions() -> None:
         model = amos({"mixture": kind})
         shares[kind] = model.outputs(batch_of(model, text_table(LENGTHS)))["shares"]
         torch.testing.assert_close(shares[kind].sum(1), torch.ones(len(shares[kind]), dtype=torch.float64))
-        assert (model.question("t").mixture is None) == (kind != "learned")
+        assert (model.objective("t").mixture is None) == (kind != "learned")
     assert shares["learned"].std(0).min() > 1e-3
     assert shares["random"].std(0).min() > 0.1
     assert (shares["fixed"] == 1 / 3).all()
@@ -229,7 +230,7 @@ def test_P35_the_encoder_is_given_the_very_embeddings_of_the_samples() -> None:
     seen: dict[str, Any] = {}
     model.encoder.register_forward_pre_hook(lambda _m, _a, given: seen.update(given), with_kwargs=True)
     outputs = model.outputs(batch)
-    masked = mask(batch, model.question("t").options.masking, model.question("t").known)
+    masked = mask(batch, model.objective("t").options.masking, model.objective("t").known)
     fake = written(batch, masked, outputs["sample"])
     words = model.encoder.net.get_input_embeddings().weight
     assert not torch.equal(fake, batch.inputs["input_ids"])
@@ -239,9 +240,9 @@ def test_P35_the_encoder_is_given_the_very_embeddings_of_the_samples() -> None:
 def test_noise_is_the_houses_own_and_samples_follow_the_mixture() -> None:
     starts = torch.arange(-3, 3) * 10**15
     hashes = hashed(starts, 4).numpy().view(np.uint64)
-    places = draws.STRIDE * np.arange(1, 5, dtype=np.uint64)
-    assert np.array_equal(hashes, draws.mix(starts.numpy().view(np.uint64)[:, None] + places))
-    rows = torch.from_numpy(draws.mix(np.arange(20_000, dtype=np.uint64)).astype(np.int64))
+    places = rng.STRIDE * np.arange(1, 5, dtype=np.uint64)
+    assert np.array_equal(hashes, rng.mix(starts.numpy().view(np.uint64)[:, None] + places))
+    rows = torch.from_numpy(rng.mix(np.arange(20_000, dtype=np.uint64)).astype(np.int64))
     z = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5, -3.0, 1.5], dtype=torch.float64)
     sample = (z - Noise(rows).exponential(slice(None), 7).log()).argmax(1)
     assert chisquare(sample.bincount(minlength=7), 20_000 * z.softmax(0)).pvalue > 1e-3
@@ -257,8 +258,8 @@ def test_P12_draws_and_losses_are_wide_under_autocast_and_the_mixture_learns(lay
     assert {outputs[name].dtype for name in ("generator", "nll", "shares", "readout_nll")} == {torch.float32}
     torch.testing.assert_close(outputs["generator"], wide["generator"], rtol=0.02, atol=0.02)
     torch.stack(list(terms.values())).sum().backward()
-    assert torch.isfinite(model.question("t").mixture.grad).all()
-    assert model.question("t").mixture.grad.any()
+    assert torch.isfinite(model.objective("t").mixture.grad).all()
+    assert model.objective("t").mixture.grad.any()
 
 
 def test_layouts_make_no_difference_with_relative_positions() -> None:
@@ -292,14 +293,14 @@ def test_P23_corruption_and_gradient_of_amos_do_not_depend_on_cutting() -> None:
 def test_masks_are_those_of_electra_so_that_comparisons_are_paired() -> None:
     one, two = asked("electra", {"generator_size": 0.5}), asked("amos", {})
     batch = batch_of(one, text_table(LENGTHS))
-    first, second = (mask(batch, m.question("t").options.masking, m.question("t").known) for m in (one, two))
+    first, second = (mask(batch, m.objective("t").options.masking, m.objective("t").known) for m in (one, two))
     assert torch.equal(first.cells, second.cells)
     assert torch.equal(first.truth, second.truth)
-    assert (second.ids.flatten()[second.cells] == two.question("t").known.mask_id).all()
-    assert one.question("t").counts(batch)["generator"] == two.question("t").counts(batch)["mlm_1"]
-    as_electra = mask(batch, Amos(masking={"mask": 0.85}).masking, two.question("t").known)
+    assert (second.ids.flatten()[second.cells] == two.objective("t").known.mask_id).all()
+    assert one.objective("t").counts(batch)["generator"] == two.objective("t").counts(batch)["mlm_1"]
+    as_electra = mask(batch, Amos(masking={"mask": 0.85}).masking, two.objective("t").known)
     assert isinstance(as_electra.ids, Tensor)
-    assert torch.equal(as_electra.ids, mask(batch, Masking(), one.question("t").known).ids)
+    assert torch.equal(as_electra.ids, mask(batch, Masking(), one.objective("t").known).ids)
 
 
 class Largest(TorchDispatchMode):
@@ -316,7 +317,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_memory_no_more_rows_of_the_vocabulary_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_projection, "CELLS", TOKENS * 12)
+    monkeypatch.setattr(sampling, "CELLS", TOKENS * 12)
     model = asked("amos", DEEP)
     batch = batch_of(model, text_table(LENGTHS * 3))
     with Largest() as seen:
@@ -332,8 +333,8 @@ def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
     for on in (False, True):
         model = amos({"generator_dropout": on}, dropout=0.5).train()
         batch = batch_of(model, text_table(LENGTHS))
-        masked = mask(batch, model.question("t").options.masking, model.question("t").known)
-        one, two = (model.question("t").generator(batch, masked) for _ in range(2))
+        masked = mask(batch, model.objective("t").options.masking, model.objective("t").known)
+        one, two = (model.objective("t").generator(batch, masked) for _ in range(2))
         assert torch.equal(one, two) != on
         logits = [model.outputs(batch)["logits"] for _ in range(2)]
         assert not torch.equal(*logits)
@@ -344,7 +345,7 @@ def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
     found = []
     for on in (False, True):
         model = amos(kind=kind).train()
-        for net in (model.encoder.net, model.question("t").generator.encoder.net):
+        for net in (model.encoder.net, model.objective("t").generator.encoder.net):
             if on:
                 net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         torch.stack(list(model(batch_of(model, text_table(LENGTHS)))[1].values())).sum().backward()
@@ -355,9 +356,9 @@ def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
 def test_P32_only_the_words_are_shared(kind: str) -> None:
     model = asked("amos", DEEP, kind=kind)
-    main, side = model.encoder.net, model.question("t").generator.encoder.net
+    main, side = model.encoder.net, model.objective("t").generator.encoder.net
     assert side.embeddings.word_embeddings.weight is main.embeddings.word_embeddings.weight
-    assert model.question("t").generator.head.weight is main.embeddings.word_embeddings.weight
+    assert model.objective("t").generator.head.weight is main.embeddings.word_embeddings.weight
     shared = {id(p) for p in main.parameters()} & {id(p) for p in side.parameters()}
     assert shared == {id(main.embeddings.word_embeddings.weight)}
     assert "position_embeddings.weight" in dict(side.embeddings.named_parameters())
@@ -399,7 +400,7 @@ def test_a_mixture_that_learns_nothing_costs_nothing() -> None:
     for options in ({"reversal": 0.0}, {"mixture": "fixed"}):
         model = amos(options)
         torch.stack(list(model(batch)[1].values())).sum().backward()
-        still = model.question("t").mixture
+        still = model.objective("t").mixture
         assert still is None or still.grad is None
 
 
@@ -416,7 +417,7 @@ STOCK = {
 def test_both_folders_open_in_transformers_and_pretraining_goes_on(kind: str, tmp_path: Path) -> None:
     model = asked("amos", DEEP, kind=kind)
     with torch.no_grad():
-        model.question("t").mixture.normal_()
+        model.objective("t").mixture.normal_()
     model.save(tmp_path / "m", word_tokenizer(), {"format": 1})
     for auto, part in zip(STOCK[kind], ("discriminator", "generator"), strict=True):
         net, report = auto.from_pretrained(tmp_path / "m" / part, output_loading_info=True)
@@ -426,7 +427,7 @@ def test_both_folders_open_in_transformers_and_pretraining_goes_on(kind: str, tm
     batch = batch_of(model, text_table(LENGTHS))
     encoder, _ = load_encoder(tmp_path / "m/discriminator", ModelOptions(name="m"))
     question = Amos(readouts=[1, 2, 3]).build(encoder, word_tokenizer())
-    assert question.go_on(encoder, tmp_path / "m/discriminator") == []
+    assert question.load_heads(encoder, tmp_path / "m/discriminator") == []
     one, two = (m(batch)[1] for m in (model, Model(encoder, {"t": question}).eval()))
     for key, value in one.items():
         torch.testing.assert_close(value, two[key], rtol=1e-5, atol=1e-5)
@@ -438,7 +439,7 @@ def test_a_generator_from_elsewhere_does_not_take_the_encoders_words_away(tmp_pa
     with torch.no_grad():
         other.encoder.net.get_input_embeddings().weight.add_(1.0)
     before = other.encoder.net.get_input_embeddings().weight.detach().clone()
-    other.question("t").go_on(other.encoder, tmp_path / "m/discriminator", tmp_path / "m/generator")
+    other.objective("t").load_heads(other.encoder, tmp_path / "m/discriminator", tmp_path / "m/generator")
     assert torch.equal(other.encoder.net.get_input_embeddings().weight, before)
 
 

@@ -15,7 +15,7 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.model import Model
 from encodery.objectives.classification import HIDDEN, Classification
-from tests.helpers import KINDS, cutter_for, random_table, small_encoder, small_model
+from tests.toolbox.models import KINDS, cutter_for, random_table, small_encoder, small_model
 
 LABELS = ["a", "b", "c"]
 WEIGHTS = [0.5, 2.0, 1.25]
@@ -40,7 +40,7 @@ def model_of(**options: Any) -> Model:
 
 def loss_of(model: Model, logits: np.ndarray, batch: Batch) -> tuple[float, float]:
     outputs = {"logits": torch.tensor(logits, dtype=torch.float64)}
-    question = model.double().question("t")
+    question = model.double().objective("t")
     return float(question.losses(outputs, batch)["loss"]), question.counts(batch)["loss"]
 
 
@@ -105,7 +105,7 @@ def test_hidden_labels_contribute_nothing(form: str, known: Any, hidden: Any) ->
     nobody = batch_of(np.stack([hidden, hidden]), form)
     assert loss_of(model, logits, nobody) == (0.0, 0.0)
     outputs = {"logits": torch.tensor(logits, requires_grad=True)}
-    model.question("t").losses(outputs, both)["loss"].backward()
+    model.objective("t").losses(outputs, both)["loss"].backward()
     gradient = outputs["logits"].grad
     assert gradient is not None
     assert torch.isfinite(gradient).all()
@@ -125,7 +125,7 @@ def test_importance_weights_multiply_each_example() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_losses_of_half_precision_logits_are_float32(dtype: torch.dtype) -> None:
-    question = model_of(class_weights=WEIGHTS).question("t")
+    question = model_of(class_weights=WEIGHTS).objective("t")
     loss = question.losses({"logits": torch.randn(2, 3).to(dtype)}, batch_of([0, 1]))["loss"]
     assert loss.dtype == torch.float32
 
@@ -137,7 +137,7 @@ def test_balanced_weights_are_rows_over_classes_times_count() -> None:
     labels = np.array([0, 0, 0, 1, 2, 2, HIDDEN])
     fitted = Classification(labels=LABELS, class_weights="balanced").fitted({"label": labels})
     assert fitted.class_weights == pytest.approx([6 / (3 * 3), 6 / (3 * 1), 6 / (3 * 2)])
-    assert Classification(**fitted.plain()) == fitted
+    assert Classification(**fitted.to_dict()) == fitted
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
@@ -158,7 +158,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 @given(seed=st.integers(0, 99))
 def test_distance_is_symmetric_and_zero_at_equality(form: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    question = model_of(form=form).question("t")
+    question = model_of(form=form).objective("t")
     a, b = ({"logits": torch.randn(4, question.options.outputs, generator=generator) * 3} for _ in range(2))
     batch = batch_of([0] * 4)
     there, back = question.distance(a, b, batch), question.distance(b, a, batch)
@@ -173,10 +173,10 @@ def test_distance_is_the_sum_of_both_divergences() -> None:
     p, q = np.exp(log_softmax(x)), np.exp(log_softmax(y))
     wanted = (p * np.log(p / q)).sum() + (q * np.log(q / p)).sum()
     a, b = ({"logits": torch.tensor(v)[None]} for v in (x, y))
-    assert float(model_of().question("t").distance(a, b, batch_of([0]))) == pytest.approx(wanted, rel=1e-6)
+    assert float(model_of().objective("t").distance(a, b, batch_of([0]))) == pytest.approx(wanted, rel=1e-6)
     p, q = 1 / (1 + np.exp(-x)), 1 / (1 + np.exp(-y))
     kl = lambda p, q: (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).sum()  # noqa: E731
-    found = model_of(form="multilabel").question("t").distance(a, b, batch_of([0]))
+    found = model_of(form="multilabel").objective("t").distance(a, b, batch_of([0]))
     assert float(found) == pytest.approx(kl(p, q) + kl(q, p), rel=1e-6)
 
 
@@ -187,7 +187,7 @@ def test_distance_is_the_sum_of_both_divergences() -> None:
 def test_F1_the_linear_head_is_one_glorot_layer(width: int, labels: int) -> None:
     encoder = small_encoder("electra", hidden_size=width)
     model = small_model(encoder, head="linear", labels=[str(i) for i in range(labels)])
-    head = model.question("t").head
+    head = model.objective("t").head
     assert sum(p.numel() for p in head.parameters()) == width * labels + labels
     bound = math.sqrt(6 / (width + labels))
     assert float(head.out.weight.detach().abs().max()) <= bound
@@ -198,7 +198,7 @@ def test_F1_the_linear_head_is_one_glorot_layer(width: int, labels: int) -> None
 @pytest.mark.parametrize("head", ["mlp_tanh", "mlp_gelu"])
 def test_two_layer_heads_begin_with_a_deviation_of_two_hundredths(head: str) -> None:
     model = small_model(small_encoder("bert", hidden_size=64), head=head)
-    found = model.question("t").head
+    found = model.objective("t").head
     assert sum(p.numel() for p in found.parameters()) == 64 * 64 + 64 + 64 * 3 + 3
     assert float(found.dense.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
     assert not found.dense.bias.detach().any()
@@ -229,7 +229,7 @@ def test_stock_heads_are_initialised_whole_and_by_the_seed(kind: str, monkeypatc
         return module
 
     monkeypatch.setattr(torch.nn.Module, "to_empty", poisoned)
-    heads = [small_model(small_encoder(kind), seed=seed).question("t").head.state_dict() for seed in (1, 1, 2)]
+    heads = [small_model(small_encoder(kind), seed=seed).objective("t").head.state_dict() for seed in (1, 1, 2)]
     for name, tensor in heads[0].items():
         assert torch.isfinite(tensor).all(), name
         assert torch.equal(tensor, heads[1][name]), name
@@ -251,8 +251,14 @@ def test_every_parameter_of_a_stock_model_gets_a_gradient(kind: str) -> None:
     assert idle == []
 
 
-def test_a_head_for_an_unknown_architecture_is_refused() -> None:
-    encoder = small_encoder("bert")
-    encoder.kind = "funnel"
-    with pytest.raises(UserError, match=r"no stock head is known for funnel; use head: linear"):
+def test_a_class_that_reads_more_than_hidden_states_is_refused() -> None:
+    """Longformer's classifier lets the first token attend to everything, which its bare encoder does not."""
+    encoder = small_encoder("longformer", attention_window=8)
+    with pytest.raises(UserError, match=r"LongformerForSequenceClassification reads more than .* use head: linear"):
+        small_model(encoder)
+
+
+def test_an_architecture_without_a_class_for_labels_is_refused() -> None:
+    encoder = small_encoder("neomme", sliding_window=8, embedding_rank=8, embedding_dim=16, num_key_value_heads=1)
+    with pytest.raises(UserError, match="transformers has no ForSequenceClassification for neomme; use head: linear"):
         small_model(encoder)

@@ -9,22 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from transformers import (
     AutoModelForSequenceClassification,
     ElectraForMaskedLM,
     ElectraForPreTraining,
     ElectraForSequenceClassification,
+    ModernBertForMaskedLM,
+    ModernBertForTokenClassification,
 )
 
+from encodery.config.schema import OptimOptions
 from encodery.errors import UserError
 from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining
-from encodery.objectives._generator import generator_config
-from encodery.objectives._masking import mask
 from encodery.objectives.electra import Electra, written
-from encodery.optim import Optimizer, Param, clip
-from encodery.schema import OptimOptions
-from tests.helpers import cutter_for, word_tokenizer
+from encodery.objectives.parts.electra_generator import generator_config
+from encodery.objectives.parts.masking import mask
+from encodery.training.optim import Optimizer, Param, clip
 from tests.objectives.pretraining import CLS, MASK, TOKENS, asked, batch_of, text_table, trunk
+from tests.toolbox.models import cutter_for
+from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
 TABLES = ["word_embeddings", "position_embeddings", "token_type_embeddings"]
@@ -35,7 +39,7 @@ FULL = {"generator_size": 1.0, "generator_layers": 0.5}
 
 def corrupted(model: Any, batch: Any) -> tuple[Any, torch.Tensor, Any]:
     """Masked batch, what the discriminator reads, and the outputs."""
-    question = model.question("t")
+    question = model.objective("t")
     masked = mask(batch, question.options.masking, question.known)
     outputs = model.outputs(batch)
     return masked, written(batch, masked, outputs["sample"]), outputs
@@ -45,11 +49,11 @@ def corrupted(model: Any, batch: Any) -> tuple[Any, torch.Tensor, Any]:
 
 
 def tied(model: Any) -> bool:
-    main, side = model.encoder.net.embeddings, model.question("t").generator.encoder.net.embeddings
+    main, side = model.encoder.net.embeddings, model.objective("t").generator.encoder.net.embeddings
     names = [name for name, _ in main.named_parameters()]
     assert set(names) == {name for name in EMBEDDINGS if model.encoder.kind != "amos" or "type" not in name}
     same = all(main.get_parameter(name).data_ptr() == side.get_parameter(name).data_ptr() for name in names)
-    output = model.question("t").generator.weight
+    output = model.objective("t").generator.weight
     return same and output.data_ptr() == main.word_embeddings.weight.data_ptr()
 
 
@@ -88,7 +92,7 @@ def test_P17_one_norm_over_generator_and_discriminator() -> None:
     terms = model(batch_of(model, text_table(LENGTHS)))[1]
     torch.stack(list(terms.values())).sum().backward()
     once = {id(p): p.grad.double().square().sum() for p in model.parameters() if p.grad is not None}
-    generator = [p for p in model.question("t").generator.parameters() if id(p) in once]
+    generator = [p for p in model.objective("t").generator.parameters() if id(p) in once]
     assert len(generator) > 10
     assert clip(model.parameters(), 0.0) == pytest.approx(math.sqrt(float(sum(once.values()))), rel=1e-5)
 
@@ -125,7 +129,7 @@ def test_heads_of_the_generator_are_as_wide_as_the_encoder_s() -> None:
 def test_P6_P7_labels_and_no_mask_for_the_discriminator(layout: str) -> None:
     model = asked("electra", WIDE, layout=layout)
     with torch.no_grad():  # a generator that likes the mask token above all
-        model.question("t").generator.head.generator_lm_head.bias[MASK] = 50.0
+        model.objective("t").generator.head.generator_lm_head.bias[MASK] = 50.0
     batch = batch_of(model, text_table(LENGTHS * 8))
     masked, fake, outputs = corrupted(model, batch)
     assert (masked.ids == MASK).any()
@@ -146,7 +150,7 @@ def test_P8_a_generator_that_knows_the_truth_replaces_nothing() -> None:
     table = text_table(LENGTHS)
     table.ids[(table.ids > 4)] = 9  # one word everywhere
     with torch.no_grad():
-        model.question("t").generator.head.generator_lm_head.bias[9] = 1000.0
+        model.objective("t").generator.head.generator_lm_head.bias[9] = 1000.0
     outputs = model.outputs(batch_of(model, table))
     assert not outputs["replaced"].any()
     assert outputs["lucky"].all()
@@ -164,7 +168,7 @@ def test_P9_padding_does_not_count_but_the_first_token_does() -> None:
     logits = outputs["logits"].clone()
     first = int((batch.tokens(batch.inputs["input_ids"]) == CLS).nonzero()[0])
     logits[first] += 1
-    question = model.question("t")
+    question = model.objective("t")
     assert question.losses({**outputs, "logits": logits}, batch)["discriminator"] != one
     assert question.counts(batch)["discriminator"] == sum(LENGTHS)
 
@@ -173,7 +177,7 @@ def test_P9_padding_does_not_count_but_the_first_token_does() -> None:
 def test_P10_nothing_flows_from_the_discriminator_into_the_generator(sharing: str) -> None:
     model = asked("electra", WIDE | {"embedding_sharing": sharing})
     shared = {id(p) for p in model.encoder.parameters()}
-    own = [(n, p) for n, p in model.question("t").generator.named_parameters() if id(p) not in shared]
+    own = [(n, p) for n, p in model.objective("t").generator.named_parameters() if id(p) not in shared]
     model(batch_of(model, text_table(LENGTHS)))[1]["t", "discriminator"].backward()
     assert own
     assert [n for n, p in own if p.grad is not None] == []
@@ -184,7 +188,7 @@ def test_P10_nothing_flows_from_the_discriminator_into_the_generator(sharing: st
 
 def test_gdes_gives_the_encoders_words_no_gradient_of_the_generator() -> None:
     model = asked("electra", WIDE | {"embedding_sharing": "gdes"})
-    words, own = model.encoder.net.get_input_embeddings().weight, model.question("t").generator.words
+    words, own = model.encoder.net.get_input_embeddings().weight, model.objective("t").generator.words
     assert not words.detach().any()  # it begins with nothing of its own to add
     model(batch_of(model, text_table(LENGTHS)))[1]["t", "generator"].backward()
     assert words.grad is None
@@ -196,9 +200,9 @@ def test_gdes_gives_the_encoders_words_no_gradient_of_the_generator() -> None:
 def test_first_outputs_do_not_depend_on_how_embeddings_are_shared(sharing: str) -> None:
     plain, other = (asked("electra", WIDE | {"embedding_sharing": s}) for s in ("tied", sharing))
     batch = batch_of(plain, text_table(LENGTHS))
-    side = other.question("t").generator.state_dict()
-    other.question("t").generator.load_state_dict(
-        plain.question("t").generator.state_dict() if sharing == "gdes" else side
+    side = other.objective("t").generator.state_dict()
+    other.objective("t").generator.load_state_dict(
+        plain.objective("t").generator.state_dict() if sharing == "gdes" else side
     )
     torch.testing.assert_close(plain.outputs(batch)["logits"], other.outputs(batch)["logits"])
 
@@ -206,7 +210,7 @@ def test_first_outputs_do_not_depend_on_how_embeddings_are_shared(sharing: str) 
 def test_P12_samples_do_not_depend_on_the_precision_of_the_noise() -> None:
     model = asked("electra", WIDE)
     batch = batch_of(model, text_table(LENGTHS))
-    assert mask(batch, model.question("t").options.masking, model.question("t").known).uniform.dtype == torch.float32
+    assert mask(batch, model.objective("t").options.masking, model.objective("t").known).uniform.dtype == torch.float32
     model.autocast_to = torch.bfloat16
     outputs = model.outputs(batch)
     assert outputs["nll"].dtype == outputs["generator"].dtype == torch.float32
@@ -215,8 +219,8 @@ def test_P12_samples_do_not_depend_on_the_precision_of_the_noise() -> None:
 
 @pytest.mark.parametrize("init", ["hf", "google"])
 def test_P13_loss_at_the_start(init: Any) -> None:
+    from encodery.config.schema import ModelOptions, NewModel
     from encodery.models.encoder import new_encoder
-    from encodery.schema import ModelOptions, NewModel
 
     torch.manual_seed(0)
     encoder = new_encoder(ModelOptions(new=NewModel(kind="electra", size="tiny", init=init)), word_tokenizer())
@@ -239,8 +243,8 @@ def test_P18_P19_projection_after_the_norm_and_gelu_by_erf() -> None:
     one = torch.ones(1)
     for activation in (
         net.encoder.layer[0].intermediate.intermediate_act_fn,
-        model.question("t").detect.activation,
-        model.question("t").generator.head.generator_predictions.activation,
+        model.objective("t").detect.activation,
+        model.objective("t").generator.head.generator_predictions.activation,
     ):
         assert float(activation(one)) == pytest.approx(0.841345, abs=2e-6)
 
@@ -271,15 +275,29 @@ def test_P23_corruption_and_gradient_do_not_depend_on_cutting(options: dict[str,
 # Parity and folders
 
 
-FAMILIES = {"amos": (AmosForMaskedLM, AmosForPreTraining)}
+class ModernBertDetector(ModernBertForTokenClassification):
+    """With ELECTRA's loss: one logit for each token."""
+
+    def forward(self, labels: torch.Tensor, **inputs: Any) -> Any:  # type: ignore[override]
+        found = super().forward(**inputs)
+        found.logits = found.logits.squeeze(-1)
+        asked = labels != -100
+        found.loss = F.binary_cross_entropy_with_logits(found.logits[asked], labels[asked].float())
+        return found
 
 
-@pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
+FAMILIES = {
+    "amos": (AmosForMaskedLM, AmosForPreTraining),
+    "modernbert": (ModernBertForMaskedLM, ModernBertDetector),
+}
+
+
+@pytest.mark.parametrize("kind", ["electra", "bert", "amos", "modernbert"])
 @pytest.mark.parametrize("sharing", ["tied", "none", "gdes"])
 def test_losses_equal_transformers_two_models_on_the_same_masks_and_samples(
     kind: str, sharing: str, tmp_path: Path
 ) -> None:
-    size = FULL if kind == "amos" and sharing != "none" else WIDE
+    size = FULL if kind in ("amos", "modernbert") and sharing != "none" else WIDE
     model = asked("electra", size | {"embedding_sharing": sharing}, kind=kind, layout="rows")
     with torch.no_grad():
         model.encoder.net.get_input_embeddings().weight.add_(torch.randn(TOKENS, 1) * 0.1)
@@ -297,7 +315,7 @@ def test_losses_equal_transformers_two_models_on_the_same_masks_and_samples(
         replaced = (fake != batch.inputs["input_ids"]).long()
         replaced[batch.inputs["attention_mask"] == 0] = -100
         found = discriminator.eval()(**{**batch.inputs, "input_ids": fake}, labels=replaced)
-    question = model.question("t")
+    question = model.objective("t")
     terms, counts = question.losses(outputs, batch), question.counts(batch)
     assert float(terms["generator"].detach()) / counts["generator"] == pytest.approx(float(theirs), abs=1e-5)
     assert float(terms["discriminator"].detach()) / counts["discriminator"] / 50 == pytest.approx(
@@ -319,32 +337,39 @@ def test_a_classifier_lacks_its_head_alone(tmp_path: Path) -> None:
     assert all(name.startswith("discriminator_predictions.") for name in report["unexpected_keys"])
 
 
+@pytest.mark.parametrize("kind", ["electra", "modernbert"])
 @pytest.mark.parametrize("sharing", ["tied", "none", "gdes"])
-def test_going_on_from_a_saved_pair_gives_the_same_losses(sharing: str, tmp_path: Path) -> None:
+def test_continuing_from_a_saved_pair_gives_the_same_losses(sharing: str, kind: str, tmp_path: Path) -> None:
+    from encodery.config.schema import ModelOptions
     from encodery.models.encoder import load_encoder
     from encodery.models.model import Model
-    from encodery.schema import ModelOptions
 
-    options = Electra(generator_size=0.5, embedding_sharing=sharing)  # type: ignore[arg-type]
-    model = asked("electra", options.plain())
+    size = 1 if kind == "modernbert" and sharing != "none" else 0.5
+    sizes = {"generator_size": size, "generator_layers": 0.5}
+    options = Electra(**sizes, embedding_sharing=sharing)  # type: ignore[arg-type]
+    model = asked("electra", options.to_dict(), kind=kind)
     model.save(tmp_path / "m", word_tokenizer(), {})
     encoder, _ = load_encoder(tmp_path / "m/discriminator", ModelOptions(name="m"))
     question = options.build(encoder, word_tokenizer())
-    assert question.go_on(encoder, tmp_path / "m/discriminator") == []
+    assert question.load_heads(encoder, tmp_path / "m/discriminator") == []
     other = Model(encoder, {"t": question}).eval()
     batch = batch_of(model, text_table(LENGTHS))
     one, two = (m(batch)[1] for m in (model, other))
     for key, value in one.items():
         torch.testing.assert_close(value, two[key], rtol=1e-5, atol=1e-5)
-    assert "generator is new" in question.go_on(encoder, tmp_path / "m/discriminator", tmp_path / "nowhere")[0]
+    assert "generator is new" in question.load_heads(encoder, tmp_path / "m/discriminator", tmp_path / "nowhere")[0]
 
 
 def test_other_trunks_and_contradictions_are_refused() -> None:
-    for kind in ("roberta", "modernbert", "deberta-v2"):
-        with pytest.raises(UserError, match=f"electra works on electra, bert, amos encoders, not on {kind}"):
+    for kind in ("roberta", "deberta-v2"):
+        with pytest.raises(
+            UserError, match=f"electra works on electra, bert, amos, modernbert encoders, not on {kind}"
+        ):
             Electra().build(trunk(kind), word_tokenizer())
     with pytest.raises(UserError, match=r"generator_size: 0\.25, but amos encoders have no projection"):
         Electra().build(trunk("amos"), word_tokenizer())
+    with pytest.raises(UserError, match=r"modernbert encoders have no projection .* embedding_sharing: none"):
+        Electra().build(trunk("modernbert"), word_tokenizer())
     with pytest.raises(UserError, match="a uniform generator has no weights"):
         Electra(uniform_generator=True, one_network=True).build(trunk(), word_tokenizer())
     with pytest.raises(UserError, match="one_network: needs an ELECTRA encoder"):
@@ -354,7 +379,7 @@ def test_other_trunks_and_contradictions_are_refused() -> None:
 def test_one_network_has_two_heads_and_nothing_more() -> None:
     model = asked("electra", {"one_network": True})
     body = {id(p) for p in model.encoder.parameters()}
-    extra = {n.split(".")[2] for n, p in model.question("t").named_parameters() if id(p) not in body and "head" in n}
+    extra = {n.split(".")[2] for n, p in model.objective("t").named_parameters() if id(p) not in body and "head" in n}
     assert extra <= {"generator_predictions", "generator_lm_head"}
     terms = model(batch_of(model, text_table(LENGTHS)))[1]
     torch.stack(list(terms.values())).sum().backward()
@@ -364,9 +389,9 @@ def test_one_network_has_two_heads_and_nothing_more() -> None:
 def test_perturbations_hit_the_discriminator_alone() -> None:
     model = asked("electra", WIDE)
     batch = batch_of(model, text_table(LENGTHS))
-    shift = torch.randn(*batch.inputs["input_ids"].shape, model.encoder.site_width("word"))
+    delta = torch.randn(*batch.inputs["input_ids"].shape, model.encoder.site_width("word"))
     plain = model(batch)[1]
-    with model.encoder.shifted(shift):
+    with model.encoder.perturbed(delta):
         moved = model(batch)[1]
     assert torch.equal(plain["t", "generator"], moved["t", "generator"])
     assert not torch.equal(plain["t", "discriminator"], moved["t", "discriminator"])

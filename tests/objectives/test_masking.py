@@ -13,9 +13,19 @@ from hypothesis import strategies as st
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
-from encodery.objectives._masking import BertMasking, Masked, Masking, Vocabulary, count, inside_words, mask, vocabulary
-from tests.helpers import MemoryTable, cutter_for, word_tokenizer
+from encodery.objectives.parts.masking import (
+    BertMasking,
+    Masked,
+    Masking,
+    Vocabulary,
+    count,
+    inside_words,
+    mask,
+    vocabulary,
+)
 from tests.objectives.pretraining import CLS, MASK, PAD, SEP, TOKENS, text_table, trunk
+from tests.toolbox.models import MemoryTable, cutter_for
+from tests.toolbox.tokenizers import word_tokenizer
 
 KNOWN = vocabulary(word_tokenizer(), TOKENS)
 WAYS = [
@@ -209,6 +219,21 @@ def test_words_begin_where_the_vocabulary_says() -> None:
     assert inside_words(sentencepiece, {0}, 4).tolist() == [False, False, True, False]
     bytes_ = dict(enumerate(["<s>", "Ġa", "b"]))
     assert inside_words(bytes_, {0}, 3).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("positions", ["distinct", "with_replacement"])
+def test_the_share_moves_with_the_steps(positions: Any) -> None:
+    options = Masking(probability=0.4, final_probability=0.1, final_step=30, positions=positions)
+    (batch,) = cut(text_table([50] * 8))
+    for step, share in ((0, 0.4), (10, 0.3), (20, 0.2), (30, 0.1), (99, 0.1)):
+        here, plain = replace(batch, step=step), Masking(probability=share, positions=positions)
+        assert count(here, options, KNOWN) == 8 * round(50 * share)
+        assert torch.equal(mask(here, options, KNOWN).ids, mask(here, plain, KNOWN).ids)
+
+
+def test_a_share_that_moves_needs_both_keys() -> None:
+    with pytest.raises(ValueError, match="belong together"):
+        Masking(final_probability=0.1)
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:

@@ -8,17 +8,18 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from encodery.errors import UserError
-from encodery.objectives import _projection
-from encodery.objectives._masking import mask
-from tests.helpers import KINDS, cutter_for, word_tokenizer
+from encodery.objectives.parts import sampling
+from encodery.objectives.parts.masking import mask
 from tests.objectives.pretraining import asked, batch_of, text_table
+from tests.toolbox.models import KINDS, cutter_for, small_encoder
+from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
 
 
 def stock_loss(folder: Path, model: Any, batch: Any) -> tuple[float, Any]:
     """Loss of transformers' class on the same masked rows."""
-    question = model.question("t")
+    question = model.objective("t")
     masked = mask(batch, question.options.masking, question.known)
     labels = torch.full_like(batch.inputs["input_ids"].flatten(), -100)
     labels[masked.cells] = masked.truth
@@ -33,7 +34,7 @@ def stock_loss(folder: Path, model: Any, batch: Any) -> tuple[float, Any]:
 def test_P2_the_saved_folder_is_the_stock_class_with_the_same_loss(kind: str, tmp_path: Path) -> None:
     model = asked("mlm", kind=kind, layout="rows")
     batch = batch_of(model, text_table(LENGTHS))
-    question = model.question("t")
+    question = model.objective("t")
     assert question.head.weight is model.encoder.net.get_input_embeddings().weight
     names = [n for n, p in model.named_parameters() if p is question.head.weight]
     assert len(names) == 1
@@ -67,7 +68,7 @@ def test_no_logits_of_all_positions_are_ever_made(monkeypatch: pytest.MonkeyPatc
     """No tensor with a row per token and a column per word: rows are asked positions, in chunks of their own."""
     model = asked("mlm", kind="bert")
     batch = batch_of(model, text_table([30] * 8))
-    monkeypatch.setattr(_projection, "CELLS", 10 * model.encoder.net.config.vocab_size)
+    monkeypatch.setattr(sampling, "CELLS", 10 * model.encoder.net.config.vocab_size)
     largest, words = 0, model.encoder.net.config.vocab_size
 
     class Watch(torch.overrides.TorchFunctionMode):
@@ -87,10 +88,10 @@ def test_answers_are_sums_over_each_sequence() -> None:
     model = asked("mlm", kind="bert")
     table = text_table(LENGTHS)
     whole = batch_of(model, table)
-    found = model.question("t").answers(model.outputs(whole), whole)
+    found = model.objective("t").answers(model.outputs(whole), whole)
     for row in range(len(table)):
         alone = batch_of(model, table, [row])
-        mine = model.question("t").answers(model.outputs(alone), alone)
+        mine = model.objective("t").answers(model.outputs(alone), alone)
         for name, values in found.items():
             assert float(values[row]) == pytest.approx(float(mine[name][0]), rel=1e-5), name
     assert float(found["mlm_loss"].sum()) == pytest.approx(float(model.outputs(whole)["loss"]), rel=1e-6)
@@ -99,7 +100,7 @@ def test_answers_are_sums_over_each_sequence() -> None:
 def test_positions_that_show_the_mask_are_also_counted_by_themselves() -> None:
     model, table = asked("mlm", kind="bert"), text_table(LENGTHS)
     whole = batch_of(model, table)
-    question = model.question("t")
+    question = model.objective("t")
     outputs = model.outputs(whole)
     shown = mask(whole, question.options.masking, question.known)
     hidden = shown.ids.flatten()[shown.cells] == question.known.mask_id
@@ -115,20 +116,28 @@ def test_going_on_takes_the_head_over_where_there_is_one(tmp_path: Path) -> None
     model.save(tmp_path / "m", word_tokenizer(), {})
     other = asked("mlm", kind="bert")
     with torch.no_grad():
-        other.question("t").head.cls.predictions.bias.fill_(3.0)
-    assert other.question("t").go_on(other.encoder, tmp_path / "m") == []
-    own, given = other.question("t").head.state_dict(), model.question("t").head.state_dict()
+        other.objective("t").head.cls.predictions.bias.fill_(3.0)
+    assert other.objective("t").load_heads(other.encoder, tmp_path / "m") == []
+    own, given = other.objective("t").head.state_dict(), model.objective("t").head.state_dict()
     assert all(torch.equal(own[name], given[name]) for name in own)
     model.encoder.net.save_pretrained(tmp_path / "body")
-    assert "no masked-language head" in other.question("t").go_on(other.encoder, tmp_path / "body")[0]
+    assert "no masked-language head" in other.objective("t").load_heads(other.encoder, tmp_path / "body")[0]
 
 
-def test_an_unknown_architecture_is_refused() -> None:
+def test_a_class_that_does_not_end_with_one_product_is_refused() -> None:
+    """MobileBERT multiplies with two matrices, one of them not the word embeddings."""
     from encodery.objectives.mlm import Mlm
-    from tests.objectives.pretraining import trunk
 
-    encoder = trunk("bert")
-    encoder.kind = "funnel"
-    with pytest.raises(UserError, match="no masked language model of funnel is known"):
+    sizes = {"true_hidden_size": 16, "intra_bottleneck_size": 16, "embedding_size": 16}
+    encoder = small_encoder("mobilebert", **sizes)
+    with pytest.raises(UserError, match="MobileBertForMaskedLM does not end with a product with one matrix"):
         Mlm().build(encoder, word_tokenizer())
     assert cutter_for(encoder).layout
+
+
+def test_an_architecture_without_a_class_is_refused() -> None:
+    from encodery.objectives.mlm import Mlm
+
+    encoder = small_encoder("markuplm", xpath_unit_hidden_size=4, max_depth=4)
+    with pytest.raises(UserError, match="transformers has no masked language model of markuplm"):
+        Mlm().build(encoder, word_tokenizer())

@@ -10,18 +10,19 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from encodery.build import make_objective
+from encodery.analysis.head_importance import HeadOptions, importances
+from encodery.config.schema import ModelOptions
 from encodery.errors import UserError
-from encodery.heads import HeadOptions, importances
+from encodery.inference.open_model import make_objective
 from encodery.models import packed
 from encodery.models.encoder import Encoder
-from encodery.models.ending import last_output
+from encodery.models.kernels.first_token import last_output
 from encodery.models.model import Model
 from encodery.models.pooling import by_folder
-from encodery.objectives._heads import ends_with_first
+from encodery.objectives.parts.heads import ends_with_first
 from encodery.objectives.ranking import Ranking
-from encodery.schema import ModelOptions
-from tests.helpers import KINDS, cutter_for, gradients, random_table, small_encoder, small_model
+from tests.analysis.gates import gated
+from tests.toolbox.models import KINDS, cutter_for, gradients, random_table, small_encoder, small_model
 
 LENGTHS = [5, 3, 8, 1, 8]
 TABLE = random_table(LENGTHS)
@@ -57,7 +58,7 @@ def vector(encoder: Encoder, row: int, pooling: str) -> list[float]:
 def test_F24_the_head_reads_the_formula(kind: str, layout: str, pooling: str) -> None:
     model = small_model(small_encoder(kind, layout), head="linear", pooling=pooling).eval().double()
     with torch.no_grad():
-        found, out = answers(model), model.question("t").head.out
+        found, out = answers(model), model.objective("t").head.out
         for row in range(len(LENGTHS)):
             wanted = out(torch.tensor(vector(model.encoder, row, pooling), dtype=torch.float64))
             torch.testing.assert_close(found[row], wanted, rtol=0, atol=1e-10)
@@ -85,26 +86,25 @@ def test_a_head_that_reads_all_tokens_gets_the_whole_last_layer(head: str) -> No
         model = small_model(small_encoder("bert"), head=head, pooling=pooling).eval()
         last_output(model.encoder).register_forward_hook(lambda _m, _i, out: tokens.append(out.shape[:-1].numel()))
         answers(model)
-        assert ends_with_first(model.question("t").head, model.encoder) == (pooling == "first")
+        assert ends_with_first(model.objective("t").head, model.encoder) == (pooling == "first")
         assert tokens.pop() == wanted
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_head_importance_sees_every_token_of_the_last_layer(pooling: str) -> None:
     """What a gate on a head changes, by a difference quotient of the loss."""
-    from encodery.models import gates
 
     model = small_model(small_encoder("bert"), pooling=pooling).eval().double()
-    cutter, step = cutter_for(model.encoder), 1e-5
-    found = importances(model, TABLE, cutter, "t", HeadOptions())
-    batch = cutter.batch(TABLE, np.array([2]), "t", 0)
+    batcher, step = cutter_for(model.encoder), 1e-5
+    found = importances(model, TABLE, batcher, "t", HeadOptions())
+    batch = batcher.batch(TABLE, np.array([2]), "t", 0)
     for layer in range(2):
         for head in range(2):
             losses = []
             for sign in (1, -1):
                 open_ = torch.ones(1, 2, 2, dtype=torch.float64)
                 open_[0, layer, head] += sign * step
-                with gates.gated(model.encoder, batch, open_), torch.no_grad():
+                with gated(model.encoder, batch, open_), torch.no_grad():
                     losses.append(float(model(batch)[1]["t", "loss"]))
             assert found[2, layer, head] == pytest.approx(abs(losses[0] - losses[1]) / (2 * step), rel=1e-4, abs=1e-7)
 
@@ -113,7 +113,7 @@ def test_head_importance_sees_every_token_of_the_last_layer(pooling: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_F25_a_saved_folder_opens_with_the_auto_class(kind: str, pooling: str, tmp_path: Path) -> None:
     model = small_model(small_encoder(kind), pooling=pooling).eval()
-    model.question("t").head.saved.save_pretrained(tmp_path)
+    model.objective("t").head.saved.save_pretrained(tmp_path)
     net, report = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
     stock = pooling == "first" or (kind, pooling) == ("modernbert", "mean")
@@ -131,7 +131,7 @@ def test_F25_a_saved_folder_opens_with_the_auto_class(kind: str, pooling: str, t
 
 def test_the_saved_class_has_a_loss_and_takes_texts_without_a_mask(tmp_path: Path) -> None:
     model = small_model(small_encoder("bert", "rows"), pooling="mean").eval()
-    model.question("t").head.saved.save_pretrained(tmp_path)
+    model.objective("t").head.saved.save_pretrained(tmp_path)
     net = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     batch = cutter_for(model.encoder, "rows").batch(TABLE, np.array([2, 4]), "t", 0)
     bare = {name: value for name, value in batch.inputs.items() if name != "attention_mask"}
@@ -150,7 +150,7 @@ def test_rankings_too(pooling: str) -> None:
         model = Model(encoder, {"t": Ranking(pooling=pooling, head="linear").build(encoder, None)}).eval().double()  # type: ignore[arg-type]
         batch = cutter_for(encoder).batch(table, np.arange(len(LENGTHS)), "t", 0)
         logits = by_row(model.outputs(batch)["logits"], batch.ids)
-        wanted = model.question("t").head.out(torch.tensor(vector(encoder, 0, pooling), dtype=torch.float64))
+        wanted = model.objective("t").head.out(torch.tensor(vector(encoder, 0, pooling), dtype=torch.float64))
         torch.testing.assert_close(logits[0], wanted, rtol=0, atol=1e-10)
         found.append(logits)
     torch.testing.assert_close(*found, rtol=0, atol=1e-10)
@@ -192,8 +192,8 @@ def test_F26_what_auto_cannot_follow_is_said(tmp_path: Path) -> None:
 def test_F26_auto_follows_modernbert_else_first() -> None:
     for pooling, wanted in (("cls", "first"), ("mean", "mean")):
         encoder = small_encoder("modernbert", classifier_pooling=pooling)
-        assert small_model(encoder).question("t").head.pooling == wanted
-    assert small_model(small_encoder("bert")).question("t").head.pooling == "first"
+        assert small_model(encoder).objective("t").head.pooling == wanted
+    assert small_model(small_encoder("bert")).objective("t").head.pooling == "first"
 
 
 def test_a_card_without_the_key_means_what_it_meant() -> None:

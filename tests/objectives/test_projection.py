@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.objectives import _projection
-from encodery.objectives._projection import Sampler, divergence, draw, read
+from encodery.objectives.parts import sampling
+from encodery.objectives.parts.sampling import Sampler, divergence, draw, read
 
 
 def made(
@@ -28,7 +28,7 @@ def test_loss_and_gradient_equal_cross_entropy_on_all_logits(rows: int, vocabula
     wanted = (wanted * (1 if weights is None else weights)).sum()
     grads = torch.autograd.grad(wanted * 3, (v, w, b))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_projection, "CELLS", 7 * vocabulary)
+        patch.setattr(sampling, "CELLS", 7 * vocabulary)
         found = read(v, w, b, truth, weights)
     torch.testing.assert_close(found.loss, wanted)
     for one, other in zip(torch.autograd.grad(found.loss * 3, (v, w, b)), grads, strict=True):

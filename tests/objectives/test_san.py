@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from encodery.errors import UserError
-from encodery.objectives._distill import Distill
-from encodery.objectives._san import SanHead
 from encodery.objectives.classification import Classification
-from tests.helpers import cutter_for, random_table, small_encoder, stream
+from encodery.objectives.parts.distill import Distill
+from encodery.objectives.parts.heads import SanHead
+from tests.toolbox.models import cutter_for, random_table, small_encoder, stream
 
 SEP = 2
 LENGTHS = [7, 11, 9, 5]

@@ -14,7 +14,8 @@ from encodery.objectives.classification import Classification
 from encodery.objectives.ranking import Ranking
 from encodery.objectives.span import Joint, Span
 from encodery.objectives.tagging import Tagging
-from tests.helpers import KINDS, cutter_for, random_table, small_encoder, word_tokenizer
+from tests.toolbox.models import KINDS, cutter_for, random_table, small_encoder
+from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 4, 17, 2, 30]
 
@@ -56,7 +57,7 @@ def test_the_saved_folder_gives_equal_logits_in_transformers(kind: str, form: st
 @pytest.mark.parametrize("layout", ["packed", "rows"])
 def test_F16_the_end_depends_on_the_start_and_beam_squared_are_looked_at(layout: str) -> None:
     model, batch = asked(Span(span_head="joint", beam=5, inner=8), "span", layout=layout)
-    head = model.question("t")
+    head = model.objective("t")
     assert isinstance(head, Joint)
     with torch.no_grad():
         outputs = model.outputs(batch)
@@ -86,7 +87,7 @@ def test_F16_the_joint_loss_is_the_published_one() -> None:
         coin = outputs["null"][row].sigmoid()
         bce = -(coin if target["impossible"][row] else 1 - coin).log()
         total = total + (start + end) / 2 + 0.5 * bce
-    torch.testing.assert_close(model.question("t").losses(outputs, batch)["loss"], total, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.objective("t").losses(outputs, batch)["loss"], total, rtol=1e-5, atol=1e-5)
 
 
 def test_tokens_that_cannot_be_chosen_have_no_probability() -> None:
@@ -103,7 +104,7 @@ def test_hidden_answers_count_nothing() -> None:
     model, batch = asked(Span(span_head="joint", inner=8), "span")
     batch.targets["start"][:2] = batch.targets["end"][:2] = -100
     batch.targets["impossible"][:2] = float("nan")
-    assert model.question("t").counts(batch) == {"loss": len(LENGTHS) - 2}
+    assert model.objective("t").counts(batch) == {"loss": len(LENGTHS) - 2}
     assert torch.isfinite(model(batch)[1]["t", "loss"])
 
 
@@ -116,18 +117,18 @@ def test_ranking_is_cross_entropy_over_the_candidates() -> None:
         right = batch.targets["right"][mine].argmax()
         total = total + torch.nn.functional.cross_entropy(logits[mine][None], right[None])
     torch.testing.assert_close(model(batch)[1]["t", "loss"], total)
-    assert model.question("t").counts(batch) == {"loss": batch.examples}
+    assert model.objective("t").counts(batch) == {"loss": batch.examples}
 
 
 @pytest.mark.parametrize("pool", ["mean", "max"])
 def test_pooled_windows_are_one_example(pool: str) -> None:
     model, batch = asked(Classification(labels=["a", "b", "c"], pool=pool), "pooled")  # type: ignore[arg-type]
-    alone = model.question("t").head(model.encoder(batch), batch)
+    alone = model.objective("t").head(model.encoder(batch), batch)
     outputs = model.outputs(batch)
     for example in range(batch.examples):
         mine = alone[batch.example_of_sequence == example]
         by_hand = mine.mean(0) if pool == "mean" else mine.amax(0)
         torch.testing.assert_close(outputs["logits"][example], by_hand)
-    assert model.question("t").counts(batch) == {"loss": batch.examples}
-    answers = model.question("t").answers(outputs, batch)["logits"]
+    assert model.objective("t").counts(batch) == {"loss": batch.examples}
+    answers = model.objective("t").answers(outputs, batch)["logits"]
     torch.testing.assert_close(answers, outputs["logits"][batch.example_of_sequence])

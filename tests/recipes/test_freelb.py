@@ -5,8 +5,8 @@ import math
 import pytest
 
 from encodery import recipes
-from encodery.config import load
-from encodery.optim import schedule
+from encodery.config.load import load
+from encodery.training.optim import schedule
 
 TASKS = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from encodery import recipes
-from encodery.config import load
+from encodery.config.load import load
 
 # batch, updates, warm-up
 TABLE = {

@@ -1,7 +1,7 @@
 import pytest
 
 from encodery import recipes
-from encodery.config import load
+from encodery.config.load import load
 from encodery.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("small_rooms")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from encodery.rundir import RunDir
+from encodery.runs.directory import RunDir
 
 GOLD = ["entailment", "neutral", "contradiction"]
 
@@ -57,7 +57,7 @@ def run(
     made.write_scores({"scores": every, "main": main, "majority": {}, "chosen": {}, "alarms": list(alarms)})
     for step in (10, 20):
         made.record(step, loss=1.0, seconds=0.5)
-    made.finish()
+    made.mark_done()
     return folder
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from encodery.errors import UserError
-from encodery.report.pick import OPTIMISTIC, pick
+from encodery.report.pick_seed import OPTIMISTIC, pick
 from tests.report.runs import run, seeds
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from encodery.evaluate import with_note
-from encodery.report import curves, tables
-from encodery.report.card import model_card
+from encodery.inference.evaluate import with_note
+from encodery.report import data_curves, table
 from encodery.report.page import build
-from encodery.report.page.found import gather
+from encodery.report.page.data import gather
 from encodery.report.public_card import public_card
-from encodery.rundir import RunDir
-from encodery.tasks._heuristics_report import NOT_PUBLISHED, REGENERATED, Report
+from encodery.report.run_card import model_card
+from encodery.runs.directory import RunDir
+from encodery.tasks.forms.heuristics import NOT_PUBLISHED, REGENERATED, Report
 from tests.report.runs import run, tree
 
 LABEL = f"hans:dev ({NOT_PUBLISHED})"
@@ -34,13 +34,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_W38_in_tables_of_every_form(folder: Path) -> None:
-    found = tables.table([folder])
-    assert f"| {LABEL} | accuracy | 55.00 (1) |" in tables.markdown(found)
-    assert f"{LABEL} accuracy" in tables.markdown(found, "data").splitlines()[0]
-    assert f"{LABEL} accuracy" in tables.csv_text(found, "data").splitlines()[0]
-    assert NOT_PUBLISHED in tables.latex(found, "data").partition(r"\midrule")[0]
-    assert [row["data"] for row in found.plain()] == ["hans:dev", "toy/nli:dev"]  # the key itself stays a key
-    assert REGENERATED in found.plain()[0]["notes"]
+    found = table.table([folder])
+    assert f"| {LABEL} | accuracy | 55.00 (1) |" in table.markdown(found)
+    assert f"{LABEL} accuracy" in table.markdown(found, "data").splitlines()[0]
+    assert f"{LABEL} accuracy" in table.csv_text(found, "data").splitlines()[0]
+    assert NOT_PUBLISHED in table.latex(found, "data").partition(r"\midrule")[0]
+    assert [row["data"] for row in found.to_dict()] == ["hans:dev", "toy/nli:dev"]  # the key itself stays a key
+    assert REGENERATED in found.to_dict()[0]["notes"]
 
 
 def test_W38_on_the_page(folder: Path) -> None:
@@ -84,7 +84,7 @@ def test_W38_in_the_files_of_an_evaluation() -> None:
 
 
 def test_W38_in_curves() -> None:
-    point = curves.Point("random", "epochs", 1.0, 1, 4, 10, {"hans:dev": {"accuracy": 0.5}})
-    found = curves.Curves([point], "hans:dev", {"hans:dev": "accuracy"}, (), {"hans:dev": f" ({NOT_PUBLISHED})"})
-    assert LABEL in curves.markdown(found)
-    assert curves.plain(found)["cautions"] == {"hans:dev": f" ({NOT_PUBLISHED})"}
+    point = data_curves.Point("random", "epochs", 1.0, 1, 4, 10, {"hans:dev": {"accuracy": 0.5}})
+    found = data_curves.Curves([point], "hans:dev", {"hans:dev": "accuracy"}, (), {"hans:dev": f" ({NOT_PUBLISHED})"})
+    assert LABEL in data_curves.markdown(found)
+    assert data_curves.plain(found)["cautions"] == {"hans:dev": f" ({NOT_PUBLISHED})"}

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from encodery.sweep.given import apply
+from encodery.runs.sweep_spec import RunSpec
+from encodery.sweep.command_line import apply
 from encodery.sweep.plan import Planner
-from encodery.sweep.read import SweepFile, parse
-from encodery.sweep.spec import RunSpec
+from encodery.sweep.sweep_file import SweepFile, parse
 
 BASE = """
 model: {new: {kind: bert, size: tiny}}

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from encodery.runs.sweep_spec import Outcome, RunSpec
 from encodery.sweep import state
 from encodery.sweep.execute import execute
-from encodery.sweep.file import Limits, Resources
-from encodery.sweep.spec import Outcome, RunSpec
+from encodery.sweep.sweep_file import Limits, Resources
 
 ROOT = Path(__file__).parents[2]
 

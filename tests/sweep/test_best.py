@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from encodery import config
+from encodery.config import load
 from encodery.errors import UserError
-from encodery.rundir import RunDir
-from encodery.sweep import best, metric
-from encodery.sweep.file import Metric
+from encodery.runs.directory import RunDir
+from encodery.runs.sweep_spec import RunSpec
+from encodery.sweep import best
+from encodery.sweep import best as sweep_best
 from encodery.sweep.plan import write_plan
-from encodery.sweep.spec import RunSpec
+from encodery.sweep.sweep_file import Metric
 from tests.sweep.rooms import planned
 
 GRID = "grid: {optim.lr: [1e-4, 2e-4, 3e-4]}\nseeds: 2\n"
@@ -29,7 +30,7 @@ def done(folder: Path, name: str, accuracy: float, evaluations: dict[int, float]
         "toy/sentiment:extra": {"accuracy": 0.1},
     }
     run.write_scores({"scores": scores, "main": dict.fromkeys(scores, "accuracy")})
-    run.finish()
+    run.mark_done()
 
 
 def swept(tmp_path: Path, text: str, about: dict[str, Any] | None = None) -> tuple[Path, list[RunSpec]]:
@@ -76,8 +77,8 @@ def test_every_task_has_its_own_best_and_export_wants_one(tmp_path: Path) -> Non
     with pytest.raises(UserError, match=re.escape("--task toy/nli: the sweep has")):
         best.only(tasks, "toy/nli")
     text = best.export(best.only(tasks, "toy/acceptability"), folder)
-    assert config.loads(text).config.optim.lr == 2e-4
-    assert config.loads(text).config.plain() == specs[3].config
+    assert load.loads(text).config.optim.lr == 2e-4
+    assert load.loads(text).config.to_dict() == specs[3].config
 
 
 def test_only_the_last_stage_is_ranked_over_all_that_it_was_built_on(tmp_path: Path) -> None:
@@ -98,8 +99,8 @@ def test_where_a_score_is_taken(tmp_path: Path) -> None:
     run = tmp_path / "run"
     wanted = [({}, 0.6), ({"at": "best"}, 0.8), ({"at": "step:10"}, 0.3), ({"at": "step:11"}, None)]
     wanted += [({"at": "best", "mode": "min"}, 0.3), ({"split": "extra"}, 0.1), ({"name": "eval.nll"}, 0.4)]
-    assert [metric.score(run, Metric(**options)) for options, _ in wanted] == [value for _, value in wanted]
-    assert metric.score(tmp_path / "nothing", Metric()) is None
+    assert [sweep_best.score(run, Metric(**options)) for options, _ in wanted] == [value for _, value in wanted]
+    assert sweep_best.score(tmp_path / "nothing", Metric()) is None
 
 
 @pytest.mark.parametrize(
@@ -108,9 +109,9 @@ def test_where_a_score_is_taken(tmp_path: Path) -> None:
 def test_a_metric_that_a_run_does_not_have_is_named(tmp_path: Path, options: dict[str, str], said: str) -> None:
     done(tmp_path, "run", 0.6)
     with pytest.raises(UserError, match=re.escape(said)):
-        metric.score(tmp_path / "run", Metric(**options))
+        sweep_best.score(tmp_path / "run", Metric(**options))
 
 
 def test_scores_of_training_count_too(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(json.dumps({"step": 5, "loss": 0.25}) + '\n{"step": 6, "lo')
-    assert metric.on_the_way(tmp_path / "m.jsonl", "loss") == {5: 0.25}
+    assert sweep_best.on_the_way(tmp_path / "m.jsonl", "loss") == {5: 0.25}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from encodery.progress import Progress
+from encodery.core.progress import Progress
+from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import state
-from encodery.sweep.alone import job_text, scheduler_of
+from encodery.sweep.cluster_driver import job_text, scheduler_of
 from encodery.sweep.execute import execute, stop
-from encodery.sweep.file import Limits, Resources
-from encodery.sweep.on_slurm import Job, execute_slurm, parameters
-from encodery.sweep.spec import RunSpec
-from tests.helpers import settings
+from encodery.sweep.slurm_cluster import Job, execute_slurm, parameters
+from encodery.sweep.sweep_file import Limits, Resources
 from tests.sweep.runs import Plan, command, states, training, until
+from tests.toolbox.runs import settings
 
 TWO = Resources(devices="cpu:2")
 QUIET = Progress(quiet=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from encodery.core.yaml import read_text
 from encodery.errors import UserError
-from encodery.sweep import manytasks, read
-from encodery.sweep.file import Sweep
-from encodery.yaml_reader import read_text
+from encodery.importers import manytasks
+from encodery.sweep import sweep_file
+from encodery.sweep.sweep_file import Sweep
 
 # The example of ParaGen's adversarial classification, which the FreeLB table was made with.
 SEED = {
@@ -64,7 +65,7 @@ def test_W8_the_seeds_search_is_eight_runs_with_the_right_pairs(tmp_path: Path) 
     assert tree["base"] == "recipe:freelb/paragen/rte"
     assert tree["grid"] == {"method.adv_lr": [0.05, 0.1]}
     assert tree["zip"] == [{"method.init_mag": x, "method.max_norm": x} for x in (0.01, 0.02, 0.03, 0.06)]
-    sweep = read.parse(found.sweep, "sweep.yaml", tmp_path, "x").sweep
+    sweep = sweep_file.parse(found.sweep, "sweep.yaml", tmp_path, "x").sweep
     assert isinstance(sweep, Sweep)
     assert any("recipe:freelb/paragen/rte" in note for note in found.notes)
 

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
-from encodery.sweep import search
-from encodery.sweep.file import EarlyStop
+from encodery.runs.sweep_spec import Outcome, RunSpec
+from encodery.sweep import sources
+from encodery.sweep.fixed_plan import FixedPlan
 from encodery.sweep.plan import read_plan
-from encodery.sweep.search import Closable, FixedPlan
-from encodery.sweep.spec import Outcome, RunSpec
-from tests.fault_tools import in_child
+from encodery.sweep.sources import Closable
+from encodery.sweep.sweep_file import EarlyStop
 from tests.sweep.rooms import sweep_file
+from tests.toolbox.faults import in_child
 
 TPE = "search: {tpe: {n: 6, startup: 2, space: {optim.lr: 'loguniform(1e-5, 1e-3)', train.batch_size: [8, 16]}}}\n"
 
@@ -70,7 +71,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Closable]]:
         while found:
             found.pop().close()
         (tmp_path / "out").mkdir(exist_ok=True)
-        found.append(search.source(sweep_file(text, tmp_path), tmp_path / "out", {}))
+        found.append(sources.source(sweep_file(text, tmp_path), tmp_path / "out", {}))
         return found[-1]
 
     yield open_again
@@ -119,7 +120,7 @@ def test_tpe_goes_on_where_it_was_left_as_if_it_had_not_been(tmp_path: Path, ope
         ended[spec.id] = Outcome(spec.id, "done", lr(spec))
         broken.append(spec.id)
     assert opened(TPE).exhausted(ended, [])
-    whole = search.source(sweep_file(TPE, tmp_path), tmp_path / "other", {})
+    whole = sources.source(sweep_file(TPE, tmp_path), tmp_path / "other", {})
     assert [spec.id for spec in finish(whole, {}, lr)] == broken
     whole.close()
 
@@ -158,14 +159,14 @@ def test_a_second_scheduler_of_a_search_is_refused(tmp_path: Path, opened: Any) 
 
     def second() -> None:
         with pytest.raises(UserError, match="process"):
-            search.source(sweep_file(TPE, tmp_path), tmp_path / "out", {})
+            sources.source(sweep_file(TPE, tmp_path), tmp_path / "out", {})
 
     assert in_child(second) == 0
 
 
 def search_until(folder: Path, die_at: int) -> None:
     """Try what is left to try; kill -9 when so many trials have started."""
-    source, log = search.source(sweep_file(TPE, folder), folder / "out", {}), folder / "log.jsonl"
+    source, log = sources.source(sweep_file(TPE, folder), folder / "out", {}), folder / "log.jsonl"
     lines = map(json.loads, log.read_text().splitlines())
     ended = {line["id"]: Outcome(line["id"], "done", line["score"]) for line in lines if line["score"]}
     started = 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from encodery.cli import main
 from encodery.errors import UserError
 from encodery.sweep import slots
-from encodery.sweep.file import Resources
 from encodery.sweep.slots import Found, Slot, accelerators, find_slots, free_memory, has_room
+from encodery.sweep.sweep_file import Resources
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.sweep.space import draw, is_list, values
+from encodery.sweep.search_space import draw, is_list, values
 
 
 def test_lists_stay_as_they_are() -> None:
@@ -52,7 +52,7 @@ def test_points_are_short_numbers() -> None:
         ("uniform(0, 1)", "there is no uniform(…) here"),
         (3, "expected a list"),
         ([], "at least one value"),
-        ([1, 1], "stands there twice"),
+        ([1, 1], "appears twice"),
     ],
 )
 def test_mistakes_of_an_axis(given: object, said: str) -> None:

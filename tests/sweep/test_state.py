@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery import files, process
+from encodery.core import files, process
+from encodery.core.lock import STALE, ourselves
 from encodery.errors import UserError
-from encodery.lock import STALE, ourselves
-from encodery.rundir import RunDir
-from encodery.sweep import claims, state
+from encodery.runs.directory import RunDir
+from encodery.sweep import state
+from encodery.sweep import state as sweep_state
 from encodery.sweep.execute import retry
 from encodery.sweep.state import RunStatus
-from tests.fault_tools import dies_at, in_child
 from tests.sweep.runs import command, states, sweep
+from tests.toolbox.faults import dies_at, in_child
 
 NAME = "0123abcd-lr-1"
 
@@ -139,23 +140,23 @@ def test_runs_are_named_by_people(tmp_path: Path) -> None:
 
 
 def test_W17_a_claim_is_taken_once_and_given_back(tmp_path: Path) -> None:
-    first = claims.claim(tmp_path / NAME)
+    first = sweep_state.claim(tmp_path / NAME)
     assert first is not None
-    assert claims.claim(tmp_path / NAME) is None
-    assert in_child(lambda: os._exit(claims.claim(tmp_path / NAME) is not None)) == 0
+    assert sweep_state.claim(tmp_path / NAME) is None
+    assert in_child(lambda: os._exit(sweep_state.claim(tmp_path / NAME) is not None)) == 0
     first.release()
-    assert not claims.is_claimed(tmp_path / NAME)
-    assert claims.claim(tmp_path / NAME) is not None
+    assert not sweep_state.is_claimed(tmp_path / NAME)
+    assert sweep_state.claim(tmp_path / NAME) is not None
 
 
 def test_W17_a_dead_schedulers_claim_is_taken_over_by_one_only(tmp_path: Path) -> None:
     def claim_and_die() -> None:
-        assert claims.claim(tmp_path / NAME)
+        assert sweep_state.claim(tmp_path / NAME)
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert in_child(claim_and_die) == -signal.SIGKILL
-    code = "import sys; from pathlib import Path; from encodery.sweep import claims; import time\n"
-    code += "c = claims.claim(Path(sys.argv[1])); print(bool(c), flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from encodery.sweep.state import claim; import time\n"
+    code += "c = claim(Path(sys.argv[1])); print(bool(c), flush=True); sys.stdin.read()"
     words = [os.sys.executable, "-c", code, str(tmp_path / NAME)]  # type: ignore[attr-defined]
     pipe = subprocess.PIPE
     rivals = [subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
@@ -170,12 +171,12 @@ def test_a_claim_of_another_machine_holds_while_it_is_touched(tmp_path: Path) ->
     run.mkdir()
     path = run / ".claim-1"
     path.write_text(json.dumps(asdict(ourselves()) | {"host": "elsewhere", "boot": "other"}))
-    assert claims.is_claimed(run)
-    claims.Claim(path).touch()
-    assert claims.claim(run) is None
+    assert sweep_state.is_claimed(run)
+    sweep_state.Claim(path).touch()
+    assert sweep_state.claim(run) is None
     old = time.time() - STALE - 1
     os.utime(path, (old, old))
-    assert claims.claim(run) is not None
+    assert sweep_state.claim(run) is not None
 
 
 def test_a_claim_without_content_is_stale_after_a_moment(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_claim_without_content_is_stale_after_a_moment(tmp_path: Path) -> None
     run.mkdir()
     path = run / ".claim-1"
     path.touch()
-    assert claims.claim(run) is None
-    old = time.time() - claims.YOUNG - 1
+    assert sweep_state.claim(run) is None
+    old = time.time() - sweep_state.YOUNG - 1
     os.utime(path, (old, old))
-    assert claims.claim(run) is not None
+    assert sweep_state.claim(run) is not None

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from encodery import process
+from encodery.core import process
 from encodery.errors import RunFailed, Stopped, UserError
-from encodery.rundir import RunDir
-from encodery.sweep import judge, state, worker
-from encodery.sweep.file import Limits
-from encodery.sweep.local import Scheduler
+from encodery.runs.directory import RunDir
+from encodery.runs.sweep_spec import RunSpec
+from encodery.sweep import outcome, state, warm_worker
+from encodery.sweep.scheduler import Scheduler
 from encodery.sweep.slots import Slot
-from encodery.sweep.spec import RunSpec
-from tests.fault_tools import in_child
-from tests.helpers import metrics_of, resolve, settings
-from tests.helpers import run as run_here
+from encodery.sweep.sweep_file import Limits
 from tests.sweep.runs import Plan, ended_states, kill, start_sweep, training, until
+from tests.toolbox.faults import in_child
+from tests.toolbox.runs import metrics_of, resolve, settings
+from tests.toolbox.runs import run as run_here
 
 CPU = Slot(0, "cpu", (), 1)
 
@@ -29,7 +29,7 @@ def tree(folder: Path, seed: int = 1, **train: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     options = {"epochs": 1, "batch_size": 16, "max_length": 16, "log": 1, **train}
     still = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
-    return resolve(settings(folder, seed={"init": seed, "data": seed}, train=options, model=still)).config.plain()
+    return resolve(settings(folder, seed={"init": seed, "data": seed}, train=options, model=still)).config.to_dict()
 
 
 def results(run: Path) -> tuple[bytes, list[dict[str, Any]], bytes]:
@@ -73,7 +73,7 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run is killed, the next says in the middle that memory ran out: it goes on with a smaller budget."""
-    monkeypatch.setattr(worker, "MOST_RUNS", 2)  # a third run would need another process anyway
+    monkeypatch.setattr(warm_worker, "MOST_RUNS", 2)  # a third run would need another process anyway
     size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}  # long enough to be hit in time
     killed = training(tree(tmp_path / "data", epochs=10), "killed")
     big = training(tree(tmp_path / "data", 2, **size), "big")
@@ -128,15 +128,15 @@ def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path
 def test_a_wrong_setting_is_never_tried_again(code: int) -> None:
     config, line = RunSpec("a" * 8, "a", config={}), RunSpec("b" * 8, "b", command="false")
     status = state.RunStatus("a" * 8, "a", "failed", attempt=1, exit_code=code)
-    assert judge.again(config, status, Limits()) == (code == 1)
-    assert judge.again(line, status, Limits())  # what 2 means of a stranger's command nobody knows
+    assert outcome.again(config, status, Limits()) == (code == 1)
+    assert outcome.again(line, status, Limits())  # what 2 means of a stranger's command nobody knows
 
 
 def test_less_memory_means_half_of_both_and_never_less_than_one() -> None:
     spec = RunSpec("a" * 8, "a" * 8, config={"train": {"token_budget": 50, "micro_batch": 2}})
-    once = judge.smaller(spec, {})
+    once = outcome.smaller(spec, {})
     assert once == {"train.token_budget": 25, "train.micro_batch": 1}
-    assert judge.smaller(spec, once) == {"train.token_budget": 16, "train.micro_batch": 1}
+    assert outcome.smaller(spec, once) == {"train.token_budget": 16, "train.micro_batch": 1}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,6 @@ def test_a_worker_answers_with_the_exit_code_of_the_command(
         "allow_change": False,
         "allow_code": False,
     }
-    monkeypatch.setattr(worker, "train", train)
+    monkeypatch.setattr(warm_worker, "train", train)
     monkeypatch.setattr("gc.collect", lambda: 0)
-    assert in_child(lambda: os._exit(worker.work(job))) == code  # a process of its own: it takes stdout away
+    assert in_child(lambda: os._exit(warm_worker.work(job))) == code  # a process of its own: it takes stdout away

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from encodery.errors import UserError
 from encodery.tasks.corpus import Corpus
-from encodery.tasks.documents import Document
-from encodery.tasks.readers import BadRow
+from encodery.tasks.sources.documents import Document
+from encodery.tasks.sources.readers import BadRow
 
 ODD = ["a\u2028b", "naïve café", "日本語", "🙂 emoji", "tab\tin", "a \x00 b", 'stray " quote', "N/A", "a\rb"]
 
@@ -186,7 +186,7 @@ def test_sets_of_the_hub_are_read_at_a_commit(monkeypatch, streaming):
 def test_a_download_that_breaks_is_one_sentence(monkeypatch):
     import datasets
 
-    from encodery.tasks.documents import from_hub
+    from encodery.tasks.sources.documents import from_hub
 
     def broken(*names, **options):
         raise ConnectionError("gone\nwith details")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from encodery.errors import RunFailed, UserError
 from encodery.tasks.base import Example
-from encodery.tasks.classify import double_unordered
+from encodery.tasks.forms.classification import double_unordered
 from encodery.tasks.glue import Glue
-from tests.task_pieces import Characters
+from tests.toolbox.tokenizers import Characters
 
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 HEADERS = {  # file -> (header or None, text columns, label column or None), as in the official archive

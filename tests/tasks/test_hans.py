@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 import encodery as en
 from encodery.cli import main
 from encodery.errors import UserError
-from encodery.evaluate import collapsed_run
-from encodery.on import default_splits, named
-from encodery.score import answers_of, score_file
+from encodery.inference.evaluate import collapsed_run
+from encodery.inference.task_argument import default_splits, named
+from encodery.scoring.prediction_files import answers_of
 from encodery.tasks import catalogue
-from encodery.tasks._heuristics import NO, YES
-from encodery.tasks._heuristics_report import together
-from encodery.tasks._toy_forms import ToyHans
+from encodery.tasks.forms.heuristics import NO, YES, together
 from encodery.tasks.hans import Hans, to_examples
-from encodery.tasks.readers import Row, Sheet
+from encodery.tasks.sources.readers import Row, Sheet
+from encodery.tasks.toy import ToyHans
+from tests.scoring.scored import score_file
 
 HEURISTICS = ("lexical_overlap", "subsequence", "constituent")
 COLUMNS = (
@@ -216,7 +216,7 @@ def test_D22_missing_and_repeated_ids_are_listed_and_others_are_left_alone(small
     with pytest.raises(UserError, match=r"no prediction for 2 ids \(ex58, ex59\)"):
         score_file(path, small, "dev")
     path.write_text(predictions(tmp_path, [YES] * 60).read_text() + "ex3,neutral\n")
-    with pytest.raises(UserError, match=r"1 id \(ex3\) stands there more than once"):
+    with pytest.raises(UserError, match=r"1 id \(ex3\) appears more than once"):
         score_file(path, small, "dev")
     path.write_text(predictions(tmp_path, [YES] * 60).read_text() + "ex99999,neutral\n")
     assert score_file(path, small, "dev")["accuracy"] == 0.5

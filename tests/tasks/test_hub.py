@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from encodery.errors import UserError
-from encodery.tasks import check as data
 from encodery.tasks.glue import Glue
 from encodery.tasks.hans import Hans
 from encodery.tasks.nli import Nli
+from encodery.tasks.sources import check_folder as data
 from encodery.tasks.squad import Squad
 from encodery.tasks.tag import Tag
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
 
-from encodery.tasks import metrics
+from encodery.tasks.forms import metrics
 
 LABELS = ["a", "b", "c"]
 pairs = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(LABELS)), min_size=1, max_size=40)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 import encodery as en
-from encodery import config, yaml_reader
 from encodery.cli import main
+from encodery.config import load
+from encodery.core import yaml
 from encodery.errors import UserError
 from encodery.tasks.base import Task
 from encodery.tasks.mtdnn import Mtdnn
-from tests import tiny
-from tests.task_pieces import Characters
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import sentences
+from tests.toolbox.tokenizers import Characters
 
 DEFINITION = """
 rte:
@@ -251,21 +253,21 @@ def test_tokenised_tags_and_questions_train(folder: Path) -> None:
     (folder / "squad_train.tsv").write_text("".join(questions))
     for name, ending in (("ner", "json"), ("squad", "tsv")):
         (folder / f"{name}_dev.{ending}").write_text((folder / f"{name}_train.{ending}").read_text())
-        tree = tiny.config(folder, {}, train={"max_steps": 2, "evaluate": "end"})
+        tree = config_for(folder, {}, train={"max_steps": 2, "evaluate": "end"})
         tree["tasks"] = f"mtdnn:{folder}/def.yml#{name}"
         assert "f1" in en.train(tree, folder / f"run-{name}").scores[f"mtdnn/{name}:dev"]
 
 
 def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:
     names = ("not_entailment", "entailment")
-    rows = "".join(f"{i}\t{names[i % 2]}\t{text}\t{text}\n" for i, text in enumerate(tiny.sentences(12)))
+    rows = "".join(f"{i}\t{names[i % 2]}\t{text}\t{text}\n" for i, text in enumerate(sentences(12)))
     (folder / "rte_train.tsv").write_text(rows)
-    tree = tiny.config(folder, {}, train={"max_steps": 2}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
-    assert [one.name for one, _ in config.load(tree).tasks] == ["mtdnn/rte"]
+    tree = config_for(folder, {}, train={"max_steps": 2}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
+    assert [one.name for one, _ in load.load(tree).tasks] == ["mtdnn/rte"]
     run = en.train(tree, folder / "run")
     assert "accuracy" in run.scores["mtdnn/rte:dev"]
     with pytest.raises(UserError, match="there is no task rtee"):
-        config.load({**tree, "tasks": f"mtdnn:{folder}/def.yml#rtee"})
+        load.load({**tree, "tasks": f"mtdnn:{folder}/def.yml#rtee"})
 
 
 DUMMY = {
@@ -303,7 +305,7 @@ def test_G38_test_labels_that_are_true_are_scored(folder: Path) -> None:
 
 def test_G38_evaluate_predicts_a_test_file_with_dummy_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rte_test.tsv").write_text(DUMMY["rte_test.tsv"])
-    tree = tiny.config(folder, {}, train={"max_steps": 1}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
+    tree = config_for(folder, {}, train={"max_steps": 1}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}
     en.train(tree, folder / "run")
     capsys.readouterr()
     assert main(["evaluate", str(folder / "run"), "--on", "mtdnn/rte:test"]) == 0
@@ -330,8 +332,8 @@ def test_G39_a_key_that_a_definition_has_twice_is_noted_and_the_last_one_taken(f
     rte = task(folder, "rte")
     assert rte.objective()["head_dropout"] == 0.3
     note = str(rte.origin("train").note)
-    assert "def.yml:6: the key rte.dropout_p stands twice (first in line 4); the last one is taken" in note
+    assert "def.yml:6: the key rte.dropout_p appears twice (first in line 4); the last one is taken" in note
     assert "rte.loss" in note
     assert task(folder, "cola").origin("train").note is None
-    with pytest.raises(UserError, match="'dropout_p' stands twice"):  # our own files may not
-        yaml_reader.read_file(folder / "def.yml")
+    with pytest.raises(UserError, match="'dropout_p' appears twice"):  # our own files may not
+        yaml.read_file(folder / "def.yml")

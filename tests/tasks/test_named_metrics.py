@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from encodery.errors import UserError
-from encodery.tasks._label_metrics import Tables, average_precision, roc_auc
-from encodery.tasks._metric_names import names, parse
 from encodery.tasks.base import Example
+from encodery.tasks.forms.label_metrics import Tables, average_precision, roc_auc
+from encodery.tasks.forms.metric_names import names, parse
 from encodery.tasks.table import Table
 
 TWO, THREE = ["ham", "spam"], ["a", "b", "c"]

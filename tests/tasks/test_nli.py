@@ -22,7 +22,7 @@ def test_a_set_without_dev_is_divided_by_question(tmp_path):
 
 def test_our_own_dev_part_is_not_called_another_release(tmp_path):
     """The file is larger than the published dev set, and the tenth of it may be larger or smaller."""
-    from encodery.tasks.check import check
+    from encodery.tasks.sources.check_folder import check
 
     rows = {"premise": [f"p{i}" for i in range(1400)], "hypothesis": [f"h{i // 4}" for i in range(1400)]}
     pq.write_table(pa.table(rows | {"label": [i % 2 for i in range(1400)]}), tmp_path / "scitail_part.parquet")

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
-from encodery.tasks.readers import read, refuse
-from encodery.tasks.rows import file_digest
+from encodery.tasks.sources.readers import read, refuse
+from encodery.tasks.sources.rows import file_digest
+from encodery.tasks.table import Table
 
 STRANGE = [
     'say "hello',
@@ -146,7 +147,7 @@ def test_R11_bytes_that_are_no_text_are_named(tmp_path, kind):
     data = WRITERS[kind](["good", "b\0d", "fine"]).encode().replace(b"\\u0000", b"\0").replace(b"b\0d", b"b\xffd")
     sheet = read(put(tmp_path, f"a.{kind}", data))
     assert len(sheet.bad) == 1
-    assert "(0xff) is no valid UTF-8" in sheet.bad[0].why
+    assert "(0xff) is not valid UTF-8" in sheet.bad[0].why
     assert "byte " in sheet.bad[0].why
     assert "\\xff" in sheet.bad[0].raw
     assert [row.values["text"] for row in sheet.rows] == ["good", "fine"]
@@ -229,3 +230,29 @@ def test_digest_follows_the_content(tmp_path):
     path = put(tmp_path, "a", "1")
     first = file_digest(path)
     assert file_digest(put(tmp_path, "a", "22")) != first
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", b"text,label\nzero,a\ncaf\xe9,a\ntwo,b\nx,y,z\n\nfive,a\n"),
+        ("a.tsv", b"text\tlabel\nzero\ta\ncaf\xe9\ta\ntwo\tb\nx\ty\tz\n\nfive\ta\n"),
+        (
+            "a.jsonl",
+            b'{"text": "zero", "label": "a"}\n{"text": "caf\xe9"}\n{"text": "two", "label": "b"}\n{"text": \n\n'
+            b'{"text": "five", "label": "a"}\n',
+        ),
+    ],
+)
+def test_F70_an_id_is_the_rows_number_in_the_file_whatever_is_skipped(tmp_path, name, text):
+    """Bad UTF-8, a wrong number of fields, broken JSON and empty lines come before the rows that are kept."""
+    (tmp_path / name).write_bytes(text)
+    task = Table(train=str(tmp_path / name), dev=str(tmp_path / name), skip_bad_rows=True)
+    assert [(e.id, e.texts[0]) for e in task.examples("train")] == [("0", "zero"), ("2", "two"), ("5", "five")]
+    assert [row.line for row in task.bad_rows("train")] == ([2, 4, 5] if name == "a.jsonl" else [3, 5, 6])
+
+
+def test_F70_an_id_column_is_the_id(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"text,label,nr\nzero,a,7\ncaf\xe9,a,8\ntwo,b,9\n")
+    task = Table(train=str(tmp_path / "a.csv"), dev=str(tmp_path / "a.csv"), id="nr", skip_bad_rows=True)
+    assert [e.id for e in task.examples("train")] == ["7", "9"]

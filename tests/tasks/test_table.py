@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
+from encodery.tasks.sources.labels import spelling_warning
 from encodery.tasks.table import Table
-from tests.task_pieces import Characters
+from tests.toolbox.tokenizers import Characters
 
 
 def jsonl(folder, name, rows):
@@ -58,7 +59,7 @@ def test_groups_stay_together(tmp_path):
 @settings(max_examples=40)
 def test_every_label_gives_its_share(tmp_path_factory, labels, fraction):
     folder = tmp_path_factory.mktemp("t")
-    rows = [{"text": "x", "label": label} for label in [*labels, "b"]]
+    rows = [{"text": f"x{i}", "label": label} for i, label in enumerate([*labels, "b"])]
     task = table(folder, train=jsonl(folder, "a.jsonl", rows), dev_fraction=fraction)
     if set(labels) == {"b"}:
         return
@@ -90,7 +91,7 @@ def test_pairs_from_csv_with_own_column_names(tmp_path):
 
 
 def test_numbers_as_labels_keep_their_order(tmp_path):
-    rows = [{"text": "x", "label": i % 12} for i in range(48)]
+    rows = [{"text": f"x{i}", "label": i % 12} for i in range(48)]
     assert table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows)).labels == tuple(map(str, range(12)))
 
 
@@ -99,7 +100,7 @@ def test_labels_may_be_given(tmp_path):
     task = table(tmp_path, train="a.jsonl", labels=["b", "c", "a"], name="mine")
     assert task.labels == ("b", "c", "a")
     assert task.name == "table/mine"
-    assert Table.model_validate(task.plain()).plain() == task.plain()
+    assert Table.model_validate(task.to_dict()).to_dict() == task.to_dict()
     with pytest.raises(UserError, match='"b" is no label of this task'):
         table(tmp_path, train="a.jsonl", labels=["a", "c"]).examples("train")
 
@@ -247,3 +248,80 @@ def test_parquet_lists_and_nulls(tmp_path):
 def test_options_that_do_not_fit(options, words):
     with pytest.raises(ValueError, match=words):
         Table.model_validate(options)
+
+
+SPELLED = ["Positive", "positive", " Positive ", "negative", "Negative"]
+
+
+def spelled(folder, name="a.jsonl", labels=SPELLED):
+    return jsonl(folder, name, [{"text": f"t{i}", "label": label} for i, label in enumerate(labels * 4)])
+
+
+def test_F72_a_list_of_labels_takes_rows_that_differ_in_case_or_blanks(tmp_path):
+    task = table(tmp_path, train=spelled(tmp_path), dev="a.jsonl", labels=["negative", "positive"])
+    assert task.labels == ("negative", "positive")
+    assert [e.label for e in task.examples("train")][:5] == ["positive"] * 3 + ["negative"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "names", "labels"),
+    [
+        ([0, 1, 2], {0: "entailment", 1: "neutral"}, ("entailment", "neutral", "2")),
+        (["0", "1", "2"], {0: "no", 1: "yes", 2: "yes"}, ("no", "yes")),
+        (["spam", "Junk", "ham"], {"Junk": "spam"}, ("spam", "ham")),
+    ],
+)
+def test_F72_labels_rename_and_merge(tmp_path, rows, names, labels):
+    task = table(tmp_path, train=spelled(tmp_path, labels=rows), dev="a.jsonl", labels=names)
+    assert task.labels == labels
+    assert {e.label for e in task.examples("dev")} == set(labels)
+    again = table(tmp_path, **{key: value for key, value in task.to_dict().items() if key != "kind"})
+    assert again.labels == labels
+
+
+def test_F72_several_labels_that_become_one_are_one(tmp_path):
+    file = jsonl(tmp_path, "m.jsonl", [{"text": "x", "label": ["a", "A"]}, {"text": "y", "label": ["b"]}])
+    task = table(tmp_path, form="multilabel", train=file, dev=file, labels={"A": "a"})
+    assert [e.label for e in task.examples("train")] == [("a",), ("b",)]
+
+
+def test_F72_labels_that_are_probably_one_are_named():
+    warning = spelling_warning("table/a", ["Negative", "negative", "Positive", " positive", "mixed"])
+    assert '"Negative", "negative"; "Positive", " positive"' in warning
+    assert "labels: [Negative, Positive, mixed]" in warning
+    assert spelling_warning("table/a", ["a", "b"]) is None
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_whole_floats_are_labels(tmp_path, ending):
+    rows = [{"text": f"some text number {i}", "label": float(i % 3 + 1)} for i in range(30)]
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    else:
+        jsonl(tmp_path, "a.jsonl", rows)
+    options, _ = Table.of_file(f"a.{ending}", tmp_path, {})
+    assert options["form"] == "single"
+    task = table(tmp_path, **{key: value for key, value in options.items() if key != "kind"})
+    assert task.labels == ("1", "2", "3")
+    assert {e.label for e in task.examples("train")} == {"1", "2", "3"}
+
+
+def test_a_float_without_a_label_is_a_missing_label(tmp_path):
+    rows = [*({"text": f"t{i}", "label": float(i % 2)} for i in range(20)), {"text": "x", "label": math.nan}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match='row 21, column "label": there is no label'):
+        table(tmp_path, train="a.parquet").examples("train")
+
+
+def test_floats_with_a_fraction_are_a_quantity(tmp_path):
+    rows = [{"text": f"some text number {i}", "label": 0.5 * (i % 2)} for i in range(30)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert Table.of_file("a.parquet", tmp_path, {})[0]["form"] == "regression"
+
+
+def test_a_file_with_1_answers_a_model_that_was_trained_on_1_0(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"t{i},{i % 2}.0\n" for i in range(20)))
+    (tmp_path / "gold.csv").write_text("text,label\nx,1\ny,0.0\n")
+    task = table(tmp_path, train="a.csv", test="gold.csv")
+    assert task.labels == ("0.0", "1.0")
+    assert [e.label for e in task.examples("test")] == ["1.0", "0.0"]

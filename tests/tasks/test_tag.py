@@ -9,16 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
-from encodery.tasks._tag_table import TagTable
-from encodery.tasks._toy_forms import ToyTags
-from encodery.tasks._toy_rows import PARTS
 from encodery.tasks.base import Example
-from encodery.tasks.metrics import entities, span_scores
-from encodery.tasks.table import Table
+from encodery.tasks.forms.metrics import entities, span_scores
+from encodery.tasks.forms.tagging import first_pieces
+from encodery.tasks.table import Table, TagTable
 from encodery.tasks.tag import Tag
-from encodery.tasks.tagged import first_pieces
-from tests.task_pieces import Characters
-from tests.tokenizers_of_all_kinds import all_pieces
+from encodery.tasks.toy import PARTS, ToyTags
+from tests.toolbox.tokenizers import Characters, all_pieces
 
 PIECES = all_pieces()
 WORDS = st.sampled_from(

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
-from encodery.tasks._toy_forms import ToyQa
-from encodery.tasks._toy_rows import PARTS as ALL
 from encodery.tasks.base import Example
-from encodery.tasks.grammar.facts import contradicts, draw_fact, entails, read, write
-from encodery.tasks.grammar.hans import CASES, hans, solve_hans
-from encodery.tasks.grammar.words import PEOPLE, Draw, words_of
-from encodery.tasks.toy import Toy, documents, vocabulary
+from encodery.tasks.toy import PARTS as ALL
+from encodery.tasks.toy import Toy, ToyQa, documents, vocabulary
+from encodery.tasks.toy_grammar.facts import contradicts, draw_fact, entails, read, write
+from encodery.tasks.toy_grammar.hans import CASES, hans
+from encodery.tasks.toy_grammar.words import PEOPLE, Draw, words_of
+from tests.tasks.hans_solver import solve_hans
 
 PARTS = tuple(name for name, part in ALL.items() if part.form in Toy.forms)
 SINGLE = ("acceptability", "sentiment", "paraphrase", "nli")
@@ -93,7 +93,7 @@ def test_what_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Toy(part="cats")
     with pytest.raises(UserError, match='toy/nli has no split "dev_mismatched"'):
         Toy(part="nli").examples("dev_mismatched")
-    monkeypatch.setattr("encodery.tasks._toy_rows.PATIENCE", 2)
+    monkeypatch.setattr("encodery.tasks.toy.PATIENCE", 2)
     with pytest.raises(UserError, match="ask for fewer train_rows"):
         Toy(part="sentiment", train_rows=10**6, dev_rows=5, test_rows=5).examples("train")
 

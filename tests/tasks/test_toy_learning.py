@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from encodery import config, predict
+from encodery.config import load
 from encodery.errors import RunFailed
-from encodery.loop import StepReport
-from encodery.run import train_run
-from encodery.rundir import RunDir
+from encodery.inference import outputs
+from encodery.runs.directory import RunDir
 from encodery.tasks.toy import Toy
+from encodery.training.loop import StepReport
+from encodery.training.run import train_run
 
 # How far above the commonest answer (or no correlation) a run must end; they end well above these.
 MARGINS = {
@@ -26,7 +27,7 @@ def test_every_toy_task_has_a_margin() -> None:
 
 @pytest.mark.slow
 def test_a_new_two_layer_encoder_learns_it_to_the_end(tmp_path: Path) -> None:
-    resolved = config.load("recipe:toy/nli", ["threads=1", "train.evaluate=end"])
+    resolved = load.load("recipe:toy/nli", ["threads=1", "train.evaluate=end"])
     result = train_run(resolved, tmp_path / "run").read_scores()
     key = "toy/nli:dev"
     metric = result["main"][key]
@@ -42,9 +43,9 @@ class Learned(RunFailed):
 @pytest.mark.parametrize("part", [part for part in MARGINS if part != "nli"])
 def test_a_new_two_layer_encoder_learns_it(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the way of its recipe; what comes after is not waited for."""
-    resolved = config.load(f"recipe:toy/{part}", ["threads=1", "train.evaluate=1/2 epoch"])
+    resolved = load.load(f"recipe:toy/{part}", ["threads=1", "train.evaluate=1/2 epoch"])
     task, _ = resolved.tasks[0]
-    simplest = predict.majority(task, task.examples("train"), task.examples("dev"))[task.main_metric]
+    simplest = outputs.majority(task, task.examples("train"), task.examples("dev"))[task.main_metric]
     found: list[float] = []
     record = RunDir.record
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from encodery.cli import main
-from encodery.rundir import RunDir
-from encodery.track.base import Feed, event_of, group_of
-from encodery.track.follow import TRACKERS, track
+from encodery.runs.directory import RunDir
+from encodery.track.base import Feed, Memory, event_of, group_of
+from encodery.track.follow import TRACKERS, place_of, track
 from tests.report import runs
 
 
@@ -184,13 +185,13 @@ def test_mlflow_keeps_its_own_id(sweep, monkeypatch):
     entities.Metric, entities.Param = entity("key", "value", "timestamp", "step"), entity("key", "value")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", module)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    assert track([sweep / "one"], "mlflow", "p", "file:x") == 3
-    assert kept.calls[:2] == [("client", "file:x"), ("run", "experiment-p", {"group": "lrs"}, "one")]
+    assert track([sweep / "one"], "mlflow", "p", "sqlite:///x.db") == 3
+    assert kept.calls[:2] == [("client", "sqlite:///x.db"), ("run", "experiment-p", {"group": "lrs"}, "one")]
     metrics = [metric for call in kept.calls if call[0] == "batch" for metric in call[2]]
     assert {k: metrics[0][k] for k in ("key", "value", "step")} == {"key": "train/loss", "value": 1.0, "step": 10}
     assert metrics[0]["timestamp"] > 1e12  # milliseconds
     assert kept.calls[-1] == ("end", "their-one", "FINISHED")
-    assert Feed(RunDir(sweep / "one"), "mlflow").memory.id == "their-one"
+    assert Feed(RunDir(sweep / "one"), "mlflow", "p @ sqlite:///x.db").memory.id == "their-one"
 
 
 def test_trackio_goes_on_with_the_same_name(sweep, monkeypatch):
@@ -233,3 +234,31 @@ def test_groups_and_nothing_to_track(sweep, tmp_path):
     assert group_of(tmp_path) is None
     (tmp_path / "empty").mkdir()
     assert main(["track", str(tmp_path / "empty"), "--to", "tensorboard"]) == 2
+
+
+def test_each_place_of_a_tracker_gets_everything(sweep, tmp_path):
+    pytest.importorskip("tensorboard")
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    count = track([sweep], "tensorboard", "p", first)
+    assert count > 2
+    assert track([sweep], "tensorboard", "p", first) == 0
+    assert track([sweep], "tensorboard", "p", second) == count
+    assert track([sweep], "tensorboard", "q", second) == count
+    assert track([sweep], "tensorboard", "p", f"{first}/../a") == 0  # the same folder by another name
+
+
+def test_what_an_earlier_version_has_sent_counts_for_the_place_that_is_asked_first(sweep):
+    hidden = sweep / "one" / ".track-wandb.json"
+    hidden.write_text(json.dumps({"id": "theirs", "sent": 2, "final": True}))
+    assert Feed(RunDir(sweep / "one"), "wandb", "p").memory.id == "theirs"
+    feed = Feed(RunDir(sweep / "one"), "wandb", "p")
+    feed.remember(replace(feed.memory, sent=3))
+    assert Feed(RunDir(sweep / "one"), "wandb", "p").memory == Memory("theirs", 3, True)
+    assert not Feed(RunDir(sweep / "one"), "wandb", "q").known
+
+
+def test_a_place_is_named_without_its_password(monkeypatch):
+    assert place_of("mlflow", "p", "https://me:secret@host/x") == "p @ https://***@host/x"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert place_of("mlflow", "p", None) == "p @ http://127.0.0.1:5000"
+    assert place_of("wandb", "p", None) == "p"

@@ -9,17 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encodery.config.components import find, names
+from encodery.config.schema import OptimOptions
+from encodery.data.mixes import Shuffled
 from encodery.errors import UserError
-from encodery.find import find, names
 from encodery.methods.plain import Plain
-from encodery.mix.shuffled import Shuffled
-from encodery.optim import Optimizer, Param
-from encodery.schema import OptimOptions
+from encodery.training.optim import Optimizer, Param
 from encodery.weighting.constant import Constant
 from encodery.weighting.gradnorm import GradNorm, top_norm
 from encodery.weighting.pcgrad import PCGrad, project, random_orders
 from encodery.weighting.uncertainty import Uncertainty
-from tests.helpers import furthest, gradients
+from tests.toolbox.models import furthest, gradients
 from tests.weighting.two import TASKS, alone, parts, three, total, weighed
 
 

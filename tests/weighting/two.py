@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from encodery.build import questions
+from encodery.config.components import find
 from encodery.data.batches import Batches
-from encodery.data.mixed import Mixed
-from encodery.find import find
-from encodery.loop import TrainState, count_all, parts_of
+from encodery.data.mixes import Mix
+from encodery.data.task_mixing import Mixed
+from encodery.inference.open_model import questions
 from encodery.methods.plain import Plain
-from encodery.mix.base import Mix
 from encodery.models.model import Model
 from encodery.objectives.classification import Classification
-from encodery.weighting.base import Part, Weighing
-from tests.helpers import cutter_for, gradients, random_table, small_encoder
+from encodery.training.loop import TrainState, count_all, parts_of
+from encodery.weighting.base import ActiveWeighting, Part
+from tests.toolbox.models import cutter_for, gradients, random_table, small_encoder
 
 TASKS = {
     "t/labels": Classification(labels=["a", "b", "c"], head="linear", head_dropout=0.0),
@@ -33,8 +33,8 @@ def three(mix: Mix | None = None, weights: dict[str, float] | None = None) -> tu
         random_table(lengths, n, i, form)
         for i, (n, form) in enumerate([(3, "single"), (1, "regression"), (2, "single")])
     ]
-    cutter = cutter_for(encoder, "padded")
-    streams = [Batches(name, table, np.arange(8), 4, 1, 1, cutter) for name, table in zip(TASKS, tables, strict=True)]
+    batcher = cutter_for(encoder, "padded")
+    streams = [Batches(name, table, np.arange(8), 4, 1, 1, batcher) for name, table in zip(TASKS, tables, strict=True)]
     together: Any = find("mix", "together")()
     return model.train(), Mixed.of(streams, mix or together, 1, 3, None)
 
@@ -54,7 +54,7 @@ def alone(model: Model, part: Part, factor: float = 1.0) -> dict[str, torch.Tens
     return found
 
 
-def weighed(weighing: Weighing, model: Model, stream: Mixed, step: int = 0) -> dict[str, torch.Tensor]:
+def weighed(weighing: ActiveWeighting, model: Model, stream: Mixed, step: int = 0) -> dict[str, torch.Tensor]:
     """The gradient of a step."""
     model.zero_grad(set_to_none=True)
     weighing(Plain(), model, parts(model, stream, step))

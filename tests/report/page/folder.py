@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from encodery.report.examples import task_of
-from encodery.rundir import RunDir
+from encodery.runs.directory import RunDir
 from encodery.tasks.base import Example
 from tests.report.runs import tree
-from tests.tiny import write_csv
+from tests.toolbox.tasks import write_csv
 
 # What would run, load something or break the page if any of it became markup (S5).
 HOSTILE = [
@@ -82,7 +82,7 @@ def run(
     made.write_scores(
         {"scores": every, "main": main, "majority": {}, "chosen": {}, "alarms": [f"loss 0.{seed}9 is near ln 3"]}
     )
-    made.finish()
+    made.mark_done()
     return made
 
 
@@ -107,6 +107,13 @@ def whole(folder: Path) -> Path:
     _curve(folder / "curve")
     _embeddings(folder / "vectors")
     _heads(folder / "heads")
+    for seed in (1, 2):
+        dynamics(runs / f"nli-plain-{seed}", "toy/nli", seed)
+    slices(runs / "nli-freelb-1", "toy/nli")
+    for place, kind in enumerate(("clusters", "random")):
+        selection(folder / "selections" / kind, kind, "toy/nli", place)
+    clusters(folder / "selections" / "clusters", 5)
+    out_of_fold(folder / "folds", "toy/nli")
     return folder
 
 
@@ -141,7 +148,7 @@ def _pretraining(folder: Path) -> None:
         {"scores": {"toy/corpus:dev": {"loss": 1.0}}, "main": {"toy/corpus:dev": "loss"}, "majority": {}, "chosen": {},
          "alarms": []}
     )  # fmt: skip
-    made.finish()
+    made.mark_done()
 
 
 def _hans(path: Path) -> None:
@@ -201,6 +208,101 @@ def _heads(folder: Path) -> None:
     names = ["glue/rte", HOSTILE[1]]
     matrices = {"1": {"names": names, "kind": "kendall", "norm": "l1", "values": [[1.0, -0.2], [-0.2, 1.0]]}}
     (folder / "gradts.json").write_text(json.dumps({"matrices": matrices}))
+
+
+def dynamics(run: Path, task: str, seed: int, looks: int = 4) -> None:
+    """As `train.dynamics: eval` leaves them: every seventh row is never learnt, the others little by little."""
+    whole = task_of({"tasks": [{"name": task}], "data": None})
+    examples = whole.examples("train")
+    labels = list(whole.labels)
+    draw = np.random.default_rng(seed)
+    logits = draw.normal(size=(looks, len(examples), len(labels))).astype(np.float32)
+    gold = np.array([labels.index(str(example.label)) for example in examples])
+    turned = np.where(np.arange(len(gold)) % 7 == 3, (gold + 1) % len(labels), gold)
+    for look in range(looks):
+        logits[look, np.arange(len(gold)), turned] += 1.5 * look
+    (run / "dynamics").mkdir()
+    np.save(run / "dynamics" / "logits.npy", logits, allow_pickle=False)
+    (run / "dynamics" / "ids.json").write_text(json.dumps([example.id for example in examples]))
+    (run / "dynamics" / "meta.json").write_text(json.dumps({"labels": labels, "record": "eval"}))
+
+
+def slices(run: Path, task: str) -> None:
+    """As `evaluate --by genre` leaves them."""
+    cells = [
+        {"value": value, "rows": 40 + i, "scores": {"accuracy": 0.6 + i / 10}, "low": 0.5 + i / 10, "high": 0.9}
+        for i, value in enumerate((HOSTILE[0], "letters", "speech"))
+    ]  # fmt: skip
+    about = {"format": 1, "task": task, "split": "dev", "metric": "accuracy", "by": {"genre": cells}}
+    (run / "predictions" / f"{task.replace('/', '-')}-dev.slices.json").write_text(json.dumps(about))
+
+
+def selection(folder: Path, kind: str, task: str, place: int) -> None:
+    """As `encodery select` leaves it: a third of the rows."""
+    whole = task_of({"tasks": [{"name": task}], "data": None})
+    examples = whole.examples("train")
+    chosen = examples[place::3] if place < 2 else examples[::3]
+    folder.mkdir(parents=True)
+    lines = [{"id": e.id, "rank": i, "score": 1 / (1 + i), "cluster": int(i) % 5} for i, e in enumerate(chosen)]
+    (folder / "selection.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shares = {label: 1 / len(whole.labels) for label in whole.labels}
+    meta = {"format": 1, "selector": {"kind": kind, "k": 5}, "seed": 1, "task": task, "split": "train"}
+    meta |= {"pool": len(examples), "notes": [HOSTILE[1]], "labels": {"chosen": shares, "pool": shares}}
+    (folder / "selection.meta.json").write_text(json.dumps(meta))
+    words = {"mean": 8.5, "median": 8, "longest": 20, "counts": [3, 5, 1]}
+    part = {"rows": len(chosen), "labels": shares, "words": words, "columns": {}}
+    summary = {"format": 1, "task": task, "split": "train", "kind": kind, "chosen": part, "pool": part}
+    (folder / "selection.summary.json").write_text(json.dumps({**summary, "word_edges": [0, 5, 10, 20]}))
+
+
+def clusters(folder: Path, count: int, points: int = 300) -> None:
+    """As `encodery select --analyse` leaves them."""
+    draw = np.random.default_rng(1)
+    task = task_of({"tasks": [{"name": "toy/nli"}], "data": None})
+    examples = list(itertools.islice(itertools.cycle(task.examples("train")), points))
+    where = draw.integers(count, size=points)
+    shown = [{"id": e.id, "label": e.label, "distance": 0.5, "texts": list(e.texts)} for e in examples[:3]]
+    each = [
+        {"cluster": number, "size": int((where == number).sum()), "purity": 0.5 + number / 50,
+         "labels": {str(label): 10 + number for label in task.labels}, "groups": {},
+         "nearest": shown, "farthest": shown, "shared": number, "columns": {"genre": {HOSTILE[0]: 3, "letters": 4}},
+         "words": [{"word": HOSTILE[2], "log_odds": 3.0, "count": 4}, {"word": "heron", "log_odds": 2.0, "count": 2}]}
+        for number in range(count)
+    ]  # fmt: skip
+    tried = [
+        {"k": k, "inertia": 100 / k, "silhouette": 0.3 - k / 100, "stability": 0.9 - k / 50, "stability_sd": 0.02}
+        for k in (2, 5, 10)
+    ]  # fmt: skip
+    about = {
+        "format": 2, "task": "toy/nli", "split": "train", "rows": points, "clusters_found": count, "empty": 0,
+        "size": {"median": 60.0, "largest": 80, "smallest": 40}, "purity": 0.5, "purity_by_chance": 0.4,
+        "silhouette": 0.2, "notes": [], "k": count, "k_choice": tried, "clusters": each,
+    }  # fmt: skip
+    (folder / "clusters.json").write_text(json.dumps(about))
+    x, y = np.cos(where) + draw.normal(0, 0.2, points), np.sin(where) + draw.normal(0, 0.2, points)
+    drawn = {
+        "format": 1, "how": "pca", "explained": 0.31, "of": 2 * points, "ids": [f"{e.id}" for e in examples],
+        "x": x.tolist(), "y": y.tolist(), "cluster": where.tolist(),
+        "columns": {"label": [str(e.label) for e in examples], "genre": [HOSTILE[i % 2] for i in range(points)]},
+        "texts": [f"{HOSTILE[i % 6]} point {i}" for i in range(points)],
+    }  # fmt: skip
+    (folder / "map.json").write_text(json.dumps(drawn))
+
+
+def out_of_fold(folder: Path, task: str) -> None:
+    """As `train --folds` leaves its predictions: every ninth label is contradicted."""
+    whole = task_of({"tasks": [{"name": task}], "data": None})
+    labels = list(whole.labels)
+    folder.mkdir()
+    lines = []
+    for i, example in enumerate(whole.examples("train")):
+        own = labels.index(str(example.label))
+        said = labels[(own + (i % 9 == 0)) % len(labels)]
+        chances = {name: 0.9 if name == said else 0.1 / (len(labels) - 1) for name in labels}
+        lines.append(
+            {"id": example.id, "fold": i % 3, "label": example.label, "prediction": said, "probabilities": chances}
+        )
+    (folder / "out_of_fold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def many(folder: Path, count: int, rows: int, lines: int = 300) -> Path:

@@ -1,7 +1,5 @@
 """The page in a real browser: Chromium, one session for all tests here."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,23 +10,6 @@ from encodery.cli import main
 from tests.report.page import folder as made
 
 pytestmark = pytest.mark.slow  # a browser takes longer to begin than all other fast tests of the page
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium. Where there is none these tests are skipped, but not in CI."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must have a browser: apt-get install chromium")
-        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +39,7 @@ class Seen:
         self.page.evaluate("document.querySelectorAll('.panel').forEach((one) => { one.hidden = false; })")
         self.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         self.page.evaluate("document.querySelectorAll('.chart').forEach((one) => show(one))")
+        self.page.evaluate("document.querySelectorAll('.dots').forEach((one) => showMap(one))")
         self.page.wait_for_function("document.querySelectorAll('.chart:not(.js-plotly-plot)').length === 0")
 
 
@@ -82,7 +64,8 @@ def test_S5_hostile_words_are_shown_and_do_not_run(seen: Seen) -> None:
     """In sentences, labels, config values, errors, methods and the title."""
     assert seen.page.evaluate("window.broken") is None
     assert seen.page.locator("img, svg[onload], main a[href^='javascript']").count() == 0
-    assert seen.page.evaluate("document.querySelectorAll('script').length") == 2 + seen.page.locator(".chart").count()
+    drawn = seen.page.locator(".chart, .dots").count()
+    assert seen.page.evaluate("document.querySelectorAll('script').length") == 2 + drawn
     assert seen.page.title() == made.HOSTILE[0]
     text = seen.page.evaluate("document.body.textContent")
     for words in (*made.HOSTILE[:5], *made.LABELS):
@@ -107,26 +90,49 @@ def test_S5_the_policy_stops_what_a_text_would_run(seen: Seen) -> None:
     seen.requests[:] = [url for url in seen.requests if url == seen.own]
 
 
+def column(page: Any, table: str, place: int) -> list[str]:
+    found: list[str] = page.evaluate(
+        "([id, i]) => [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => row.cells[i].dataset.sort ?? '')",
+        [table, place],
+    )
+    return found
+
+
 def test_tables_sort_by_number_and_blanks_stay_last(seen: Seen) -> None:
     page = seen.page
-    head = page.locator("#every th", has_text="mean ± sd")
+    head = page.locator("#every-1 th", has_text="mean ± sd")
     place = head.evaluate("(one) => one.cellIndex")
-
-    def column() -> list[str]:
-        found: list[str] = page.evaluate(
-            "(i) => [...document.querySelectorAll('#every tbody tr')].map((row) => row.cells[i].dataset.sort ?? '')",
-            place,
-        )
-        return found
-
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    falling = [float(value) for value in column() if value]
+    falling = [float(value) for value in column(page, "every-1", place) if value]
     assert falling == sorted(falling, reverse=True)
     assert len(falling) > 3
     head.locator("button").press("Enter")
-    rising = [float(value) for value in column() if value]
+    rising = [float(value) for value in column(page, "every-1", place) if value]
     assert (head.get_attribute("aria-sort"), rising) == ("ascending", sorted(falling))
+    head = page.locator("#every th", has_text="p (Holm)")
+    for _ in range(2):
+        head.locator("button").click()
+        values = column(page, "every", head.evaluate("(one) => one.cellIndex"))
+        assert values[0] != ""
+        assert values[-1] == "", "blank in both directions"
+
+
+def test_the_buttons_of_a_chart_appear_on_hover_and_never_over_the_data(seen: Seen) -> None:
+    page = seen.page
+    chart = page.locator("#curve-loss")
+    chart.scroll_into_view_if_needed()
+    page.mouse.move(1, 1)
+    bar = page.locator("#curve-loss .modebar").first
+    shown = "(one) => Number(getComputedStyle(one).opacity)"
+    page.wait_for_timeout(400)
+    assert bar.evaluate(shown) == 0
+    chart.hover()
+    page.wait_for_timeout(400)
+    assert bar.evaluate(shown) == 1
+    group, data = (page.locator(f"#curve-loss {part}").first.bounding_box() for part in (".modebar-group", ".nsewdrag"))
+    assert group["height"] > 5
+    assert group["y"] + group["height"] <= data["y"]
 
 
 def test_search_finds_the_sentence(seen: Seen) -> None:
@@ -157,6 +163,99 @@ def test_touching_a_point_of_the_map_shows_its_text(seen: Seen) -> None:
     )
     assert any(sentence.split(" ")[0] in shown for sentence in sentences)
     assert len(shown) > 15
+
+
+INK = """(id) => {
+  const canvas = document.querySelector(`#${id} canvas`), counts = {};
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 120) {
+    const key = [data[i], data[i + 1], data[i + 2]].map((v) => v >> 5).join();
+    counts[key] = (counts[key] ?? 0) + 1;
+  }
+  return counts;
+}"""
+FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def ink(page: Any, id: str) -> dict[str, int]:
+    """How many pixels of each colour a map has."""
+    page.evaluate(FRAME)
+    found: dict[str, int] = page.evaluate(INK, id)
+    return found
+
+
+def test_a_map_shows_the_text_of_a_point_under_the_mouse(seen: Seen) -> None:
+    page = seen.page
+    page.locator("#clusters-0-map canvas").scroll_into_view_if_needed()
+    place = page.evaluate("maps.find((one) => one.box.id === 'clusters-0-map').place(7)")
+    box = page.locator("#clusters-0-map canvas").bounding_box()
+    page.mouse.move(box["x"] + place[0], box["y"] + place[1])
+    page.wait_for_selector("#clusters-0-map .tip:visible")
+    told = page.locator("#clusters-0-map .tip").text_content()
+    assert " point " in told
+    assert "cluster " in told
+    assert page.evaluate("window.broken") is None
+    page.mouse.move(1, 1)
+    page.wait_for_selector("#clusters-0-map .tip", state="hidden")
+
+
+def test_a_map_is_coloured_by_any_column_and_searched(seen: Seen) -> None:
+    page = seen.page
+    before = ink(page, "clusters-0-map")
+    assert len(before) >= 5, "five clusters"
+    page.select_option("#clusters-0-map select", label="correctness")
+    after = ink(page, "clusters-0-map")
+    assert after != before
+    names = page.locator("#clusters-0-map .legend button").all_text_contents()
+    assert sorted(names) == ["correct", "wrong"]
+    page.locator("#clusters-0-map .legend button", has_text="wrong").click()
+    assert sum(ink(page, "clusters-0-map").values()) < sum(after.values())
+    page.fill("#clusters-0-map input", "POINT 277")
+    assert page.locator("#clusters-0-map output.matches").text_content() == "1 of 300"
+    assert sum(ink(page, "clusters-0-map").values()) < sum(after.values()) / 10
+    page.fill("#clusters-0-map input", "")
+    page.select_option("#clusters-0-map select", label="cluster")
+    assert ink(page, "clusters-0-map") == before
+
+
+def test_a_keyboard_walks_over_a_map_and_says_each_point(seen: Seen) -> None:
+    page = seen.page
+    canvas = page.locator("#data-map-0 canvas")
+    canvas.focus()
+    said = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        canvas.press(key)
+        said.append(page.locator("#data-map-0 output.point").text_content())
+    assert len(set(said)) == 3
+    assert all("correctness" in words and "train-" in words for words in said)
+    view = "maps.find((one) => one.box.id === 'data-map-0').view.scale"
+    canvas.press("+")
+    assert page.evaluate(view) == 1.5
+    canvas.press("0")
+    assert page.evaluate(view) == 1
+    page.get_by_role("button", name="Zoom in: toy/nli: plain").click()
+    assert page.evaluate(view) == 1.5
+    page.get_by_role("button", name="Show everything: toy/nli: plain").click()
+
+
+def test_a_finger_chooses_a_point_and_the_map_fits_the_phone(browser: Any, report: Path) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    seen = Seen(page, report)
+    box = page.locator("#clusters-0-map canvas")
+    box.scroll_into_view_if_needed()
+    page.wait_for_selector("#clusters-0-map[data-drawn]")
+    assert page.evaluate("getComputedStyle(document.querySelector('#clusters-0-map canvas')).touchAction") == "pan-y"
+    place = page.evaluate("maps.find((one) => one.box.id === 'clusters-0-map').place(3)")
+    at = box.bounding_box()
+    page.touchscreen.tap(at["x"] + place[0], at["y"] + place[1])
+    page.wait_for_selector("#clusters-0-map .tip:visible")
+    assert " point " in page.locator("#clusters-0-map output.point").text_content()
+    tip = page.locator("#clusters-0-map .tip").bounding_box()
+    assert tip["x"] >= 0
+    assert tip["x"] + tip["width"] <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert seen.errors == []
+    page.close()
 
 
 def test_smoothing_changes_the_line(seen: Seen) -> None:

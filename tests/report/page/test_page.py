@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from encodery.cli import main
 from encodery.cli.report import _state
+from encodery.core.redact import without_paths
 from encodery.errors import UserError
-from encodery.report.page import build, heads, paper, pretraining, reference
+from encodery.report.examples import task_of
+from encodery.report.page import build, print_figures, references
 from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread, thin
-from encodery.report.page.found import Found, gather
-from encodery.report.page.html import embedded, join, tag, without_paths
-from encodery.report.page.published import number, published
+from encodery.report.page.data import Found, gather
+from encodery.report.page.html import embedded, join, tag
+from encodery.report.page.references import number, published
+from encodery.report.page.sections import heads, pretraining
 from encodery.tasks.toy import Toy
 from tests.report import runs
 from tests.report.page import folder as made
@@ -68,6 +71,25 @@ def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) 
         page,
     )
     assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_W41_the_page_of_a_curve_has_no_absolute_paths(tmp_path: Path, text: bool) -> None:
+    """Each point of a curve names a selection by its absolute path, and the sweep's charts show all settings."""
+    for name in ("random", "stream", "el2n"):
+        for share in (0.1, 0.5):
+            subset = str(tmp_path / "selections" / name)
+            more = {"tasks__0__fraction": share, "model__name": str(tmp_path / "models" / "encoder")}
+            runs.run(tmp_path / "runs" / f"{name}-{share}", 0.5 + share / 3, tasks__0__subset=subset, **more)
+    point = {"method": "random", "match": "epochs", "fraction": 1.0, "seed": 1, "steps": 3, "rows": 9, "asked": 1.0}
+    point["scores"] = {"toy/nli:dev": {"accuracy": 0.5}}
+    curve = {"points": [point], "about": [f"pool {tmp_path}/pool.csv"]}
+    curve["curves"] = [{"data": "toy/nli:dev", "metric": "accuracy"}]
+    (tmp_path / "runs" / "curve.json").write_text(json.dumps(curve))
+    found = gather([tmp_path / "runs"], text=text)
+    page = build.page(found, build.sections(found), "Curve")
+    assert str(tmp_path) not in page
+    assert "stream" in page
 
 
 def test_the_page_says_nothing_of_the_machine(page: str, source: Path) -> None:
@@ -128,14 +150,14 @@ def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Pat
         Chart("points", "Points", "", "", [Series("p", [1], [2], kind="points")], bare=True, diagonal=True),
         Heat("heat", "Heat", ["r"], ["c", "d"], [[0.1, None]], [["0.1", ""]]),
     ]
-    first = {path: path.read_bytes() for path in paper.write(pictures, tmp_path)}
+    first = {path: path.read_bytes() for path in print_figures.write(pictures, tmp_path)}
     assert sorted({path.suffix for path in first}) == [".pdf", ".png", ".svg"]
     assert len(first) == 12
-    again = {path: path.read_bytes() for path in paper.write(pictures[:1], tmp_path)}
+    again = {path: path.read_bytes() for path in print_figures.write(pictures[:1], tmp_path)}
     assert again.items() <= first.items()
     width = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", (tmp_path / "lines.pdf").read_bytes())
     assert width is not None
-    assert float(width[1]) == pytest.approx(paper.WIDTH * 72)
+    assert float(width[1]) == pytest.approx(print_figures.WIDTH * 72)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=900), st.integers(2, 300))
@@ -173,10 +195,10 @@ def test_reference_curves_are_drawn_and_bad_ones_named(tmp_path: Path) -> None:
     runs.run(tmp_path / "run", 0.5)
     good, bad = tmp_path / "theirs.csv", tmp_path / "bad.csv"
     good.write_text("step,loss,other\n1,2.5,x\n2,,y\n3,1.5,z\n")
-    assert reference.read(good).curves == {"loss": ([1.0, 3.0], [2.5, 1.5])}
+    assert references.read(good).curves == {"loss": ([1.0, 3.0], [2.5, 1.5])}
     bad.write_text("step,loss\n1,2\n2,much\n")
     with pytest.raises(UserError, match=r"bad\.csv, line 3: '2' or 'much' is no number"):
-        reference.read(bad)
+        references.read(bad)
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "run"), "-o", str(out), "--reference", str(good)]) == 0
     assert '"name":"theirs"' in out.read_text()
@@ -221,3 +243,25 @@ def test_head_maps_have_names_and_those_over_the_limit_are_counted(
     monkeypatch.setattr(heads, "MAPS", 1)
     assert "h0: in % of the most important head." in heads.section(found).body
     assert said == ["Heads: the first 1 of 2 maps are drawn; give fewer folders to see the others"]
+
+
+def test_W42_the_page_counts_and_names_things_as_people_do(tmp_path: Path) -> None:
+    runs.run(tmp_path / "a", 0.7, seed=1)
+    runs.run(tmp_path / "b", None, seed=2, state="failed")
+    runs.run(tmp_path / "c", None, seed=3, state="stopped")
+    found = gather([tmp_path])
+    page = build.page(found, build.sections(found), "Two went wrong")
+    tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page))
+    assert (tiles["failed"], tiles["stopped"]) == ("1", "1")
+    assert "All 1 rows" not in page
+    assert "One row" in page
+
+
+def test_W42_a_task_that_cannot_be_opened_is_named_in_plain_words(tmp_path: Path) -> None:
+    runs.run(tmp_path / "a", 0.7, task="table/mails")
+    config = runs.tree("table/mails")
+    with pytest.raises(UserError, match=r"does not say where the rows of table/mails are|needs a file"):
+        task_of(config)
+    config["tasks"] = [{"kind": "table", "train": "a.csv", "folds": "many"}]
+    with pytest.raises(UserError, match="the run's config does not say where the rows of table are"):
+        task_of(config)

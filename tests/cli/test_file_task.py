@@ -1,0 +1,83 @@
+"""A data file is a task: with the run's own columns and labels, else as the file says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from encodery.config import load
+from encodery.errors import UserError
+from encodery.inference.task_argument import resolve_split
+from encodery.runs.directory import RunDir
+from encodery.training.run import train_run
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import mood, sentences, write_csv
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> RunDir:
+    """Trained on columns with other names, and on labels that are numbers."""
+    folder = tmp_path_factory.mktemp("files")
+    rows = [(f"k{i}", text, 5 if mood(text) == "pos" else 1, "x") for i, text in enumerate(sentences(48))]
+    file = write_csv(folder / "train.csv", ["key", "what", "points", "rest"], rows)
+    task = {"kind": "table", "train": str(file), "text": "what", "label": "points", "id": "key"}
+    return train_run(load.load(config_for(folder, task)), folder / "run")
+
+
+def gold(path: Path, header: str, delimiter: str = ",") -> Path:
+    lines = [delimiter.join((f"g{i}", text, "5")) for i, text in enumerate(sentences(6, 500))]
+    path.write_text("\n".join([header.replace(",", delimiter), *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("header", "delimiter"), [("key,what,points", ","), ("key,what,points", ";"), ("key,text,label", ",")]
+)
+def test_a_file_has_the_columns_and_labels_of_the_run(run, tmp_path, header, delimiter):
+    (meant,) = resolve_split(str(gold(tmp_path / "gold.csv", header, delimiter)), runs=[run])
+    assert meant.key == "table/gold:test"
+    assert meant.task.labels == ("1", "5")  # the file alone has one
+    rows = meant.task.examples("test")
+    assert [(row.id, row.label) for row in rows] == [(f"g{i}", "5") for i in range(6)]
+    assert meant.task.like == "table/train"
+
+
+def test_columns_by_hand_and_what_a_file_has_not(run, tmp_path):
+    file = gold(tmp_path / "gold.csv", "key,foo,bar")
+    (meant,) = resolve_split(str(file), runs=[run], columns={"text": "foo", "label": "bar"})
+    assert meant.task.examples("test")[0].label == "5"
+    with pytest.raises(UserError, match="a file has no splits"):
+        resolve_split(f"{file}:dev", runs=[run])
+    with pytest.raises(UserError, match="columns are named for a file"):
+        resolve_split("toy/nli", columns={"text": "foo"})
+
+
+def test_an_undecided_column_is_asked_for_by_the_flags_of_the_verb(tmp_path):
+    rows = [(text, "ab"[i % 2], "xyz"[i % 3]) for i, text in enumerate(sentences(30))]
+    file = write_csv(tmp_path / "gold.csv", ["text", "topic", "priority"], rows)
+    with pytest.raises(UserError, match=r"--label-column topic +\(2 values"):
+        resolve_split(str(file))
+    (meant,) = resolve_split(str(file), labelled=False)  # for vectors a text is enough
+    assert len(meant.task.examples("test")) == 30
+
+
+def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
+    file = gold(tmp_path / "gold.csv", "key,what,points")
+    said = encodery("evaluate", run.path, "--on", file, "--json", "--quiet")
+    found = json.loads(said.out)["table/gold:test"]
+    assert (said.code, found["rows"]) == (0, 6)
+    answers = run.predictions_path("table/gold", "test")
+    scored = encodery("score", answers, "--on", file, "--json")
+    assert json.loads(scored.out)["table/gold:test"]["accuracy"] == found["scores"]["accuracy"]
+    assert encodery("heads", run.path, "--on", file, "-o", tmp_path / "heads", "--quiet").code == 0
+    texts = tmp_path / "new.csv"
+    texts.write_text("text\n" + "\n".join(sentences(5)) + "\n")
+    assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
+
+
+def test_select_from_a_file(tmp_path, encodery):
+    rows = [(text, mood(text)) for text in sentences(40)]
+    file = write_csv(tmp_path / "pool.csv", ["text", "label"], rows)
+    said = encodery("select", "--pool", file, "--selector", "random", "--count", "5", "-o", tmp_path / "chosen")
+    assert said.code == 0
+    assert "5 of 36 rows" in said.out  # a tenth is set aside, as it is when the file is trained on

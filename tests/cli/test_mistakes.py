@@ -1,0 +1,63 @@
+"""What people do wrong by accident is refused before anything is trained or overwritten."""
+
+from pathlib import Path
+
+import pytest
+
+from encodery.cli import main
+from encodery.config import load
+from encodery.errors import UserError
+from encodery.training.run import train_run
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import pair_task, single_task
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_a_mistyped_file_is_named_and_leaves_no_run(split: str, tmp_path: Path) -> None:
+    task = single_task(tmp_path) | {split: "nowhere.csv"}
+    with pytest.raises(UserError, match=r"nowhere\.csv, does not exist"):
+        train_run(load.load(config_for(tmp_path, task)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_setting_leaves_no_run_behind(tmp_path: Path) -> None:
+    settings = config_for(tmp_path, single_task(tmp_path))
+    with pytest.raises(UserError, match="layers"):
+        train_run(load.load(settings, ["model.tune=top:9"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    train_run(load.load(settings, ["model.tune=top:1"]), tmp_path / "run")
+
+
+def test_a_changed_own_file_is_named(tmp_path: Path) -> None:
+    code = "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    settings = config_for(tmp_path, single_task(tmp_path)) | {"method": {"kind": f"{tmp_path}/mine.py:Mine"}}
+    train_run(load.load(settings), tmp_path / "run")
+    (tmp_path / "mine.py").write_text(code + "\n\nextra = 1\n")
+    with pytest.raises(UserError, match=r"mine\.py"):
+        train_run(load.load(settings), tmp_path / "run")
+
+
+def test_a_failure_in_own_code_names_its_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n"
+        "    def __call__(self, *parts):\n        return nonsense\n"
+    )
+    task = single_task(tmp_path)
+    settings = config_for(tmp_path, task) | {"method": {"kind": f"{tmp_path}/mine.py:Mine"}}
+    (tmp_path / "run.yaml").write_text(load.dump(load.load(settings)))
+    assert main(["train", str(tmp_path / "run.yaml"), "-o", str(tmp_path / "run"), "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "mine.py:6: NameError" in said
+    assert "Sorry" not in said
+
+
+def test_answers_to_other_rows_do_not_replace_a_run_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = config_for(tmp_path, pair_task(tmp_path))  # its dev part is set aside
+    run = train_run(load.load(settings), tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.predictions.iterdir()}
+    other = load.load(settings, ["tasks.split_seed=5"])
+    (tmp_path / "other.yaml").write_text(load.dump(other))
+    assert main(["evaluate", str(run.path), "--on", f"{tmp_path}/other.yaml:dev"]) == 2
+    assert "other rows" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.predictions.iterdir()} == before

@@ -1,0 +1,61 @@
+"""People who come from run_glue and Trainer are told what to write here."""
+
+from pathlib import Path
+
+import pytest
+
+from encodery.config.load import load
+from encodery.config.neighbours import _ADVICE, advice
+from encodery.config.schema import Config
+from encodery.config.validate import _sub_fields, ours
+from encodery.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch-size", "8"], r"did you mean train\.batch_size\?"),
+        (["--model_name_or_path", "x"], r"did you mean model\.name\?"),
+        (["--learning_rate", "1e-5"], r"did you mean optim\.lr\?"),
+        (["--output_dir", "out"], "-o DIR names the run directory"),
+        (["--do_train"], "--do_train is no setting; leave it out: `encodery train` trains"),
+        (["--do_train", "--do_eval"], "--do_train is no setting"),
+        (["--overwrite_output_dir"], "--fresh begins again"),
+        (["--train_file", "a.csv"], "give the data file itself: `encodery train FILE`"),
+        (["--validation-file", "a.csv"], r"did you mean tasks\.dev\?"),
+        (["--max_train_samples", "10"], r"did you mean tasks\.count\?"),
+        (["--nonsense"], "--nonsense has no value"),
+    ],
+)
+def test_a_flag_of_theirs_is_answered_with_ours(words: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load({"model": "some-encoder", "tasks": "toy/nli"}, words)
+
+
+def test_no_word_has_two_answers() -> None:
+    sections = [key for part in Config.model_fields.values() for key in _sub_fields(part.annotation)]
+    words = [word for group in _ADVICE.values() for word in group.split()]
+    assert len(words) == len(set(words)) > 20
+    assert not [word for word in words if ours(word) or word in Config.model_fields or word in sections]
+    assert advice("nonsense") is None
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("rte", "'glue/rte'"), ("SST-2", "'glue/sst2'"), ("ner", "'tag/ner' or")])
+def test_a_task_without_its_collection(typed: str, meant: str) -> None:
+    with pytest.raises(UserError, match=f"Did you mean {meant}"):
+        load({"model": "x", "tasks": typed})
+
+
+@pytest.mark.parametrize("name", ["reviews.dat", "reviews", "reviews.xlsx"])
+def test_data_where_a_config_is_expected(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("text,label\nsome words,good\nother words,bad\n")
+    with pytest.raises(UserError, match=r"is data, not a config. `encodery train \S*reviews.csv` trains on a table"):
+        load(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["model: a,b\ntasks: c,d\n", "# a,b\nmodel: x\n", "model: {name: x, head: linear}\n"])
+def test_a_config_with_commas_is_no_data(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.conf").write_text(text)
+    with pytest.raises(UserError) as error:
+        load(tmp_path / "run.conf")
+    assert "is data" not in str(error.value)

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from encodery.config.reference import reference, schema
+from encodery.config.schema import Config, Entry, OptimOptions
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def test_the_committed_page_is_current():
+    if not PAGE.exists():
+        pytest.skip("no docs folder beside the tests")
+    hint = "run `encodery config --reference > docs/configuration.md`"
+    assert PAGE.read_text(encoding="utf-8") == reference(), hint
+
+
+def test_every_key_is_on_the_page_with_a_meaning():
+    page = reference()
+    for kind in (Config, OptimOptions, Entry):
+        assert all(f"`{key}`" in page or f"## {key}" in page for key in kind.model_fields)
+    assert " |  |" not in page
+
+
+def test_schema_knows_components_and_short_forms():
+    got = schema()
+    method = got["properties"]["method"]["anyOf"]
+    assert {"type": "string"} in method
+    assert "plain" in [one["properties"]["kind"]["const"] for one in method if "properties" in one]
+    entries = got["properties"]["tasks"]["anyOf"]
+    glue = next(one for one in entries if "glue/rte" in one.get("properties", {}).get("name", {}).get("enum", []))
+    assert {"fraction", "weight"} <= set(glue["properties"])
+    assert got["properties"]["optim"]["description"]
+    assert got["$defs"]["OptimOptions"]["properties"]["lr"]["description"] == "Peak learning rate."
+    refs = {part.split('"')[0] for part in str(got).replace("'", '"').split("#/$defs/")[1:]}
+    assert refs <= set(got["$defs"])

@@ -1,0 +1,87 @@
+"""How often a step waits for its device, and what a step that is not finite leaves behind: on the pretend GPU."""
+
+from typing import Any
+
+
+def begun(tree: dict[str, Any]) -> tuple[Any, Any]:
+    """A run that is built, and the generator of its steps."""
+    from encodery.training import build
+    from encodery.training.loop import train
+    from tests.toolbox.runs import resolve
+
+    resolved = resolve(tree)
+    made = build.build(resolved, build.find_inputs(resolved))
+    options = resolved.config.train
+    steps = train(
+        made.model, made.method, made.batches, made.optimizer, made.schedule, made.state, resolved.config.optim.clip,
+        options.loss_reduction, made.weighting, made.rates,
+    )  # fmt: skip
+    return made, steps
+
+
+def per_step(tree: dict[str, Any]) -> dict[str, Any]:
+    """The waits of each step of a run as the loop takes it, and of the look at the end."""
+    import pretend_device
+
+    made, steps = begun(tree)
+    found, reports = [], []
+    for _ in range(made.state.total):
+        pretend_device.waits.clear()
+        reports.append(next(steps))
+        found.append(dict(pretend_device.waits))
+    pretend_device.waits.clear()
+    losses = [report.loss for report in reports]
+    return {"steps": found, "look": dict(pretend_device.waits), "losses": losses, "remembered": made.state.losses}
+
+
+def in_session(tree: dict[str, Any], out: str) -> list[int]:
+    """The waits between one step and the next, in a whole run with its session."""
+    from pathlib import Path
+
+    import pretend_device
+
+    from tests.toolbox.runs import run
+
+    found = []
+
+    def count(_: Any) -> None:
+        found.append(sum(pretend_device.waits.values()))
+        pretend_device.waits.clear()
+
+    run(tree, Path(out), watch=count)
+    return found
+
+
+def poisoned(tree: dict[str, Any], at: int) -> dict[str, Any]:
+    """A run in which the loss of step `at` is not a number, looked at after the last step only."""
+    import torch
+
+    from encodery.errors import RunFailed
+
+    made, steps = begun(tree)
+    terms = type(made.model).terms
+
+    def spoilt(self: Any, outputs: Any, batch: Any) -> Any:
+        factor = float("nan") if batch.step == at - 1 and not torch.is_inference_mode_enabled() else 1.0
+        return {key: value * factor for key, value in terms(self, outputs, batch).items()}
+
+    def everything() -> dict[str, Any]:
+        tensors = {**made.model.state_dict(), **made.optimizer.tensors()}
+        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+    type(made.model).terms = spoilt
+    try:
+        kept = []
+        for _ in range(made.state.total):
+            report = next(steps)
+            kept.append(everything())
+        try:
+            report.look()
+            message = ""
+        except RunFailed as error:
+            message = str(error)
+    finally:
+        type(made.model).terms = terms
+    same = [all(torch.equal(a, b) for a, b in zip(x.values(), kept[at - 2].values(), strict=True)) for x in kept]
+    ids = made.batches.example_ids(made.batches.at(at - 1))
+    return {"same": same, "message": message, "ids": ids}

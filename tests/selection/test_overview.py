@@ -1,0 +1,32 @@
+"""Clusters as figures and pictures."""
+
+import json
+
+import numpy as np
+import pytest
+
+from encodery.selection.overview import Options, analyse
+from encodery.selectors.base import Pool
+from encodery.selectors.clusters import ByCluster
+from encodery.tasks.base import Example
+
+
+@pytest.mark.parametrize("how", ["pca", "tsne"])
+def test_two_clear_clusters_are_pure(tmp_path, how):
+    rng = np.random.default_rng(0)
+    rows = [Example(f"id-{i}", (f"text {i}",), "ab"[i % 2], extra={"genre": "xy"[i % 2]}) for i in range(40)]
+    points = np.array([[10.0 * (i % 2), 0.0] for i in range(40)]) + rng.normal(size=(40, 2))
+    pool = Pool(rows, ("a", "b"), vectors=lambda: ([e.id for e in rows], points.astype(np.float32)))
+    selector = ByCluster(k=2)
+    found = analyse(selector.clusters(pool), selector.points(pool), pool, tmp_path, Options(how))
+    assert found["purity"] == 1.0
+    assert found["purity_by_chance"] < 0.8
+    assert found["silhouette"] > 0.6
+    assert found["size"] == {"median": 20.0, "largest": 20, "smallest": 20}
+    assert json.loads((tmp_path / "clusters.json").read_text()) == found
+    one = found["clusters"][0]
+    assert len(one["groups"]) == len(one["labels"]) == 1
+    gaps = [example["distance"] for example in one["nearest"] + one["farthest"][::-1]]
+    assert gaps == sorted(gaps)
+    for name in ("clusters.svg", "map.svg"):
+        assert (tmp_path / name).read_text().startswith("<?xml")

@@ -1,0 +1,51 @@
+"""`data check` of a file: what repeats, and what train and dev share."""
+
+import pytest
+
+from encodery.cli import main
+from encodery.core.files import read_json
+
+TRAIN = """text,label
+the doctor saw the lawyer near the court,x
+the doctor saw the lawyer near the court today,y
+good film,x
+Good film!,y
+something else here,y
+"""
+DEV = "text,label\nnew words only,x\nthe doctor saw the lawyer near the court,x\nnothing like it,y\n"
+
+
+def test_a_card_counts_near_duplicates_within_and_between(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text(TRAIN)
+    (tmp_path / "dev.csv").write_text(DEV)
+    assert main(["data", "check", "train.csv", "--dev", "dev.csv", "-o", "card.json"]) == 0
+    out = capsys.readouterr().out
+    assert "train: 5 rows: y 3 (60.0%), x 2 (40.0%)" in out
+    assert "2 rows repeat another one (1 with equal words), 2 with another label" in out
+    assert "1 rows of dev are like a row of train (1 with equal words)" in out
+    card = read_json(tmp_path / "card.json")
+    near = card["splits"]["train"]["near_duplicates"]
+    assert {(one["first"]["id"], one["second"]["id"]) for one in near["examples"]} == {("0", "1"), ("2", "3")}
+    assert card["between"]["train and dev"]["rows"] == 1
+    assert card["splits"]["dev"]["near_duplicates"]["rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["none.csv"], "there is no such file"),
+        (["toy/sentiment", "--dev", "x.csv"], "has its own dev set"),
+        ([".", "-o", "x.json"], "go with one file"),
+        (["toy/nothing"], "nothing"),
+    ],
+)
+def test_what_has_no_card_is_named(tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "check", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_set_by_its_name_has_a_card(capsys):
+    assert main(["data", "check", "toy/sentiment"]) == 0
+    assert "train and dev" in capsys.readouterr().out

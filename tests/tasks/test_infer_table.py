@@ -1,0 +1,239 @@
+"""What a data file is recognised as: delimiter, encoding, columns, form; and where nothing is guessed."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encodery.config import load
+from encodery.errors import UserError
+from encodery.tasks.sources.infer_table import detect_encoding, infer, looks_tagged
+
+TEXTS = [f"the parcel number {i} came late and the box was open" for i in range(60)]
+OTHERS = [f"nobody answered my call about order {i} until this morning" for i in range(60)]
+FRESH = ["--model.new.kind", "bert", "--model.tokenizer", "toy"]
+
+
+def table(
+    path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]], delimiter: str = ",", encoding: str = "utf-8"
+) -> Path:
+    cells = ([f'"{cell}"' if delimiter in str(cell) else str(cell) for cell in line] for line in lines)
+    path.write_bytes("".join(delimiter.join(line) + "\n" for line in (columns, *cells)).encode(encoding))
+    return path
+
+
+def rows(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return list(zip(*columns, strict=False))
+
+
+def found(path: Path, **given: Any) -> dict[str, Any]:
+    return infer(path, given).options
+
+
+def labels(*names: Any) -> list[Any]:
+    return [names[i % len(names)] for i in range(60)]
+
+
+def test_text_label_and_id_by_name(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", ["id", "Review", "stars"], rows(range(60), TEXTS, labels(1, 2, 3, 4, 5)))
+    assert found(file) == {"form": "single", "text": "Review", "label": "stars", "id": "id"}
+
+
+def test_columns_by_content_where_no_name_is_known(tmp_path: Path) -> None:
+    file = table(
+        tmp_path / "a.csv",
+        ["nr", "was", "wohin", "am"],
+        rows(range(60), TEXTS, labels("Lager", "Büro"), ["2024-01-02"] * 60),
+    )
+    assert found(file) == {"form": "single", "text": "was", "label": "wohin", "id": "nr"}
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_delimiter_and_encoding_are_recognised_and_read(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    texts = [f"Müller wartet, seit Tagen, auf das Paket {i}" for i in range(60)]
+    file = table(tmp_path / "a.csv", ["text", "label"], rows(texts, labels("schön", "übel")), delimiter, encoding)
+    options = found(file)
+    assert options.get("delimiter", ",") == delimiter
+    assert options.get("encoding") == {"utf-8-sig": None, "utf-8": None}.get(encoding, encoding)
+    task = load.load(str(file), FRESH).tasks[0][0]
+    read = {e.texts[0]: e.label for e in (*task.examples("train"), *task.examples("dev"))}
+    assert read == dict(zip(texts, labels("schön", "übel"), strict=True))
+
+
+def test_utf8_with_a_few_broken_rows_stays_utf8() -> None:
+    assert detect_encoding(("schön übel größer " * 20).encode() + b"\xff broken") is None
+    assert detect_encoding("schön übel größer".encode("cp1252")) == "cp1252"
+    assert detect_encoding("schön".encode("utf-16-le")) == "utf-16-le"
+    assert detect_encoding(b"plain") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [
+        ([i / 7 for i in range(60)], "regression"),
+        ([1.5, 2.0, 2.5, 3.0] * 15, "regression"),
+        ([1, 2, 3, 4, 5] * 12, "single"),
+        ([(i * 13) % 300 for i in range(60)], "regression"),
+        (["yes", "no"] * 30, "single"),
+        ([0, 1] * 30, "single"),
+    ],
+)
+def test_numbers_with_many_values_are_a_regression(tmp_path: Path, values: list[Any], form: str) -> None:
+    assert found(table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, values)))["form"] == form
+
+
+def test_two_columns_of_texts_are_a_pair(tmp_path: Path) -> None:
+    named = table(tmp_path / "a.csv", ["sentence_1", "sentence_2", "label"], rows(TEXTS, OTHERS, labels(0, 1)))
+    assert found(named) == {"form": "pair", "text": "sentence_1", "text2": "sentence_2", "label": "label"}
+    unnamed = table(tmp_path / "b.csv", ["ours", "theirs", "label"], rows(TEXTS, OTHERS, labels(0, 1)))
+    assert found(unnamed)["text2"] == "theirs"
+    numbers = table(tmp_path / "c.csv", ["s1", "s2", "score"], rows(TEXTS, OTHERS, [i / 9 for i in range(60)]))
+    assert (found(numbers)["form"], found(numbers)["text2"]) == ("regression", "s2")
+
+
+@pytest.mark.parametrize("separator", [";", "|", ","])
+def test_separators_are_several_labels(tmp_path: Path, separator: str) -> None:
+    values = labels("red", f"red{separator}blue", f"blue{separator}green", "green")
+    file = table(tmp_path / "a.tsv", ["text", "topics"], rows(TEXTS, values), "\t")
+    options = found(file)
+    assert options["form"] == "multilabel"
+    assert options.get("label_separator", ",") == separator
+    assert set(load.load(str(file), FRESH).tasks[0][0].labels) == {"red", "blue", "green"}
+
+
+def test_a_comma_inside_the_name_of_a_label_is_no_separator(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, labels("Food, Drinks", "Home, Garden", "Cars")))
+    assert found(file)["form"] == "single"
+
+
+def test_columns_of_0_and_1_are_a_label_each(tmp_path: Path) -> None:
+    marked = rows(range(60), TEXTS, labels(0, 1), labels(1, 0, 0), labels(0, 0, 0, 1))
+    file = table(tmp_path / "a.csv", ["id", "comment_text", "toxic", "rude", "threat"], marked)
+    assert found(file) == {
+        "form": "multilabel", "text": "comment_text", "label": ["toxic", "rude", "threat"], "id": "id",
+    }  # fmt: skip
+    task = load.load(str(file), FRESH).tasks[0][0]
+    assert task.labels == ("toxic", "rude", "threat")
+    by_id = {e.id: e.label for e in (*task.examples("train"), *task.examples("dev"))}
+    assert by_id["3"] == ("toxic", "rude", "threat")
+    assert by_id["2"] == ()
+
+
+def test_a_mark_that_is_neither_0_nor_1_is_named(tmp_path: Path) -> None:
+    marked = [*rows(TEXTS, labels(0, 1), labels(1, 0, 0)), ("one more text of some words", 2, 0)]
+    file = table(tmp_path / "a.csv", ["text", "toxic", "rude"], marked)
+    task = load.load(str(file), [*FRESH, "--tasks.label=[toxic, rude]"]).tasks[0][0]
+    with pytest.raises(UserError, match=r'a\.csv, line 62.*column "toxic": "2" is neither 0 nor 1'):
+        task.examples("train")
+
+
+def test_nested_keys_of_json_lines(tmp_path: Path) -> None:
+    objects = [
+        {"meta": {"id": f"m{i}", "at": "2024-01-01"}, "post": {"body": t}, "answer": {"label": a}}
+        for i, (t, a) in enumerate(rows(TEXTS, labels("a", "b")))
+    ]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in objects))
+    assert found(file) == {"form": "single", "text": "post.body", "label": "answer.label", "id": "meta.id"}
+    task = load.load(str(file), FRESH).tasks[0][0]
+    assert {e.id for e in (*task.examples("train"), *task.examples("dev"))} == {f"m{i}" for i in range(60)}
+
+
+def test_forms_with_columns_of_their_own(tmp_path: Path) -> None:
+    squad = tmp_path / "q.json"
+    squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": []}]}))
+    assert found(squad) == {"form": "spans"}
+    conll = tmp_path / "n.conll"
+    conll.write_text("EU B-ORG\nrejects O\n\nBonn B-LOC\nwaits O\n")
+    assert found(conll) == {"form": "tags"}
+    text = tmp_path / "n.txt"
+    text.write_text("EU\tNNP\tB-ORG\nrejects\tVB\tO\n\nBonn\tNNP\tB-LOC\nwaits\tVB\tO\n")
+    assert found(text) == {"form": "tags"}
+    lists = tmp_path / "l.jsonl"
+    lists.write_text(json.dumps({"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}) + "\n")
+    assert found(lists) == {"form": "tags", "text": "tokens", "label": "ner_tags"}
+    ranked = tmp_path / "r.jsonl"
+    ranked.write_text(json.dumps({"question": "where now", "choices": ["here", "there"], "label": 1}) + "\n")
+    assert found(ranked) == {"form": "ranking", "text": "question", "candidates": "choices", "label": "label"}
+    assert not looks_tagged("text\tlabel\nsome words\ta\n")
+
+
+def test_what_cannot_be_decided_stops_with_the_flags(tmp_path: Path) -> None:
+    file = table(
+        tmp_path / "a.csv", ["text", "topic", "priority"], rows(TEXTS, labels("a", "b"), labels("low", "high", "mid"))
+    )
+    with pytest.raises(UserError) as stopped:
+        infer(file, {})
+    assert "which column is the label? Add one of these:" in str(stopped.value)
+    assert "--tasks.label topic" in str(stopped.value)
+    assert "--tasks.label priority  (3 values: low, high, mid)" in str(stopped.value)
+    assert found(file, label="topic")["label"] == "topic"
+    three = table(tmp_path / "b.csv", ["one", "two", "three", "label"], rows(TEXTS, OTHERS, TEXTS[::-1], labels(0, 1)))
+    with pytest.raises(UserError, match=r"which column is the text\?(.|\n)*--tasks.text one(.|\n)*--tasks.text three"):
+        infer(three, {})
+    classes = table(tmp_path / "c.csv", ["text", "label"], rows(TEXTS * 5, [i % 30 for i in range(300)]))
+    with pytest.raises(UserError, match=r"--tasks.form single\n  --tasks.form regression"):
+        infer(classes, {})
+    assert found(classes, form="single")["form"] == "single"
+
+
+def test_a_file_without_names_of_columns_is_refused(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", [TEXTS[0], "good"], rows(TEXTS[1:], labels("bad", "good")))
+    with pytest.raises(UserError, match="looks like a row, not like the names of columns"):
+        infer(file, {})
+    plain = tmp_path / "b.txt"
+    plain.write_text("Once upon a time\nthere was a text\n")
+    with pytest.raises(UserError, match=r"plain text without labels is for pretraining \(--tasks.kind corpus"):
+        infer(plain, {})
+
+
+def test_what_was_given_stays_and_other_texts_are_named(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", ["text", "notes", "label"], rows(TEXTS, OTHERS, labels("a", "b")))
+    guess = infer(file, {})
+    assert guess.options["text"] == "text"
+    assert guess.remarks == ["notes also holds texts; --tasks.text2 notes reads both"]
+    assert found(file, text="notes")["text"] == "notes"
+    assert found(file, text="text", text2="notes")["form"] == "pair"
+
+
+def test_a_file_is_a_task_in_every_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(
+        tmp_path / "a.csv",
+        ["id", "review", "stars", "team"],
+        rows(range(60), TEXTS, labels(1, 2), labels("x", "y", "z")),
+    )
+    first = load.load("a.csv", [*FRESH, "--tasks.label", "team"])
+    assert first.name == "a"
+    assert first.tasks[0][0].name == "table/a"
+    assert first.origins["tasks.0.text"] == "recognised in a.csv"
+    assert first.origins["tasks.0.label"] == "command line"
+    again = load.load(None, [*FRESH, "--tasks", "a.csv", "--tasks.label", "team"])
+    other = load.load(None, [*FRESH, "--tasks.label", "team", "--tasks", "a.csv"])
+    Path("b.yaml").write_text("model: {new: {kind: bert}, tokenizer: toy}\ntasks: {file: a.csv, label: team}\n")
+    written = load.load("b.yaml")
+    assert first.config == again.config == other.config == written.config
+    Path("kept").mkdir()
+    for folder in (Path(), Path("kept")):
+        (folder / "c.yaml").write_text(load.short(first, folder))
+        assert load.load(folder / "c.yaml").tasks[0][0].examples("train") == first.tasks[0][0].examples("train")
+
+
+def test_without_a_model_it_is_the_one_that_comes_with_encodery(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, labels("a", "b")))
+    resolved = load.load(str(file))
+    assert resolved.config.model.name == "petit"
+    assert "model: petit" in load.short(resolved)
+
+
+@pytest.mark.parametrize(("value", "why"), [(";;", "one character"), ('"', "one character")])
+def test_a_wrong_delimiter_is_refused(tmp_path: Path, value: str, why: str) -> None:
+    table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, labels("a", "b")))
+    tree = {"model": "x", "tasks": {"kind": "table", "train": str(tmp_path / "a.csv"), "delimiter": value}}
+    with pytest.raises(UserError, match=why):
+        load.load(tree)
+    with pytest.raises(UserError, match="expected an encoding of text"):
+        load.load(tree, ["tasks.delimiter=tab", "tasks.encoding=klingon"])

@@ -1,0 +1,141 @@
+"""What training says of its rows before the first step, and that equal texts are never on both sides of a split."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import encodery as en
+from encodery.config import load
+from encodery.tasks.base import plain_texts
+from encodery.training.run import train_run
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import mood, pair_task, regression_task, sentences, write_csv
+
+
+def doubled(path: Path, count: int = 80) -> Path:
+    """Every text twice, once spelled otherwise."""
+    texts = [f"{text} {i}" for i, text in enumerate(sentences(count // 2))]
+    rows = [(text, mood(text)) for text in texts] + [(f" {text.upper()}", mood(text)) for text in texts]
+    return write_csv(path, ["text", "label"], rows)
+
+
+def log_of(tmp_path: Path, task: dict[str, Any], **more: Any) -> str:
+    return en.train(config_for(tmp_path, task, **more), tmp_path / "run").directory.log_file.read_text()
+
+
+def summary(log: str) -> list[str]:
+    """The lines from the rows to the first evaluation."""
+    lines = log.splitlines()
+    first = next(i for i, line in enumerate(lines) if "rows to train on" in line)
+    last = next(i for i, line in enumerate(lines) if "step 4" in line)
+    return lines[first:last]
+
+
+def texts_of(task: Any, split: str) -> set[tuple[str, ...]]:
+    return {plain_texts(example) for example in task.examples(split)}
+
+
+def test_equal_texts_are_on_one_side(tmp_path: Path) -> None:
+    task = load.load({"model": "x", "tasks": str(doubled(tmp_path / "a.csv"))}).tasks[0][0]
+    assert not texts_of(task, "train") & texts_of(task, "dev")
+    assert 6 <= len(task.examples("dev")) <= 10
+    assert "set aside by label, equal texts together" in (task.origin("dev").note or "")
+
+
+def test_without_equal_texts_the_split_is_what_it_was(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", ["text", "label"], [(f"text number {i}", "ab"[i % 2]) for i in range(70)])
+    parts = []
+    for how in ("together", "apart"):
+        tree = {"model": "x", "tasks": {"kind": "table", "train": str(tmp_path / "a.csv"), "equal_texts": how}}
+        parts.append([e.id for e in load.load(tree).tasks[0][0].examples("dev")])
+    assert parts[0] == parts[1]
+
+
+def test_a_holdout_keeps_equal_texts_together(tmp_path: Path) -> None:
+    task = {"kind": "table", "train": str(doubled(tmp_path / "a.csv"))}
+    log = log_of(tmp_path, task, train={"holdout": 0.25})
+    assert "for holdout (held out of train)" in log
+    assert "is in train too" not in log
+
+
+def as_an_earlier_version(run: Path) -> None:
+    """A run without the key, stopped after two of its steps."""
+    text = (run / "config.yaml").read_text()
+    assert "equal_texts: apart" in text
+    (run / "config.yaml").write_text(re.sub(r" *equal_texts: apart\n", "", text))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_R17_a_run_that_was_begun_with_equal_texts_apart_keeps_its_split(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = {"kind": "table", "train": str(doubled(tmp_path / "a.csv"))}
+    out = tmp_path / "run" if named else None
+    tree = config_for(tmp_path, task, train={"keep_checkpoints": True})
+    begun = train_run(load.load({**tree, "tasks": [{**task, "equal_texts": "apart"}]}), out)
+    before = begun.info()["inputs"]
+    as_an_earlier_version(begun.path)
+    (begun.path / "DONE").unlink()
+    again = train_run(load.load(tree), out)
+    assert again.path == begun.path
+    assert again.info()["inputs"] == before
+    assert "equal_texts: apart" in again.config_text()
+    own = load.load(again.path).tasks[0][0]
+    assert texts_of(own, "train") & texts_of(own, "dev")
+    as_an_earlier_version(again.path)
+    assert getattr(load.load(again.path).tasks[0][0], "equal_texts", None) == "apart"  # also for evaluate
+    new = train_run(load.load(tree), tmp_path / "new")
+    assert new.info()["inputs"] != before
+
+
+def test_six_lines_say_what_the_rows_are(tmp_path: Path) -> None:
+    texts = [f"{text} {i}" for i, text in enumerate(sentences(60))]
+    rows = [(text + " cat dog" * (30 if i % 4 == 0 else 0), ("x", "X", "y")[i % 3]) for i, text in enumerate(texts)]
+    write_csv(tmp_path / "train.csv", ["text", "label"], rows)
+    write_csv(tmp_path / "dev.csv", ["text", "label"], [*rows[:5], ("another one", "y")])
+    task = {"kind": "table", "train": str(tmp_path / "train.csv"), "dev": str(tmp_path / "dev.csv")}
+    found = summary(log_of(tmp_path, task))
+    assert len(found) <= 6
+    whole = "\n".join(found)
+    assert "table/train: 60 rows to train on, 6 for dev" in whole
+    assert "labels: x 33.3%, X 33.3%, y 33.3%" in whole
+    assert re.search(
+        r"25\.0% are cut at max_length 32: set train\.max_length higher, or tasks\.window_stride to read long", whole
+    )
+    assert "5 of 6 rows of dev (83.3%) have a text that is in train too" in whole
+    assert "differ in case or blanks only" in whole
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [(("1", "2", "3"), "tasks.form regression reads them as a quantity"), (("0", "1"), "tasks.labels gives names")],
+)
+def test_labels_that_are_numbers_are_named(labels: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    rows = [(f"{text} {i}", labels[i % len(labels)]) for i, text in enumerate(sentences(48))]
+    path = write_csv(tmp_path / "a.csv", ["text", "label"], rows)
+    found = summary(log_of(tmp_path, {"kind": "table", "train": str(path)}))
+    assert any(line in one for one in found)
+    assert any("none is cut at max_length 32" in one for one in found)
+    assert any("0.1 of a.csv set aside by label, equal texts together, split_seed 0" in one for one in found)
+
+
+def test_numbers_and_several_tasks_have_a_line_each(tmp_path: Path) -> None:
+    tree = config_for(tmp_path, regression_task(tmp_path))
+    tree["tasks"] = [regression_task(tmp_path), pair_task(tmp_path)]
+    found = summary(en.train(tree, tmp_path / "run").directory.log_file.read_text())
+    assert len(found) == 2
+    assert "table/numbers: 36 rows to train on" in found[0]
+    assert "labels: numbers from 0.75 to 2.75" in found[0]
+    assert "labels: " in found[1]
+
+
+def test_a_label_that_is_renamed_and_never_seen_is_named(tmp_path: Path) -> None:
+    rows = [(f"{text} {i}", "01"[i % 2]) for i, text in enumerate(sentences(48))]
+    path = write_csv(tmp_path / "a.csv", ["text", "label"], rows)
+    names = {"0": "no", "1": "yes", "11": "maybe"}
+    found = summary(log_of(tmp_path, {"kind": "table", "train": str(path), "labels": names}))
+    assert any("tasks.labels renames 11, which no row has" in line for line in found)
+    assert not any("renames 0" in line for line in found)

@@ -1,0 +1,65 @@
+"""A host that runs ahead of its device: no step waits for one, and a step that is not finite still changes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pretend import jobs, waits
+from tests.pretend.gpu import PretendGpu
+
+pytestmark = pytest.mark.slow
+
+WAYS: dict[str, tuple[str, str]] = {
+    "plain": ("plain", "classification"),
+    "FreeLB": ("freelb", "classification"),
+    "SMART": ("smart", "classification"),
+    "R-Drop": ("rdrop", "classification"),
+    "several tasks": ("plain", "forms"),
+    "FreeLB on several tasks": ("freelb", "forms"),
+    "MLM": ("plain", "mlm"),
+    "ELECTRA": ("plain", "electra"),
+    "AMOS": ("plain", "amos"),
+    "tagging": ("plain", "tagging"),
+    "spans": ("plain", "spans"),
+}
+PASSES = {"plain": 1, "FreeLB": 3, "MLM": 1, "tagging": 1}
+
+
+def tree_of(folder: Path, way: str, layout: str = "packed", **train: Any) -> dict[str, Any]:
+    method, objective = WAYS[way]
+    case = {"method": method, "objective": objective, "precision": "bf16", "layout": layout}
+    tree = jobs.settings(str(folder), case, **train)
+    if method in ("freelb", "smart"):
+        tree["method"]["log_attack"] = 0  # what it looks at is read
+    return tree
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_step_waits_for_the_device(tmp_path: Path, pretend_gpu: PretendGpu, way: str) -> None:
+    found = pretend_gpu.call(waits.per_step, tree_of(tmp_path, way, max_steps=3))
+    assert found["steps"] == [{}, {}, {}]
+    assert sum(found["look"].values()) == 1  # all steps in one copy
+    assert found["losses"] == found["remembered"]
+    assert len(found["losses"]) == 3
+
+
+@pytest.mark.parametrize("way", PASSES)
+def test_rows_wait_once_a_pass_for_the_mask_of_transformers(tmp_path: Path, pretend_gpu: PretendGpu, way: str) -> None:
+    found = pretend_gpu.call(waits.per_step, tree_of(tmp_path, way, "rows", max_steps=2))
+    assert found["steps"] == [{"_local_scalar_dense": PASSES[way]}] * 2
+
+
+def test_a_session_waits_where_it_logs(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    tree = tree_of(tmp_path, "plain", max_steps=9, log=3, evaluate="never", save="end")
+    found = pretend_gpu.call(waits.in_session, tree, str(tmp_path / "run"))
+    # Before step 1 the run is built; what follows a step (the log) is counted with the step after it.
+    assert found[2:] == [0, 1, 0, 0, 1, 0, 0]
+
+
+def test_R6_what_is_not_finite_changes_nothing_until_somebody_looks(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    found = pretend_gpu.call(waits.poisoned, tree_of(tmp_path, "plain", max_steps=5, batch_size=4), 3)
+    assert found["same"] == [False, True, True, True, True]
+    assert "step 3: loss toy/nli/loss" in found["message"]
+    assert "is not finite" in found["message"]
+    assert all(one in found["message"] for one in found["ids"])
