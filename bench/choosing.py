@@ -22,10 +22,10 @@ def main() -> int:
     args = parser.parse_args()
     from threadpoolctl import threadpool_limits
 
-    from encodery.select.base import Pool
-    from encodery.select.clusters import ByCluster
-    from encodery.select.kcenter import KCenter
-    from encodery.select.random import Random
+    from encodery.selectors.base import Pool
+    from encodery.selectors.clusters import ByCluster
+    from encodery.selectors.kcenter import KCenter
+    from encodery.selectors.random import Random
     from encodery.tasks.base import Example
 
     labels = ("entailment", "neutral", "contradiction")

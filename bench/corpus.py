@@ -89,8 +89,8 @@ def measure(file: Path, side: str) -> None:
 
 
 def ours(file: Path, folder: Path, tokenizer: Any) -> float:
-    from encodery.data.pieces import TokenizerPieces
-    from encodery.data.prepare import prepare
+    from encodery.data.corpus.prepare import prepare
+    from encodery.data.tokenizer import TokenizerPieces
     from encodery.tasks.corpus import Corpus
 
     pieces = TokenizerPieces(tokenizer)

@@ -57,16 +57,16 @@ def main() -> int:
 
 def sentences(task: str, count: int) -> list[str]:
     """First texts of a real training set."""
-    from encodery.on import named
+    from encodery.inference.task_argument import named
 
     return [example.texts[0] for example in named(task).examples("train")[:count]]
 
 
 def our_side(model: Path, texts: list[str], batch: int, int8: bool) -> Any:
     """A function that embeds the texts anew, tokenising included."""
-    from encodery import embed as module
-    from encodery.data.tokens import memory_table
-    from encodery.head import Head
+    from encodery.analysis import embed as module
+    from encodery.data.token_table import memory_table
+    from encodery.inference.answer_head import Head
     from encodery.tasks.base import Example
 
     source = module.open_source(str(model), "cpu", layout="rows" if int8 else "auto")

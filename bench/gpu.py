@@ -23,7 +23,7 @@ def main() -> int:
     if len(devices) > 1:
         words = [sys.executable, str(HERE / "processes.py"), "--device", "cuda", "--rounds", "9", "--steps", "50"]
         failed += [] if subprocess.run(words, check=False).returncode == 0 else ["processes"]
-    tests = [sys.executable, "-m", "pytest", "-q", "tests/test_world.py", "tests/models/test_sharding.py"]
+    tests = [sys.executable, "-m", "pytest", "-q", "tests/distributed/test_comm.py", "tests/models/test_sharding.py"]
     failed += [] if subprocess.run(tests, check=False, cwd=HERE.parent).returncode == 0 else ["tests"]
     print("send back bench/results/processes.json and the lines above" + (f"; FAILED: {failed}" if failed else ""))
     return 1 if failed else 0

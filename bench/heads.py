@@ -66,20 +66,21 @@ class Sides:
     def __init__(self, size: str, task: str, examples: int, model: Path | None):
         from transformers import AutoModelForSequenceClassification
 
-        from encodery import build, config
+        from encodery.config import load
+        from encodery.training import build
 
         tree = common.run_config(model, task)
         if size.startswith("12x"):
             tokenizer = str(model) if model else tree["model"]["tokenizer"]
             tree["model"] = {"new": {"kind": "bert", "config": BASE}, "tokenizer": tokenizer}
-        resolved = config.load(tree)
+        resolved = load.load(tree)
         built = build.build(resolved, build.find_inputs(resolved))
-        self.model, self.cutter, self.task = built.model.eval(), built.cutter, built.task.name
+        self.model, self.batcher, self.task = built.model.eval(), built.batcher, built.task.name
         self.table = built.batches.table
         rng = np.random.default_rng(0)
         self.rows = np.sort(rng.choice(len(self.table), examples, replace=False))
         folder = tempfile.mkdtemp(prefix="encodery-bench-")
-        self.model.question(self.task).head.stock.save_pretrained(folder)
+        self.model.objective(self.task).head.stock.save_pretrained(folder)
         self.peer = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="sdpa").eval()
 
     def run(self, side: str) -> np.ndarray:
@@ -108,13 +109,13 @@ class Sides:
         """Many examples in a backward pass."""
         from dataclasses import replace
 
-        from encodery.heads import BUDGET, MOST, HeadOptions, of_batch
+        from encodery.analysis.head_importance import BUDGET, MOST, HeadOptions, of_batch
 
-        cutter = replace(self.cutter, budget=BUDGET, most=MOST)
+        batcher = replace(self.batcher, budget=BUDGET, most=MOST)
         order = rows[np.argsort(-np.asarray(self.table.lengths[rows]), kind="stable")]
         found = {}
         for i in range(0, len(order), MOST):
-            for batch in cutter.cut(self.table, order[i : i + MOST], self.task, 0):
+            for batch in batcher.cut(self.table, order[i : i + MOST], self.task, 0):
                 values = of_batch(self.model, batch, HeadOptions(estimator=estimator)).abs().numpy()
                 found |= dict(zip(batch.ids.tolist(), values, strict=True))
         return np.stack([found[int(row)] for row in rows])
@@ -134,7 +135,7 @@ def correlations(args: Any) -> list[dict[str, Any]]:
     """The same numbers by scipy and by us; some ties."""
     from scipy.stats import kendalltau
 
-    from encodery.correlation import correlations as ours
+    from encodery.core.rank_correlation import correlations as ours
 
     rows, clock = [], common.clock(args.clock)
     for heads in (72, 144):

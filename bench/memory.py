@@ -29,11 +29,12 @@ def child(file: str, budget: int, args: argparse.Namespace) -> None:
     """Train a few steps and print the peak, in megabytes: after building, and at the end."""
     import torch
 
-    from encodery import build, config, optim
-    from encodery.loop import TrainState, train
+    from encodery.config import load
+    from encodery.training import build, optim
+    from encodery.training.loop import TrainState, train
 
     torch.set_num_threads(args.threads)
-    resolved = config.load(tree_of(file, budget, args))
+    resolved = load.load(tree_of(file, budget, args))
     built = build.build(resolved, build.find_inputs(resolved))
     ready, state = peak(), TrainState(args.steps, budget=budget)
     method = resolved.method.start(built.model)  # type: ignore[attr-defined]
@@ -69,9 +70,9 @@ def anonymous() -> int | None:
 
 def write_rows(args: argparse.Namespace, folder: Path) -> dict[int, Path]:
     """Files with the first rows of the task, by their number."""
-    from encodery import config
+    from encodery.config import load
 
-    task = config.load(common.run_config(common.find_model(args.model), args.tasks[0])).tasks[0][0]
+    task = load.load(common.run_config(common.find_model(args.model), args.tasks[0])).tasks[0][0]
     examples = task.examples("train")
     sizes = sorted({min(size, len(examples)) for size in SIZES})
     for size in sizes:
@@ -82,8 +83,8 @@ def write_rows(args: argparse.Namespace, folder: Path) -> dict[int, Path]:
 
 def write_documents(args: argparse.Namespace, folder: Path) -> list[Path]:
     """Files of documents, and their blocks in the cache: what is measured is training."""
-    from encodery import config
-    from encodery.prepare import prepare_run
+    from encodery.config import load
+    from encodery.training.prepare import prepare_run
 
     common.synthetic(folder, DOCUMENTS[-1] * 10, 20, 0.5)
     lines = (folder / "train.jsonl").read_text().splitlines()
@@ -93,7 +94,7 @@ def write_documents(args: argparse.Namespace, folder: Path) -> list[Path]:
     for size in DOCUMENTS:
         path = folder / f"{TEXT}-{size}.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents[:size]))
-        list(prepare_run(config.load(tree_of(str(path), BUDGETS[0], args)), None, 1, lambda *_: None))
+        list(prepare_run(load.load(tree_of(str(path), BUDGETS[0], args)), None, 1, lambda *_: None))
         paths.append(path)
     return paths
 

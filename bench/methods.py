@@ -21,12 +21,13 @@ from common import Spread
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
-from encodery import build, config, optim
-from encodery.data.batches import Cutter
-from encodery.loop import StepReport, TrainState, count, train
-from encodery.methods import _perturb, freelb
+from encodery.config import load
+from encodery.data.batches import MicroBatcher
+from encodery.methods import _perturbation, freelb
 from encodery.methods.base import Totals
-from encodery.models.shift import Words
+from encodery.models.perturb import Words
+from encodery.training import build, optim
+from encodery.training.loop import StepReport, TrainState, count, train
 
 SKIP = 2  # first steps of each side, not counted
 GOAL = 2.9
@@ -45,11 +46,11 @@ class Naive(freelb.FreeLB):
 
     def one(self, *given: Any) -> Any:
         """One micro-batch."""
-        shared, _perturb.Words = _perturb.Words, Apart  # type: ignore[misc]
+        shared, _perturbation.Words = _perturbation.Words, Apart  # type: ignore[misc]
         try:
             return super().one(*given)
         finally:
-            _perturb.Words = shared  # type: ignore[misc]
+            _perturbation.Words = shared  # type: ignore[misc]
 
 
 def written_out(stock: Any, inputs: dict[str, Tensor], labels: Tensor, delta: Tensor, method: freelb.FreeLB) -> float:
@@ -79,9 +80,9 @@ def largest_differences(built: build.Built, folder: Path, method: freelb.FreeLB)
     ours = sum(float(v) for (task, _), v in method(model, micro, totals).items() if task) / len(rows)
     (batch,) = micro
     start, mask = batch.rows(batch.layout.from_tokens(method.space(model, batch).draw(method.init_mag)))
-    plain = Cutter("padded", built.cutter.form, 1 << 30).batch(table, batch.ids.numpy(), built.task.name, 0)
+    plain = MicroBatcher("padded", built.batcher.form, 1 << 30).batch(table, batch.ids.numpy(), built.task.name, 0)
     theirs = written_out(stock, plain.inputs, plain.targets["label"], start * mask[..., None], method)
-    own = dict(model.question(built.task.name).head.stock.named_parameters())
+    own = dict(model.objective(built.task.name).head.stock.named_parameters())
     gaps = [float((own[name].grad - p.grad).abs().max()) for name, p in stock.named_parameters()]
     largest = max(float(p.grad.abs().max()) for p in stock.parameters())
     model.zero_grad()
@@ -113,14 +114,14 @@ def methods(names: Sequence[str]) -> dict[str, Any]:
     """Each with its defaults."""
     found = {}
     for name in names:
-        kind = freelb.FreeLB if name.startswith("freelb") else config.find("methods", name)
+        kind = freelb.FreeLB if name.startswith("freelb") else load.find("methods", name)
         found[name] = (Naive if name == "freelb naive" else kind)()
     return found
 
 
 def measure(task: str, args: argparse.Namespace, model: Path | None) -> dict[str, Any]:
     """Ratios of all methods on one data set."""
-    resolved = config.load(common.run_config(model, task))
+    resolved = load.load(common.run_config(model, task))
     built = build.build(resolved, build.find_inputs(resolved))
     wanted = methods(args.methods)
     with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +159,7 @@ def lines(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = common.options(__doc__ or "", tasks=("glue/mrpc", "glue/sst2"), rounds=15, steps=1)
-    every = ["freelb", "freelb naive", *(name for name in config.names("methods") if name not in ("plain", "freelb"))]
+    every = ["freelb", "freelb naive", *(name for name in load.names("methods") if name not in ("plain", "freelb"))]
     parser.add_argument("--methods", nargs="+", default=every, choices=every)
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)

@@ -28,7 +28,7 @@ from transformers import (
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
-from encodery.data.tokens import TokenTable
+from encodery.data.token_table import TokenTable
 
 Kind = Literal["padded", "dynamic", "grouped"]
 SIZE, LONGEST = 32, 128

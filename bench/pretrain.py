@@ -21,20 +21,20 @@ import torch
 from torch import nn
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-from encodery import heap
-from encodery.data.batches import Batch, Batches, Cutter
-from encodery.data.tokens import TokenTable, memory_table
-from encodery.loop import count
+from encodery.config.schema import ModelOptions, NewModel, OptimOptions
+from encodery.core import environment
+from encodery.data.batches import Batch, Batches, MicroBatcher
+from encodery.data.token_table import TokenTable, memory_table
 from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
 from encodery.models.encoder import new_encoder
 from encodery.models.model import Model
-from encodery.objectives._masking import mask
 from encodery.objectives.electra import Electra, written
-from encodery.optim import Optimizer, Param
-from encodery.pretrain import BUDGET_OF_TEXT
-from encodery.schema import ModelOptions, NewModel, OptimOptions
+from encodery.objectives.parts.masking import mask
 from encodery.tasks.base import Features
+from encodery.training.build import BUDGET_OF_TEXT
+from encodery.training.loop import count
+from encodery.training.optim import Optimizer, Param
 
 WORDS, CLS, SEP, MASK = 30522, 101, 102, 103
 SIDES = ("ours", "peer")
@@ -72,8 +72,8 @@ class Ours:
         self.encoder = new_encoder(options, Tokenizer())
         self.model = Model(self.encoder, {"t": Electra().build(self.encoder, Tokenizer())}).train()
         table = text(args.rows * 2, args.length)
-        cutter = Cutter(self.encoder.layout, self.encoder.form, args.budget)
-        self.batches = Batches("t", table, np.arange(len(table)), args.rows, 1, 1, cutter)
+        batcher = MicroBatcher(self.encoder.layout, self.encoder.form, args.budget)
+        self.batches = Batches("t", table, np.arange(len(table)), args.rows, 1, 1, batcher)
         body = [Param(f"e.{n}", p, d) for n, p, d in self.encoder.named_depths()]
         heads = [Param(f"q.{n}", p, None) for n, p in self.model.questions.named_parameters()]
         self.optimizer = Optimizer([*body, *heads], OptimOptions(lr=1e-4), 12)
@@ -90,7 +90,7 @@ class Peer:
     """Transformers' pair, as electra_pytorch uses it."""
 
     def __init__(self, ours: Ours):
-        question = ours.model.question("t")
+        question = ours.model.objective("t")
         self.ours, self.question = ours, question
         config = ours.encoder.net.config
         small = question.generator.encoder.net.config
@@ -121,8 +121,8 @@ class Peer:
 
     def batch(self, number: int) -> Batch:
         """The rows of our step, padded (they are all of one length)."""
-        form = replace(self.ours.batches.cutter, layout="padded", budget=1 << 30)
-        return replace(self.ours.batches, cutter=form).at(number)[0]
+        form = replace(self.ours.batches.batcher, layout="padded", budget=1 << 30)
+        return replace(self.ours.batches, batcher=form).at(number)[0]
 
     def step(self, number: int) -> None:
         """One whole step."""
@@ -143,7 +143,7 @@ def difference(args: argparse.Namespace) -> float:
     """Largest difference of the two losses on the same masks and samples, without dropout."""
     ours = Ours(args, dropout=0.0)
     peer = Peer(ours)
-    question, micro = ours.model.question("t"), ours.batches.at(0)
+    question, micro = ours.model.objective("t"), ours.batches.at(0)
     totals: dict[str, float] = {}
     samples = {}
     with torch.no_grad():
@@ -173,7 +173,7 @@ def child(args: argparse.Namespace) -> None:
     """Two steps of one side; prints how far its resident size rose above what stood before them."""
     ours = Ours(args)
     if args.child == "ours":
-        heap.keep()  # as every run on a CPU does
+        environment.keep()  # as every run on a CPU does
     side: Any = Peer(ours) if args.child == "peer" else ours
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far (Linux)
     before = resident("VmRSS")
@@ -214,7 +214,7 @@ def main() -> int:
         return 0
     far = difference(args)
     assert far < 1e-5, f"the two sides differ by {far:.1e}"
-    heap.keep()  # both sides have it, in one process
+    environment.keep()  # both sides have it, in one process
     ours = Ours(args)
     times = rounds(args, {"ours": ours.step, "peer": Peer(ours).step})
     memory = {side: peak(args, side) for side in SIDES}

@@ -171,22 +171,24 @@ def work(job: dict[str, Any]) -> int:
     os.sched_setaffinity(0, {job["core"]})
     import torch
 
-    from encodery import build, config, optim, world
-    from encodery.loop import TrainState, train
+    from encodery.config import load
+    from encodery.distributed import comm
+    from encodery.training import build, optim
+    from encodery.training.loop import TrainState, train
 
     torch.set_num_threads(1)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    world.join()
-    resolved = config.load(tree_of(job))
-    with world.one_by_one():
+    comm.join()
+    resolved = load.load(tree_of(job))
+    with comm.one_by_one():
         built = build.build(resolved, build.find_inputs(resolved))
     method: Any = resolved.method
     schedule = optim.schedule(resolved.config.optim, 10_000)
     optimizer = build.make_optimizer(built.model, resolved.config)
     state = TrainState(1 << 30)
     loop = train(built.model, method.start(built.model), built.batches, optimizer, schedule, state)
-    with clocked(world) as spent:
+    with clocked(comm) as spent:
         for line in sys.stdin:
             state.step, steps = map(int, line.split())
             spent[0] = 0.0
@@ -194,7 +196,7 @@ def work(job: dict[str, Any]) -> int:
             if job["device"] != "cpu":
                 torch.accelerator.synchronize()
             print(json.dumps({"losses": losses, "talk": spent[0]}), file=out, flush=True)
-    world.rest()
+    comm.end_run()
     return 0
 
 

@@ -17,6 +17,7 @@ SHORT = {
     "sweep": ["--rounds", "1", "--runs", "4", "--steps", "20"],
     "embed": ["--rounds", "3", "--texts", "600"],
     "heads": ["--rounds", "3", "--examples", "32"],
+    "serve": ["--rounds", "3"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -30,6 +31,7 @@ LONG = {
     "heads": ["--rounds", "9", "--examples", "96"],
     "choosing": [],
     "processes": ["--rounds", "5"],
+    "serve": ["--rounds", "7", "--requests", "20", "--onnx"],
 }
 
 

@@ -23,9 +23,10 @@ from common import Spread
 from peer import SKIP, Epoch, Worker
 from transformers import AutoModelForSequenceClassification
 
-from encodery import build, config, optim
-from encodery.data.batches import Cutter
-from encodery.loop import TrainState, train
+from encodery.config import load
+from encodery.data.batches import MicroBatcher
+from encodery.training import build, optim
+from encodery.training.loop import TrainState, train
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Ours:
     """Encodery's own loop, exactly as a run calls it."""
 
     built: build.Built
-    resolved: config.Resolved
+    resolved: load.Resolved
     state: TrainState = field(default_factory=lambda: TrainState(1 << 30))
 
     def __post_init__(self) -> None:
@@ -63,15 +64,15 @@ def largest_differences(built: build.Built, folder: Path) -> dict[str, float]:
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
     table, rows = built.batches.table, built.batches.rows_at(0)
     built.model.eval(), stock.eval()
-    (batch,) = built.cutter.cut(table, rows, built.task.name, 0)
+    (batch,) = built.batcher.cut(table, rows, built.task.name, 0)
     terms = built.model(batch)[1]
     ours = sum(terms.values()) / len(rows)
     ours.backward()
-    plain = Cutter("padded", built.cutter.form, 1 << 30).batch(table, rows, built.task.name, 0)
+    plain = MicroBatcher("padded", built.batcher.form, 1 << 30).batch(table, rows, built.task.name, 0)
     theirs = stock(**plain.inputs, labels=plain.targets["label"]).loss
     theirs.backward()
     mine = {id(p): p for p in built.model.parameters()}
-    own = dict(built.model.question(built.task.name).head.stock.named_parameters())
+    own = dict(built.model.objective(built.task.name).head.stock.named_parameters())
     assert {id(p) for p in own.values()} == set(mine)
     gaps = [float((own[n].grad - p.grad).abs().max()) for n, p in stock.named_parameters()]
     largest = max(float(p.grad.abs().max()) for p in stock.parameters())
@@ -125,7 +126,7 @@ def rounds(
 
 def measure(task: str, args: argparse.Namespace, model: Path | None) -> dict[str, Any]:
     """All figures of one data set."""
-    resolved = config.load(common.run_config(model, task))
+    resolved = load.load(common.run_config(model, task))
     built = build.build(resolved, build.find_inputs(resolved))
     table = built.batches.table
     epochs = {kind: Epoch(kind, np.asarray(table.lengths)) for kind in args.peers}

@@ -21,9 +21,9 @@ ROWS = {"sst2": 10000}  # a part, drawn at random
 
 def ours(task: str, model: Path, out: Path, seeds: int, threads: int) -> list[dict[str, Any]]:
     """Train for all seeds; scores and seconds of each."""
-    from encodery import config
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.config import load
+    from encodery.core.progress import Progress
+    from encodery.training.run import train_run
 
     found = []
     for seed in range(1, seeds + 1):
@@ -35,7 +35,7 @@ def ours(task: str, model: Path, out: Path, seeds: int, threads: int) -> list[di
             f"threads={threads}",
         ]
         overrides += [f"tasks.count={ROWS[task]}"] if task in ROWS else []
-        resolved = config.load(f"recipe:glue/{task}/minilm-l3", overrides)
+        resolved = load.load(f"recipe:glue/{task}/minilm-l3", overrides)
         run = train_run(resolved, out / task / f"seed-{seed}", progress=Progress(every=60))
         seconds = sum(r.get("seconds", 0) * resolved.config.train.log for r in run.metrics() if "loss" in r)
         found.append({"scores": run.read_scores(), "seconds": seconds})

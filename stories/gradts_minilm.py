@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from encodery import yaml_reader
+from encodery.core import yaml
+from encodery.core.progress import Progress
 from encodery.gradts.plan import load
 from encodery.gradts.study import Study
-from encodery.progress import Progress
 from encodery.report.task_choice import markdown
 
 TASKS = "glue/cola,glue/mrpc,glue/stsb,glue/rte,glue/wnli,glue/sst2,glue/qnli,glue/qqp,glue/mnli,tag/pos"
@@ -46,7 +46,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "study.yaml"
-    path.write_text(yaml_reader.write(settings(args, data)))
+    path.write_text(yaml.write(settings(args, data)))
     plan = load(path, [], args.out / "study")
     print("\n".join(plan.lines()), flush=True)
     if args.dry_run:

@@ -43,16 +43,16 @@ def options(name: str, ball: float) -> dict[str, Any]:
 
 def train(task: str, name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """One run, or what it gave if it is done already."""
-    from encodery import config
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.config import load
+    from encodery.core.progress import Progress
+    from encodery.training.run import train_run
 
     out = args.out / task / name / f"seed-{seed}"
     epochs = args.epochs * (PASSES if name == "longer" else 1)
     words = [*SETTINGS, *(f"method.{key}={value}" for key, value in options(name, args.ball).items()), f"seed={seed}"]
     words += [f"model.name={args.model}", f"train.epochs={epochs}", f"tasks.fraction={args.fraction}"]
     words += [f"train.batch_size={args.batch}", f"threads={args.threads}", "device=cpu"]
-    resolved = config.load(f"recipe:glue/{task}/minilm-l3", words)
+    resolved = load.load(f"recipe:glue/{task}/minilm-l3", words)
     marks: list[float] = []
     run = train_run(resolved, out, progress=Progress(every=60), watch=lambda _: marks.append(time.process_time()))
     if len(marks) > 1:

@@ -65,20 +65,20 @@ def text_ready(out: Path, args: argparse.Namespace) -> tuple[Path, Path]:
 
 def settings(name: str, seed: int, out: Path, args: argparse.Namespace, steps: int) -> Any:
     """The resolved config of one pretraining."""
-    from encodery import config
+    from encodery.config import load
 
     recipe, *more = NAMES[name]
     tokenizer, blocks = text_ready(out, args)
     words = [*PRETRAIN, *more, "tasks.name=corpus", f"tasks.prepared={blocks}", f"model.tokenizer={tokenizer}"]
     words += [f"train.max_length={args.length}", f"train.batch_size={args.batch}", f"train.max_steps={steps}"]
     words += [f"seed={seed}", f"probe.tasks=[{', '.join(PROBED)}]", f"train.keep_at={list(SHARES[:-1])}"]
-    return config.load(recipe, words)
+    return load.load(recipe, words)
 
 
 def step_cost(name: str, out: Path, args: argparse.Namespace) -> float:
     """FLOPs of an average training step."""
-    from encodery import build
-    from encodery.loop import cost_of
+    from encodery.training import build
+    from encodery.training.loop import cost_of
 
     resolved = settings(name, 1, out, args, 10)
     built = build.build(resolved, build.find_inputs(resolved))
@@ -87,8 +87,8 @@ def step_cost(name: str, out: Path, args: argparse.Namespace) -> float:
 
 def pretrain(name: str, seed: int, out: Path, args: argparse.Namespace) -> Path:
     """One pretraining, or where it is."""
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.core.progress import Progress
+    from encodery.training.run import train_run
 
     folder = out / name / f"seed-{seed}"
     if not (folder / "DONE").exists():
@@ -105,11 +105,11 @@ def pretrain(name: str, seed: int, out: Path, args: argparse.Namespace) -> Path:
 
 def random_probe(seed: int, out: Path, args: argparse.Namespace) -> dict[str, float]:
     """The same encoder before its first step."""
-    from encodery import build, probe
+    from encodery.training import build, linear_probe
 
     resolved = settings("mlm", seed, out, args, 10)
     built = build.build(resolved, build.find_inputs(resolved))
-    return probe.run(built.probes, built.model.encoder, built.cutter)
+    return linear_probe.run(built.probes, built.model.encoder, built.batcher)
 
 
 def probes(folder: Path) -> Iterator[tuple[float, dict[str, float]]]:
@@ -125,19 +125,19 @@ def probes(folder: Path) -> Iterator[tuple[float, dict[str, float]]]:
 
 def untrained(tokenizer: Path) -> dict[str, Any]:
     """How the encoder of the recipes begins."""
-    from encodery import config
+    from encodery.config import load
 
     words = ["tasks.name=corpus", f"tasks.files={tokenizer}", f"model.tokenizer={tokenizer}"]
-    found = config.load(NAMES["mlm"][0], words).config.model.new
+    found = load.load(NAMES["mlm"][0], words).config.model.new
     assert found is not None
-    return dict(found.plain())
+    return dict(found.to_dict())
 
 
 def finetune(model: str, name: str, seed: int, out: Path, tokenizer: Path) -> dict[str, float]:
     """Dev scores of a model on every task."""
-    from encodery import config
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.config import load
+    from encodery.core.progress import Progress
+    from encodery.training.run import train_run
 
     found = {}
     for task, more in TASKS.items():
@@ -147,7 +147,7 @@ def finetune(model: str, name: str, seed: int, out: Path, tokenizer: Path) -> di
         else:
             words += [f"model.name={model}"]
         folder = out / "finetuned" / name / f"seed-{seed}" / task.replace("/", "-")
-        run = train_run(config.load(None, words), folder, progress=Progress(every=60))
+        run = train_run(load.load(None, words), folder, progress=Progress(every=60))
         found[task] = run.read_scores()["scores"][f"{task}:dev"][PROBED[task]]
     return found
 

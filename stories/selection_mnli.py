@@ -17,9 +17,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from encodery import curve, yaml_reader
-from encodery.progress import Progress
-from encodery.report.curves import markdown
+from encodery.core import yaml
+from encodery.core.progress import Progress
+from encodery.report.data_curves import markdown
+from encodery.selection import curve
 
 METHODS: dict[str, dict[str, Any]] = {
     "random": {"kind": "random"},
@@ -62,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "curve.yaml"
-    path.write_text(yaml_reader.write(settings(args, data)))
+    path.write_text(yaml.write(settings(args, data)))
     plan = curve.load(path, [], args.out / "curve")
     print("\n".join(plan.lines()), flush=True)
     if args.dry_run:
@@ -137,12 +138,12 @@ def folder_with_less_hans(data: Path, out: Path, each: int) -> Path:
 
 def on_whole_hans(run: Path, data: Path, folder: Path) -> None:
     """All 30,000 pairs, kept beside the curve: in the run the smaller set has the name already."""
-    from encodery.classifier import open_classifier
-    from encodery.evaluate import evaluate, keep_in_folder
-    from encodery.on import asked
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import evaluate, keep_in_folder
+    from encodery.inference.task_argument import resolve_split
 
     if not (folder / "scores.json").is_file():
-        keep_in_folder(folder, evaluate([open_classifier(run, "cpu")], asked("hans", str(data))[0]), [str(run)])
+        keep_in_folder(folder, evaluate([open_classifier(run, "cpu")], resolve_split("hans", str(data))[0]), [str(run)])
     about = json.loads((folder / "scores.json").read_text())["evaluations"]["hans:dev"]
     print(f"{run.name} on the whole of HANS:", json.dumps(about["scores"]))
     print("\n".join(f"ALARM {sentence}" for sentence in about.get("alarms", [])))

@@ -27,13 +27,13 @@ RUNS = {
 
 def trained(name: str, models: Path, out: Path, threads: int) -> dict[str, Any]:
     """Train (or find) a run; its scores and those of the simplest answers."""
-    from encodery import config
-    from encodery.progress import Progress
-    from encodery.run import train_run
+    from encodery.config import load
+    from encodery.core.progress import Progress
+    from encodery.training.run import train_run
 
     recipe, model, more = RUNS[name]
     overrides = [*more, f"model.name={models / model}", f"threads={threads}", "train.evaluate=end"]
-    run = train_run(config.load(recipe, overrides), out / name, progress=Progress(every=60))
+    run = train_run(load.load(recipe, overrides), out / name, progress=Progress(every=60))
     found = run.read_scores()
     if recipe.startswith("recipe:squad"):
         for kind, added in forced(run.path).items():
@@ -43,7 +43,7 @@ def trained(name: str, models: Path, out: Path, threads: int) -> dict[str, Any]:
 
 def forced(run: Path) -> dict[str, dict[str, float]]:
     """Answerable questions only, had the model to answer them all: does it find answers, whatever the threshold?"""
-    from encodery.tasks._squad_metrics import means, raw_scores
+    from encodery.tasks.forms.metrics import means, raw_scores
     from encodery.tasks.squad import Squad
 
     examples = [example for example in Squad(part="v2").examples("dev") if example.label]
@@ -60,7 +60,7 @@ def offsets(model: Path) -> dict[str, Any]:
     """Every answerable question at hand: is the gold stretch of pieces right, and is its text the answer?"""
     from transformers import AutoTokenizer
 
-    from encodery.data.pieces import TokenizerPieces
+    from encodery.data.tokenizer import TokenizerPieces
     from encodery.tasks.squad import Squad
 
     pieces = TokenizerPieces(AutoTokenizer.from_pretrained(model))

@@ -1,0 +1,49 @@
+"""The finished runs of a sweep as one small JSON file, from which the pages of results are made.
+
+    python stories/collect.py runs/stories/glue -o stories/results/glue.json
+
+Runs that an earlier file holds and the folder does not (another machine finished them) stay in it.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from encodery.report import records
+
+
+def row(record: records.Record) -> dict[str, Any]:
+    """What the pages need of a run."""
+    return {
+        "run": record.name,
+        "variant": record.variant,
+        "task": record.task,
+        "seed": record.seed,
+        "scores": {data: {name: round(value, 6) for name, value in of.items()} for data, of in record.scores.items()},
+        "main": dict(record.main),
+        "majority": {data: {name: round(v, 6) for name, v in of.items()} for data, of in record.majority.items()},
+        "notes": {data: list(notes) for data, notes in record.notes.items() if notes},
+        "seconds": round(record.seconds, 1) if record.seconds else None,
+    }
+
+
+def main() -> None:
+    """Read, merge, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    args = parser.parse_args()
+    read, remarks = records.read(args.folders)
+    earlier = json.loads(args.out.read_text(encoding="utf-8"))["runs"] if args.out.is_file() else []
+    rows = {one["run"]: one for one in earlier} | {record.name: row(record) for record in read if record.done}
+    ordered = sorted(rows.values(), key=lambda one: (one["variant"] or "", one["task"], str(one["seed"])))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(one, sort_keys=True) for one in ordered)
+    args.out.write_text('{"runs": [\n' + lines + "\n]}\n", encoding="utf-8")
+    waiting = sum(not record.done for record in read)
+    print(*remarks, f"{len(ordered)} finished runs in {args.out}, {waiting} of the sweep's not finished", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
