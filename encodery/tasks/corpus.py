@@ -182,8 +182,7 @@ class Corpus(Task):
         self._require(split)
         if self.prepared:
             meta = self._meta()
-            note = f"prepared for {meta['max_length']} tokens; {meta['splits'][split]['tokens']:,} tokens"
-            return Origin("prepared", f"{meta['digest']}:{split}", meta["splits"][split]["rows"], note=note)
+            return Origin("prepared", f"{meta['digest']}:{split}", meta["splits"][split]["rows"])
         return Origin(
             "toy" if self.part == "toy" else "folder" if self.files else "hub",
             disk.digest([self.recipe(), self.source(), split]),

@@ -284,7 +284,7 @@ MEASURED = 2000  # sequences of full length whose text is looked at again
 def summary(tasks_data: Sequence[TaskData]) -> list[str]:
     """Rows, labels with shares, cuts, texts on both sides, odd labels; of several tasks a line each."""
     if len(tasks_data) == 1:
-        return _one_task(tasks_data[0]) if tasks_data[0].task.labelled else []
+        return _one_task(tasks_data[0]) if tasks_data[0].task.labelled else [text_line(tasks_data[0])]
     lines = [f"{rows_line(one)}; {labels_line(one)}" for one in tasks_data if one.task.labelled]
     more = [f"and {len(lines) - SHOWN_TASKS} more tasks"] if len(lines) > SHOWN_TASKS + 1 else []
     return [*lines[:SHOWN_TASKS], *(more or lines[SHOWN_TASKS:])]
@@ -294,6 +294,15 @@ def _one_task(task_data: TaskData) -> list[str]:
     task = task_data.task
     lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths_line(task_data), shared_line(task_data)]
     return [line for line in (*lines, numbers_line(task), spelling_line(task_data)) if line]
+
+
+def text_line(task_data: TaskData) -> str:
+    """`corpus: 526,217 sequences to train on, 51,053,800 tokens`, of text without labels."""
+    table, choice = task_data.train.table, task_data.choice
+    held_out = (
+        f"; {len(choice.table):,} for {choice.name}, {int(choice.table.lengths.sum()):,} tokens" if choice else ""
+    )
+    return f"{task_data.name}: {len(table):,} sequences to train on, {int(table.lengths.sum()):,} tokens{held_out}"
 
 
 def is_set_aside(task: Task) -> bool:

@@ -1,5 +1,6 @@
 """Whole pretraining runs: resume, kept models, going on, scores on held-out text, and ELECTRA's optimiser."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ from torch import nn
 
 from encodery.config.schema import OptimOptions
 from encodery.core.progress import Progress
+from encodery.data.corpus.prepare import prepare
+from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import RunFailed, UserError
 from encodery.inference.classifier import open_classifier
 from encodery.models import flops, locate
+from encodery.models.tokenizer import toy_tokenizer
 from encodery.runs.directory import RunDir
+from encodery.tasks.corpus import Corpus
 from encodery.tasks.forms.pretraining_scores import ELECTRA, MLM, add_up, area, scores
+from encodery.tasks.toy_grammar.corpus import documents
 from encodery.training import optim
 from encodery.training.run import train_run
 from tests.toolbox.faults import kill_9, running, start_child
@@ -144,10 +150,22 @@ def test_P39_a_run_without_a_held_out_document_says_so_at_the_start_and_ends_wel
 
 
 def test_P39_a_model_cannot_be_scored_on_no_text() -> None:
-    from encodery.tasks.corpus import Corpus
-
     with pytest.raises(UserError, match="no text to score"):
         Corpus(part="toy").score({"all": {}}, ())
+
+
+def test_a_run_tells_how_much_text_it_has_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(documents(0, 40)))
+    pieces = TokenizerPieces(toy_tokenizer())
+    corpus = Corpus.model_validate({"files": str(tmp_path / "a.txt"), "held_out": 0.2, "keep_overflow": True})
+    prepare(tmp_path / "blocks", corpus, pieces, 48, workers=1)
+    tree = settings({"kind": "mlm"}, train={"max_steps": 1, "evaluate": "end", "keep_at": []})
+    tree["model"]["tokenizer"] = "toy"
+    tree["tasks"] = [{"name": "corpus", "prepared": str(tmp_path / "blocks"), "objective": {"kind": "mlm"}}]
+    train_run(resolve(tree), tmp_path / "run", progress=Progress())
+    told = capsys.readouterr().err
+    assert re.search(r"corpus: \d+ sequences to train on, [\d,]+ tokens; \d+ for dev, [\d,]+ tokens", told)
+    assert "WARNING corpus" not in told
 
 
 def test_P38_a_run_tells_how_much_text_it_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
