@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -70,6 +71,8 @@ class Corpus(Task):
     """Commit, tag or branch on the hub; what was used is recorded as a commit."""
     streaming: bool = False
     """Read the hub's set without keeping it on this disk."""
+    shares: list[float] | None = None
+    """How much of the training blocks comes from each entry of `files`, such as [3, 1]; default: as much as it has."""
     prepared: str | None = None
     """Folder that `encodery prepare CONFIG -o DIR` made: nothing else is then needed."""
     documents: int | None = Field(default=None, ge=1)
@@ -124,6 +127,10 @@ class Corpus(Task):
             raise ValueError("a corpus needs files, hub or prepared")
         if given and self.part == "toy":
             raise ValueError(f"toy documents are written here: {given[0]} has no meaning")
+        if self.shares is not None and (len(self.shares) < 2 or not all(0 < share < inf for share in self.shares)):
+            raise ValueError("shares: two or more numbers above 0, one for each entry of files")
+        if self.shares and not self.prepared and self.entries != len(self.shares):
+            raise ValueError(f"shares: {len(self.shares)} numbers for {self.entries} entries of files")
         if self.streaming and (self.files or self.prepared):
             raise ValueError("streaming is for sets of the hub")
         return self
@@ -193,9 +200,11 @@ class Corpus(Task):
 
     def recipe(self) -> dict[str, Any]:
         """The options that decide which blocks come out, as plain data."""
-        where = {"data", "root", "files", "hub", "hub_config", "hub_split", "revision", "streaming", "prepared"}
+        where = {"data", "root", "files", "shares", "hub", "hub_config", "hub_split", "revision", "streaming"}
+        where |= {"prepared"}
         plain = {key: value for key, value in self.to_dict().items() if key not in where}
-        return plain | {"min_line": self.shortest_line, "drop_brackets": self.without_brackets}
+        mixture = {"entries": self.entry_of_files()} if self.shares and self.files else {}
+        return plain | mixture | {"min_line": self.shortest_line, "drop_brackets": self.without_brackets}
 
     def source(self) -> list[Any]:
         """What stands for the text itself: digests of files, a commit of the hub, the grammar's version."""
@@ -315,10 +324,27 @@ class Corpus(Task):
             self._commit.append(hub_commit(self._hub()[0], self.revision))
         return self._commit[0]
 
+    @property
+    def entries(self) -> int:
+        """Entries of `files`, the sources of a mixture; other text is one source."""
+        return len(self.files) if isinstance(self.files, list) else 1
+
+    def entry_of_files(self) -> list[int]:
+        """For each file that is read the first entry of `files` that names it; [0] for other text."""
+        if not isinstance(self.files, list):
+            return [0] * max(1, len(self._paths()))
+        entry: dict[Path, int] = {}
+        for number, name in enumerate(self.files):
+            for path in self._expanded([name]):
+                entry.setdefault(path, number)
+        return list(entry.values())
+
     def _paths(self) -> list[Path]:
         if not self.files:
             return []
-        names = [self.files] if isinstance(self.files, str) else self.files
+        return self._expanded([self.files] if isinstance(self.files, str) else self.files)
+
+    def _expanded(self, names: list[str]) -> list[Path]:
         return expand(names, Path(self.root or "").expanduser().absolute())
 
     @property

@@ -283,7 +283,9 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
     mix = of_class(resolved.mix, Mix, "mix")
     if mix.neighbours and any(stream.balance for stream in streams):
         kind = resolved.config.mix["kind"]
-        raise UserError(f"tasks.sampling: mix {kind} keeps batches of neighbouring rows; balanced needs another mix")
+        raise UserError(
+            f"tasks.sampling: mix {kind} keeps batches of neighbouring rows; balanced (or shares) needs another mix"
+        )
     if of_class(resolved.weighting, Weighting, "weighting").together and mix.in_step(len(streams)) < 2:
         kind = resolved.config.weighting["kind"]
         raise UserError(f"weighting.kind: {kind} needs several tasks in a step; remove mix or set it to together")

@@ -10,7 +10,7 @@ import numpy as np
 
 from encodery.config.schema import Config, Entry
 from encodery.data import subset
-from encodery.data.balance import Balance, classes_of
+from encodery.data.balance import Balance, RowRange, classes_of, quotas_of
 from encodery.data.batches import AllRows, Batches, MicroBatcher, Share
 from encodery.data.sampling import Sampler
 from encodery.data.subset import training_rows
@@ -79,7 +79,9 @@ class TaskData:
 
     @property
     def balance(self) -> Balance | None:
-        """The classes that are drawn equally often, if the entry says so."""
+        """The classes that are drawn equally often, or the sources that are drawn by shares, if the entry says so."""
+        if shares := getattr(self.task, "shares", None):
+            return mixture(self, shares)
         if self.entry.sampling == "uniform":
             return None
         rows: Any = self.rows
@@ -107,7 +109,38 @@ def make_task_data(
     if entry.sampling == "balanced":
         check_sampling(task, config)
         notes += sampling_notes(task_data)
+    if getattr(task, "shares", None):
+        notes.append(mixture_note(task_data, config))
     return task_data
+
+
+def mixture(task_data: TaskData, shares: Sequence[float]) -> Balance:
+    """The blocks of each source of a corpus, and how often each comes."""
+    table: Any = task_data.train.table
+    sources = table.sources()
+    if len(sources) != len(shares):
+        raise UserError(f"tasks.shares: {len(shares)} numbers, and {task_data.name} has {len(sources)} sources")
+    if isinstance(task_data.rows, AllRows):
+        members: list[np.ndarray | RowRange] = [RowRange(begin, size) for begin, size in sources]
+    else:
+        rows = task_data.rows
+        members = [np.flatnonzero((rows >= begin) & (rows < begin + size)) for begin, size in sources]
+    if empty := [number for number, of_source in enumerate(members) if not len(of_source)]:
+        raise UserError(f"tasks.shares: entry {empty[0] + 1} of files has no block to train on; leave it out")
+    return Balance(members, quotas_of(shares))
+
+
+def mixture_note(task_data: TaskData, config: Config) -> str:
+    """What the shares of a corpus make of its sources."""
+    if config.method["kind"] == "importance":
+        raise UserError("tasks.shares: method importance draws its own rows; use another method")
+    balance = task_data.balance
+    assert balance is not None
+    part = np.array(balance.quotas) / sum(balance.quotas)
+    sizes = np.array([len(members) for members in balance.classes])
+    passes = part * len(task_data.rows) / sizes
+    of_each = [f"{p:.1%} of the blocks, each {n:.3g} times" for p, n in zip(part, passes, strict=True)]
+    return f"{task_data.name}: sources by shares, in an epoch: {'; '.join(of_each)}"
 
 
 def check_sampling(task: Task, config: Config) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as fewer
 from hypothesis import strategies as st
 
-from encodery.data.balance import Balance, classes_of, copies
+from encodery.data.balance import SLOTS, Balance, RowRange, classes_of, copies, quotas_of
 from encodery.data.batches import Batches, InputForm, MicroBatcher
 from encodery.data.token_table import memory_table
 from encodery.errors import UserError
@@ -139,3 +139,31 @@ def test_F32_micro_batches_do_not_change_the_weights(tmp_path: Path) -> None:
 def test_what_does_not_go_with_it_is_refused(tmp_path: Path, task: Any, more: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         run(config_for(tmp_path, task(tmp_path) | {"sampling": "balanced"}, **more), tmp_path / "run")
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9))
+def test_quotas_fill_a_block_and_follow_the_shares(shares: list[float]) -> None:
+    quotas = quotas_of(shares)
+    assert sum(quotas) == SLOTS
+    assert min(quotas) >= 1
+    exact = np.array(shares) / sum(shares) * SLOTS
+    assert np.abs(np.array(quotas) - exact).max() <= 1 + len(shares)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
+@fewer(max_examples=30)
+def test_classes_come_by_quota_and_no_row_twice_before_all_of_its_class(
+    few: int, many: int, quota: int, seed: int
+) -> None:
+    balance = Balance([RowRange(0, few), np.arange(few, few + many)], [quota, 2])
+    places = np.arange(50 * (quota + 2))
+    rows = balance.at(places, seed)
+    assert (rows < few).sum() == 50 * quota
+    for block in rows.reshape(50, -1):
+        assert (block < few).sum() == quota
+    for members in (rows[rows < few], rows[rows >= few]):
+        size = few if members[0] < few else many
+        for begin in range(0, len(members), size):
+            part = members[begin : begin + size]
+            assert len(set(part.tolist())) == len(part)
+    assert balance.at(places[-3:], seed).tolist() == rows[-3:].tolist()  # without what came before

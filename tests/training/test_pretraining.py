@@ -13,6 +13,7 @@ from torch import nn
 
 from encodery.config.schema import OptimOptions
 from encodery.core.progress import Progress
+from encodery.data.corpus.blocks import BlockTable
 from encodery.data.corpus.prepare import prepare
 from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import RunFailed, UserError
@@ -24,6 +25,7 @@ from encodery.tasks.corpus import Corpus
 from encodery.tasks.forms.pretraining_scores import ELECTRA, MLM, add_up, area, scores
 from encodery.tasks.toy_grammar.corpus import documents
 from encodery.training import optim
+from encodery.training.build import build_parts, find_inputs
 from encodery.training.run import train_run
 from tests.toolbox.faults import kill_9, running, start_child
 from tests.toolbox.runs import metrics_of, resolve, run
@@ -440,3 +442,62 @@ def test_P16_weight_decay_spares_biases_and_norms() -> None:
         assert torch.equal(p, before[name] if spared else before[name] * (1 - 0.1 * 0.5)) or (
             not spared and torch.allclose(p, before[name] * 0.95, rtol=1e-6)
         ), name
+
+
+def two_sources(tmp_path: Path, **options: Any) -> dict[str, Any]:
+    """Many documents in one file, few in the other, drawn by shares."""
+    (tmp_path / "many.txt").write_text("\n\n".join(documents(0, 90)))
+    (tmp_path / "few.txt").write_text("\n\n".join(documents(1, 10)))
+    tree = settings({"kind": "mlm"}, train={"max_steps": 30, "evaluate": "end", "keep_at": []})
+    tree["model"]["tokenizer"] = "toy"
+    files = [str(tmp_path / "many.txt"), str(tmp_path / "few.txt")]
+    corpus: dict[str, Any] = {"name": "corpus", "files": files, "held_out": 0.1, "objective": {"kind": "mlm"}}
+    tree["tasks"] = [corpus | options]
+    return tree
+
+
+def drawn_of_few(tree: dict[str, Any], steps: int = 30) -> float:
+    """Share of the drawn blocks that are of the second file."""
+    resolved = resolve(tree)
+    parts = build_parts(resolved, find_inputs(resolved))
+    table: Any = parts.tasks_data[0].train.table
+    begin = table.sources()[1][0]
+    rows = np.concatenate([parts.batches.stream("corpus").rows_at(step) for step in range(steps)])
+    return float((rows >= begin).mean())
+
+
+def test_sources_of_a_corpus_are_drawn_by_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, mixed = two_sources(tmp_path), two_sources(tmp_path, shares=[1, 1])
+    assert drawn_of_few(plain) < 0.2
+    assert drawn_of_few(mixed, 125) == pytest.approx(0.5, abs=0.01)  # 1000 places are one block
+    done = train_run(resolve(mixed), tmp_path / "run", progress=Progress())
+    assert "sources by shares, in an epoch: 50.0% of the blocks" in capsys.readouterr().err
+    mixed["train"]["max_steps"] = 12
+    again = train_run(resolve(mixed), tmp_path / "short", progress=Progress(quiet=True))
+    assert metrics_of(done)[0] == metrics_of(again)[0]
+
+
+def test_shares_of_a_prepared_corpus_may_be_chosen_later(tmp_path: Path) -> None:
+    tree = two_sources(tmp_path)
+    corpus = Corpus.model_validate({"files": tree["tasks"][0]["files"], "held_out": 0.1, "keep_overflow": True})
+    prepare(tmp_path / "blocks", corpus, TokenizerPieces(toy_tokenizer()), 48, workers=1)
+    entry = {"name": "corpus", "prepared": str(tmp_path / "blocks"), "objective": {"kind": "mlm"}}
+    tree["tasks"] = [entry | {"shares": [1, 3]}]
+    assert drawn_of_few(tree, 125) == pytest.approx(0.75, abs=0.01)
+    tree["tasks"] = [entry | {"shares": [1, 3, 2]}]
+    with pytest.raises(UserError, match="3 numbers, and corpus has 2 sources"):
+        drawn_of_few(tree)
+    table = BlockTable(tmp_path / "blocks", "train")
+    assert sum(table.about.pop("sources")) == 100
+    with pytest.raises(UserError, match="does not tell its sources apart; prepare it again"):
+        table.sources()  # as of an earlier version
+
+
+@pytest.mark.parametrize(("shares", "sentence"), [
+    ([1], "two or more numbers above 0"),
+    ([1, 0], "two or more numbers above 0"),
+    ([1, 2, 3], "3 numbers for 2 entries of files"),
+])  # fmt: skip
+def test_shares_that_fit_no_corpus_are_refused(tmp_path: Path, shares: list[float], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        resolve(two_sources(tmp_path, shares=shares))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from encodery.core import cache, files
 from encodery.data.corpus import shards
+from encodery.errors import UserError
 
 OnProgress = Callable[[float | None, int], None]  # share of the text that is prepared (None: nobody knows), characters
 OPEN = 256  # shards that are mapped at the same time: each costs a file handle
@@ -134,6 +136,14 @@ class BlockTable(Unlabelled):
     def example(self) -> np.ndarray:
         """The document that each block is from (of a full block: the first of them)."""
         return self._array("document")
+
+    def sources(self) -> list[tuple[int, int]]:
+        """First block and number of blocks of each source (entry of `files`), which follow each other."""
+        if "sources" not in self.about:
+            raise UserError(f"shares: {self.folder} does not tell its sources apart; prepare it again")
+        ends = np.cumsum([0, *self.about["sources"]])
+        rows = np.searchsorted(self.example, ends)
+        return [(int(begin), int(end - begin)) for begin, end in pairwise(rows)]
 
     @cached_property
     def ids(self) -> Spread:

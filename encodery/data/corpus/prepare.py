@@ -43,20 +43,21 @@ def bad_rows(folder: Path, bad: Sequence[BadRow]) -> None:
         files.write_atomic(folder / "bad_rows.jsonl", "".join(json.dumps(asdict(row)) + "\n" for row in bad))
 
 
-def finish(folder: Path, number: int, recipe: dict[str, Any], pair: dict[str, Any], bad: int) -> None:
+def finish(folder: Path, reading: "_Reading", recipe: dict[str, Any], pair: dict[str, Any]) -> None:
     """Join what the shards say; only lengths pass through memory, a shard at a time."""
-    paths = [folder / "shards" / shards.name(i) for i in range(number)]
+    paths = [folder / "shards" / shards.name(i) for i in range(reading.shards)]
     for extra in set((folder / "shards").iterdir()) - set(paths):
         extra.unlink()
     full = recipe["corpus"]["blocks"] == "full"
     splits = {split: _join(folder, split, paths, full, recipe["max_length"]) for split in shards.SPLITS}
     counted = [shards.counts(path) for path in paths]
-    files.write_json(folder / "report.json", _report(counted, splits, bad))
+    files.write_json(folder / "report.json", _report(counted, splits, len(reading.bad)))
     meta = {
         "format": 1,
         "digest": files.digest_tree(folder / "shards"),
         "documents": sum(one["documents"] for one in counted),
-        "shards": number,
+        "shards": reading.shards,
+        "sources": reading.documents,
         "blocks": recipe["corpus"]["blocks"],
         "max_length": recipe["max_length"],
         "tokenizer": recipe["tokenizer"],
@@ -284,7 +285,7 @@ def _prepare(
     bad_rows(folder, reading.bad)
     with files.atomic_folder(folder / "tokenizer") as beside:
         pieces.tokenizer.save_pretrained(beside)
-    finish(folder, reading.shards, recipe, asdict(pieces.pair), len(reading.bad))
+    finish(folder, reading, recipe, asdict(pieces.pair))
 
 
 def _is_done(folder: Path, shard: int, on_progress: OnProgress | None, reading: "_Reading") -> bool:
@@ -322,6 +323,7 @@ class _Reading:
         self.bad: list[BadRow] = []
         self.done: dict[int, float | None] = {}  # shard -> share of the source up to its end
         self.shards = 0
+        self.documents = [0] * corpus.entries  # that were read of each source
         documents = corpus.deduplicate in ("documents", "both")
         lines = corpus.deduplicate in ("lines", "both")
         self.seen_documents = Seen() if documents else None
@@ -330,6 +332,7 @@ class _Reading:
     def batches(self) -> Iterator[Batch]:
         """The documents of one shard after the other."""
         held: list[tuple[int, str]] = []
+        entry = self.corpus.entry_of_files()
         number = size = 0
         share: float | None = None
         for item in self.corpus.read():
@@ -338,6 +341,7 @@ class _Reading:
                 continue
             held.append((number, item.text))
             share = item.done
+            self.documents[entry[item.file]] += 1
             number, size = number + 1, size + len(item.text)
             if size >= self.corpus.shard_size:
                 yield self._batch(held, size, share)

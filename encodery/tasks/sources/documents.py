@@ -34,6 +34,7 @@ class Document(NamedTuple):
     text: str
     place: str  # file and line where it begins, for messages
     done: float | None  # share of the source that lies behind it, if that is known
+    file: int = 0  # number of its file among those that are read
 
 
 Found = Iterator[Document | BadRow]
@@ -77,11 +78,11 @@ def from_files(paths: Sequence[Path], given: Format, column: str) -> Found:
     kinds = [format_of(path, given) for path in paths]  # all of them, before an hour has gone into the first
     sizes = [path.stat().st_size for path in paths]
     behind, total = 0, max(sum(sizes), 1)
-    for path, kind, size in zip(paths, kinds, sizes, strict=True):
+    for number, (path, kind, size) in enumerate(zip(paths, kinds, sizes, strict=True)):
         try:
             for item, place in _reader(path, kind, column):
                 done = (behind + min(place, size)) / total
-                yield item._replace(done=done) if isinstance(item, Document) else item
+                yield item._replace(done=done, file=number) if isinstance(item, Document) else item
         except OSError as error:  # gzip's own errors are among them
             raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
         behind += size
