@@ -42,7 +42,7 @@ def _code_of(words: list[str], wanted: bool) -> int:
     except Exception as error:
         if _sigterm.is_set():  # a library that was being imported made another error of it
             return _ended(Stopped("stopped by SIGTERM; run the same command again"), wanted)
-        from encodery.core.outside import as_sentence
+        from encodery.core.system_errors import as_sentence
 
         known = as_sentence(error) if _own_code(error) is None else None
         return _bug(error, wanted) if known is None else _ended(known.with_traceback(error.__traceback__), wanted)

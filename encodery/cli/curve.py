@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
     from encodery.core.progress import Progress
     from encodery.report.data_curves import markdown
     from encodery.selection import curve

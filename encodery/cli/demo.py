@@ -32,7 +32,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train on a CSV and on a toy task, show the table, ask the model something, write the page."""
     from encodery.cli import report
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
     from encodery.core import files
     from encodery.report import table
 

@@ -142,7 +142,7 @@ def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any],
 
 
 def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], quiet: bool) -> None:
-    from encodery.tasks.forms.heuristics import caution
+    from encodery.tasks.forms.hans_figures import caution
 
     if not quiet:
         for key in ("part", "note"):

@@ -39,7 +39,7 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     """Train what is not trained yet, then print the table."""
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
     from encodery.core.files import as_name
     from encodery.report import table
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.dry_run:
         print("\n".join(plan.lines()))
         return 0
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
     from encodery.core.progress import Progress
     from encodery.gradts.study import Study
     from encodery.report.task_choice import markdown, plain

@@ -122,7 +122,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         print(data)
     else:
-        from encodery.cli.tables import show
+        from encodery.cli.print_table import show
 
         show("\n\n".join(map(table, found)), args.format)
     return 0

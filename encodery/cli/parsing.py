@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from encodery.cli.tables import FORMATS
+from encodery.cli.print_table import FORMATS
 from encodery.errors import UserError
 
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.DOTALL)

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _list(args: argparse.Namespace, part: str) -> int:
-    from encodery.cli.tables import of_rows, show
+    from encodery.cli.print_table import of_rows, show
 
     found = [name for name in recipes.names() if part.removeprefix("recipe:") in name]
     if not found:

@@ -44,7 +44,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.inference.task_argument import resolve_split
     from encodery.scoring.prediction_files import answers_of, with_predicted_labels
-    from encodery.tasks.forms.heuristics import caution
+    from encodery.tasks.forms.hans_figures import caution
     from encodery.tasks.table import Table
 
     meant = resolve_split(args.on, args.data, allow_code=args.allow_code, columns=columns_of(args))
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _plain(scores: list[dict[str, float]]) -> dict[str, Any]:
-    from encodery.tasks.forms.heuristics import together
+    from encodery.tasks.forms.hans_figures import together
 
     if len(scores) == 1:
         return dict(scores[0])

@@ -41,7 +41,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
     from encodery.errors import UserError
     from encodery.report import table
     from encodery.report.table import COMPARED

@@ -13,7 +13,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.cli.tables import of_rows, show
+    from encodery.cli.print_table import of_rows, show
     from encodery.tasks import catalogue
 
     rows = [(e.name, e.kind, " ".join(e.splits), e.description) for e in catalogue() if args.part in e.name]

@@ -106,7 +106,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if not lead:
         return 0
     if len(runs) > 1:
-        from encodery.cli.tables import show
+        from encodery.cli.print_table import show
         from encodery.report import table
 
         show(table.markdown(table.table([r.path for r in runs])), args.format)
@@ -162,7 +162,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
         return 1
     if args.copy_to:
         copy_away([done.path], args.copy_to)
-    from encodery.cli.tables import show
+    from encodery.cli.print_table import show
 
     show(
         f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it",

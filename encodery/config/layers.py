@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import encodery.recipes as recipes
-from encodery.config.neighbours import advice
+from encodery.config.foreign_flags import advice
 from encodery.config.schema import Entry
 from encodery.core import yaml
 from encodery.core.yaml import Key

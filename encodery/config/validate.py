@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from encodery.config.foreign_flags import advice
 from encodery.config.layers import Layer, Place, is_data_file
-from encodery.config.neighbours import advice
 from encodery.config.own_code import Code
 from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry
 from encodery.core.options import Options

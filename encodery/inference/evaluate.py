@@ -18,7 +18,7 @@ from encodery.inference.ensemble import average
 from encodery.inference.task_argument import TaskSplit
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example, Origin, Task
-from encodery.tasks.forms.heuristics import Heuristics, caution
+from encodery.tasks.forms.hans_figures import Heuristics, caution
 from encodery.tasks.forms.metric_table import metric
 from encodery.tasks.sources.labels import matched
 

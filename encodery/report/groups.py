@@ -12,7 +12,7 @@ from encodery.core.redact import without_paths
 from encodery.report import stats
 from encodery.report.records import TASKS, Record
 from encodery.tasks.forms import metric_table
-from encodery.tasks.forms.heuristics import caution
+from encodery.tasks.forms.hans_figures import caution
 from encodery.tasks.forms.metric_table import Metric
 
 Key = tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import Any
 from encodery.config.load import flat
 from encodery.core import files, yaml
 from encodery.errors import UserError
-from encodery.runs import shapes
+from encodery.runs import json_schemas
 from encodery.runs.directory import RunDir, find_runs
 from encodery.runs.finished import REMEDY
 from encodery.runs.identity import as_before
@@ -213,7 +213,7 @@ def _tree(run: RunDir) -> dict[str, Any]:
     tree = yaml.read_text(run.config_text(), str(run.config)).tree
     if not isinstance(tree, dict):
         raise UserError(f"{run.config} is damaged: it is not a mapping of settings; {REMEDY}")
-    shapes.require(tree, shapes.CONFIG, run.config, REMEDY)
+    json_schemas.require(tree, json_schemas.CONFIG, run.config, REMEDY)
     seed = tree.get("seed")
     parts = seed.values() if isinstance(seed, dict) else [seed]
     if not all(one is None or isinstance(one, int | str) for one in parts):

@@ -9,7 +9,7 @@ from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.redact import without_paths
 from encodery.runs.directory import RunDir
-from encodery.tasks.forms.heuristics import caution
+from encodery.tasks.forms.hans_figures import caution
 
 
 def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from encodery.core.files import as_name, below, check_name, file_name
 from encodery.core.lock import Holder, RunLock, holder
 from encodery.core.redact import scrub, scrub_data, scrub_yaml
 from encodery.errors import UserError
-from encodery.runs import finished, shapes
+from encodery.runs import finished, json_schemas
 from encodery.runs.finished import Change, Finished
 from encodery.runs.metrics_log import MetricsFile
 
@@ -193,7 +193,7 @@ class RunDir:
         stored = files.read_json(path)
         if not isinstance(stored, dict):
             raise UserError(f"{path} is damaged, it is not a mapping: restore it from a copy")
-        shapes.require(stored, shapes.INFO, path, "restore it from a copy")
+        json_schemas.require(stored, json_schemas.INFO, path, "restore it from a copy")
         return stored
 
     def task_names(self) -> list[str]:
@@ -278,7 +278,7 @@ class RunDir:
         stored = files.read_json(self._current(self.scores))
         if not isinstance(stored, dict):
             raise UserError(f"{self.scores} is damaged, it is not a mapping: {finished.REMEDY}")
-        shapes.require(stored, shapes.SCORES, self.scores, finished.REMEDY)
+        json_schemas.require(stored, json_schemas.SCORES, self.scores, finished.REMEDY)
         return stored
 
     def all_scores(self) -> dict[str, dict[str, float]]:

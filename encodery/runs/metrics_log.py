@@ -6,7 +6,7 @@ from typing import Any
 
 from encodery.core import files
 from encodery.errors import UserError
-from encodery.runs import shapes
+from encodery.runs import json_schemas
 
 
 class MetricsFile:
@@ -73,6 +73,6 @@ class MetricsFile:
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise UserError(f"{self.path}, line {number}: not a record with a step; delete that line")
-        if found := shapes.mistake(record, shapes.RECORD):
+        if found := json_schemas.mistake(record, json_schemas.RECORD):
             raise UserError(f"{self.path}, line {number}: {found}; delete that line")
         return record

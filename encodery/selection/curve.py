@@ -27,7 +27,7 @@ from encodery.selection.select import choose, from_plain
 from encodery.sweep.execute import execute
 from encodery.sweep.plan import read_plan
 from encodery.sweep.sources import source
-from encodery.tasks.forms.heuristics import caution
+from encodery.tasks.forms.hans_figures import caution
 
 __all__ = ["Curve", "Plan", "load", "run", "spelled"]
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin
-from encodery.tasks.forms.heuristics import NO, REGENERATED, YES, Heuristics
+from encodery.tasks.forms.hans_figures import NO, REGENERATED, YES, Heuristics
 from encodery.tasks.sources import published
 from encodery.tasks.sources.published import Known, OnHub, finished
 from encodery.tasks.sources.readers import Bad, Row, Sheet, need_columns, read, shown

@@ -11,7 +11,7 @@ from encodery.core.files import digest
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin, Task
 from encodery.tasks.forms.classification import Classification, Form
-from encodery.tasks.forms.heuristics import Heuristics
+from encodery.tasks.forms.hans_figures import Heuristics
 from encodery.tasks.forms.spans import Spans
 from encodery.tasks.forms.tagging import Tagging
 from encodery.tasks.toy_grammar import pairs, single, spans

@@ -23,8 +23,7 @@ from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer
 from encodery.tasks.forms.metric_table import among
 from encodery.training import checkpoint, linear_probe, optim
-from encodery.training.build import Built
-from encodery.training.choice import (
+from encodery.training.best_checkpoint import (
     Headline,
     PredictionCache,
     better,
@@ -35,6 +34,7 @@ from encodery.training.choice import (
     require_metric,
     stuck,
 )  # fmt: skip
+from encodery.training.build import Built
 from encodery.training.dynamics_recorder import Recorder
 from encodery.training.loop import StepReport, TrainState, train
 from encodery.training.task_data import Split, TaskData

@@ -3,15 +3,15 @@
 import pytest
 
 from encodery.errors import AFTER_ALARM
-from encodery.training.choice import majority_warning
+from encodery.training.best_checkpoint import majority_warning
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / AFTER_ALARM.split()[-1]
 # What a message says -> the file that says it, and what the page calls it.
 ALARMS = {
-    "is not better than the": ("training/choice.py", "is not better than the"),
+    "is not better than the": ("training/best_checkpoint.py", "is not better than the"),
     "ALARM: collapsed?": ("training/session.py", "ALARM: collapsed?"),
-    "is near ln": ("training/choice.py", "is near ln"),
+    "is near ln": ("training/best_checkpoint.py", "is near ln"),
     "every prediction is": ("inference/outputs.py", "every prediction is"),
     "is not finite; task": ("training/loop.py", "is not finite; task"),
     "fp16 overflows in a row": ("training/loop.py", "fp16 overflows in a row"),
@@ -32,7 +32,7 @@ def test_an_alarm_is_on_the_page(message: str) -> None:
     assert entry in PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("file", ["choice", "session", "loop", "task_data"])
+@pytest.mark.parametrize("file", ["best_checkpoint", "session", "loop", "task_data"])
 def test_messages_name_the_page(file: str) -> None:
     assert "{AFTER_ALARM}" in (ROOT / "encodery" / "training" / f"{file}.py").read_text(encoding="utf-8")
 

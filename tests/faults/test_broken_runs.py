@@ -12,7 +12,7 @@ from encodery.cli import main
 from encodery.errors import UserError
 from encodery.report import records
 from encodery.report.watch import Watch
-from encodery.runs import shapes
+from encodery.runs import json_schemas
 from encodery.runs.directory import RunDir
 
 WRONG: list[Any] = [3, "x", [1], {"a": 1}, True, [], {"a": {"b": ["c"]}}, [{"text": 3}], None]
@@ -128,9 +128,11 @@ def test_R26_wrong_values_in_config_yaml_are_named(runs: Path, text: str, capsys
 
 
 def test_R26_a_place_is_named() -> None:
-    assert shapes.mistake({"data": {"dev": []}}, shapes.INFO) == "data.dev is a list, not a mapping"
-    assert shapes.mistake({"notices": [{"text": 3}]}, shapes.INFO) == "notices[0].text is a number, not text"
-    assert shapes.mistake({"steps": True}, shapes.INFO) == "steps is true or false, not a number"
-    assert shapes.mistake({"steps": None, "later": object()}, shapes.INFO) is None
+    assert json_schemas.mistake({"data": {"dev": []}}, json_schemas.INFO) == "data.dev is a list, not a mapping"
+    assert (
+        json_schemas.mistake({"notices": [{"text": 3}]}, json_schemas.INFO) == "notices[0].text is a number, not text"
+    )
+    assert json_schemas.mistake({"steps": True}, json_schemas.INFO) == "steps is true or false, not a number"
+    assert json_schemas.mistake({"steps": None, "later": object()}, json_schemas.INFO) is None
     with pytest.raises(UserError, match=r"x is damaged: it is a list, not a mapping; mend it"):
-        shapes.require([1], shapes.INFO, "x", "mend it")
+        json_schemas.require([1], json_schemas.INFO, "x", "mend it")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encodery.core.outside import as_sentence
+from encodery.core.system_errors import as_sentence
 from tests.toolbox.faults import Ended, broken_disk, command
 from tests.toolbox.runs import settings
 

@@ -14,7 +14,7 @@ from encodery.report.page.data import gather
 from encodery.report.public_card import public_card
 from encodery.report.run_card import model_card
 from encodery.runs.directory import RunDir
-from encodery.tasks.forms.heuristics import NOT_PUBLISHED, REGENERATED, Report
+from encodery.tasks.forms.hans_figures import NOT_PUBLISHED, REGENERATED, Report
 from tests.report.runs import run, tree
 
 LABEL = f"hans:dev ({NOT_PUBLISHED})"

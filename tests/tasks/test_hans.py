@@ -15,7 +15,7 @@ from encodery.inference.evaluate import collapsed_run
 from encodery.inference.task_argument import default_splits, named
 from encodery.scoring.prediction_files import answers_of
 from encodery.tasks import catalogue
-from encodery.tasks.forms.heuristics import NO, YES, together
+from encodery.tasks.forms.hans_figures import NO, YES, together
 from encodery.tasks.hans import Hans, to_examples
 from encodery.tasks.sources.readers import Row, Sheet
 from encodery.tasks.toy import ToyHans

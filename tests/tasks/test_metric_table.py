@@ -19,9 +19,9 @@ from encodery.sweep.plan import read_plan, write_plan
 from encodery.sweep.sweep_file import Metric, Sweep
 from encodery.tasks.base import Example
 from encodery.tasks.forms import metric_names, metric_table, pretraining_scores
-from encodery.tasks.forms.heuristics import Cell, Report
+from encodery.tasks.forms.hans_figures import Cell, Report
 from encodery.tasks.forms.metric_table import METRICS, among, metric, spelled
-from encodery.training import choice
+from encodery.training import best_checkpoint
 from tests.report.runs import run
 from tests.sweep.rooms import planned, sweep_file
 
@@ -114,8 +114,8 @@ def test_W26_training_tables_page_and_sweeps_agree_on_the_best(name: str, runs: 
     wanted = goal(name)
     others = [value for value in VALUES if value != wanted]
     # The choice of a checkpoint
-    assert all(choice.better((name, wanted), {"score": value}) for value in others)
-    assert not any(choice.better((name, value), {"score": wanted}) for value in others)
+    assert all(best_checkpoint.better((name, wanted), {"score": value}) for value in others)
+    assert not any(best_checkpoint.better((name, value), {"score": wanted}) for value in others)
     # Tables and the page
     found = table.table([runs], metric=name, sort="mean")
     assert found.rows[0].summary.mean == wanted
@@ -162,7 +162,7 @@ def test_W26_nothing_is_chosen_by_a_metric_without_a_better_side(name: str, runs
     with pytest.raises(UserError, match="neither better when higher nor when lower"):
         Metric(name=name).looks_for(name)
     with pytest.raises(UserError, match="select_metric"):
-        choice.require_metric(name, {name: 0.1}, "corpus")
+        best_checkpoint.require_metric(name, {name: 0.1}, "corpus")
     assert Metric(name=name, mode="min").looks_for(name) == "min"  # as asked
 
 

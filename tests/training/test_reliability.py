@@ -22,7 +22,7 @@ from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
 from encodery.training import checkpoint
-from encodery.training.choice import majority_warning
+from encodery.training.best_checkpoint import majority_warning
 from encodery.training.run import train_run
 from tests.toolbox.faults import kill_9, running, start_child
 

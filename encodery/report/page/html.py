@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from encodery.report.page import dots as page_dots
+from encodery.report.page import point_map
 from encodery.report.page.chart import Chart, Dots, Heat, plain
 
 _VOID = {"input", "meta", "br"}
@@ -112,9 +112,9 @@ def dots(one: Dots) -> Html:
         "0 shows everything."
     )
     canvas = tag("canvas", tabindex="0", role="application", aria_label=spoken)
-    data = tag("script", embedded(page_dots.plain(one)), type="application/json", id=f"{one.id}-data")
+    data = tag("script", embedded(point_map.plain(one)), type="application/json", id=f"{one.id}-data")
     said = tag("output", "", class_="point", aria_live="polite")
-    told = page_dots.said(one)
+    told = point_map.said(one)
     note = tag("p", told, class_="note") if told else ""
     place = tag("div", controls, keys, canvas, tag("div", class_="tip", hidden=True), said, id=one.id, class_="dots")
     return tag("figure", tag("figcaption", one.title), place, data, note)

@@ -7,7 +7,7 @@ from typing import Any
 
 from encodery.core import files
 from encodery.report.figures import _pyplot
-from encodery.report.page import dots as page_dots
+from encodery.report.page import point_map
 from encodery.report.page.chart import Chart, Dots, Heat, Picture
 
 FORMATS = ("pdf", "svg", "png")
@@ -48,13 +48,13 @@ def _dots(plt: Any, one: Dots) -> Any:
     name, values = next(iter(one.columns.items()), ("", []))
     if not values:
         axis.scatter(one.x, one.y, color=COLOURS[0], **style)
-    elif page_dots.numeric(values):
+    elif point_map.numeric(values):
         known = [float("nan") if value is None else float(value) for value in values]
         drawn = axis.scatter(one.x, one.y, c=known, cmap="viridis", **style)
         figure.colorbar(drawn, label=name, shrink=0.7)
     else:
-        names = page_dots.names_of(values)
-        codes = page_dots.codes_of(values, names)
+        names = point_map.names_of(values)
+        codes = point_map.codes_of(values, names)
         for code, label in enumerate(names):
             mine = [place for place, own in enumerate(codes) if own == code]
             x, y = [one.x[i] for i in mine], [one.y[i] for i in mine]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from encodery.cli import main
-from encodery.report.page import build, dots, near_duplicates, print_figures, row_marks
+from encodery.report.page import build, near_duplicates, point_map, print_figures, row_marks
 from encodery.report.page.chart import Chart, Dots, Heat, Section
 from encodery.report.page.data import Found, gather
 from encodery.report.page.html import Html
@@ -41,27 +41,27 @@ def of(section: Section | None) -> Section:
 def test_a_map_is_small_and_comes_out_again() -> None:
     columns: dict[str, Any] = {"label": ["yes", "no", None], "chance": [0.25, None, 0.75], "many": [1, 2, 10]}
     one = Dots("m", "Map", ["a", "b", "c"], [-1.0, 0.0, 3.0], [0.0, 0.5, 1.0], columns, texts=["x" * 300, "y", "z"])
-    plain = dots.plain(one)
+    plain = point_map.plain(one)
     assert (plain["x"], plain["y"], plain["xRange"]) == ([0, 2500, 9999], [0, 5000, 9999], [-1.0, 3.0])
     label, chance, many = plain["columns"]
     assert [label["names"][code] for code in label["codes"]] == ["yes", "no", "none"]
     assert (chance["low"], chance["high"], chance["shares"]) == (0.25, 0.75, [0, None, 100])
     assert many["names"] == ["1", "2", "10"], "whole numbers are names, in their order"
-    assert len(plain["texts"][0]) == dots.TEXT
+    assert len(plain["texts"][0]) == point_map.TEXT
 
 
 def test_a_column_of_many_values_keeps_the_commonest() -> None:
     values = [f"v{i}" for i in range(100)] + ["v7"] * 5
-    names = dots.names_of(values)
-    assert (len(names), names[0], names[-1]) == (dots.NAMES + 1, "v7", dots.OTHER)
-    assert max(dots.codes_of(values, names)) == dots.NAMES
+    names = point_map.names_of(values)
+    assert (len(names), names[0], names[-1]) == (point_map.NAMES + 1, "v7", point_map.OTHER)
+    assert max(point_map.codes_of(values, names)) == point_map.NAMES
 
 
 def test_what_is_left_out_of_a_map_is_said() -> None:
     one = Dots("m", "Map", ["a"] * 15_000, [0.0], [0.0], {}, texts=["t"], of=99_000, note="Note.")
-    assert dots.said(one) == "Note. 15,000 of 99,000 points are drawn. Texts are cut at 80 letters."
-    assert len(dots.thinned(50_000)) == dots.POINTS
-    assert dots.thinned(50_000)[-1] == 49_999
+    assert point_map.said(one) == "Note. 15,000 of 99,000 points are drawn. Texts are cut at 80 letters."
+    assert len(point_map.thinned(50_000)) == point_map.POINTS
+    assert point_map.thinned(50_000)[-1] == 49_999
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Dots, Picture, Section, Series
 from encodery.report.page.data import Found, below, json_lines
-from encodery.report.page.dots import POINTS
 from encodery.report.page.html import Html, choice, dots, figure, join, paragraphs, table, tag
+from encodery.report.page.point_map import POINTS
 from encodery.report.page.row_marks import of_runs
 
 FOLDERS = 6

@@ -6,8 +6,8 @@ import numpy as np
 
 from encodery.report.page.chart import Dots, Picture, Section
 from encodery.report.page.data import Found
-from encodery.report.page.dots import POINTS, thinned
 from encodery.report.page.html import Html, choice, dots, join, paragraphs, table, tag
+from encodery.report.page.point_map import POINTS, thinned
 from encodery.report.page.row_marks import RowMarks, columns_of, of_runs
 from encodery.report.page.sections.hard_examples import texts
 from encodery.tasks.base import Example

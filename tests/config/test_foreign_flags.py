@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from encodery.config.foreign_flags import _ADVICE, advice
 from encodery.config.load import load
-from encodery.config.neighbours import _ADVICE, advice
 from encodery.config.schema import Config
 from encodery.config.validate import _sub_fields, ours
 from encodery.errors import UserError

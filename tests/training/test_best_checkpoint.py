@@ -7,7 +7,7 @@ import pytest
 
 from encodery.inference import outputs
 from encodery.runs.directory import RunDir
-from encodery.training.choice import PredictionCache
+from encodery.training.best_checkpoint import PredictionCache
 from encodery.training.loop import TrainState
 from tests.toolbox.runs import run, settings
 from tests.training.test_multitask import NLI, SIMILARITY

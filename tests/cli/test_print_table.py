@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from encodery.cli import tables
+from encodery.cli import print_table
 from tests.report import runs
 
 MARKDOWN = """| data | metric | mean ± sd (n) |
@@ -19,7 +19,7 @@ MARKDOWN = """| data | metric | mean ± sd (n) |
 
 
 def test_markdown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(MARKDOWN)
+    print_table.show(MARKDOWN)
     assert capsys.readouterr().out == MARKDOWN + "\n"
 
 
@@ -28,8 +28,8 @@ def test_rich_fits_the_terminal(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    long = tables.of_rows(("name", "text", "score"), [("x" * 30, "many words " * 20, "0.5"), ("y", "z", "12.25")])
-    tables.show(f"{long}\n\n{MARKDOWN}", "rich")
+    long = print_table.of_rows(("name", "text", "score"), [("x" * 30, "many words " * 20, "0.5"), ("y", "z", "12.25")])
+    print_table.show(f"{long}\n\n{MARKDOWN}", "rich")
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width
     assert "a remark below" in said
@@ -41,21 +41,21 @@ def test_rich_fits_the_terminal(
 
 def test_at_a_terminal_it_is_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    tables.show(MARKDOWN)
+    print_table.show(MARKDOWN)
     assert "|---" not in capsys.readouterr().out
-    tables.show(MARKDOWN, "md")
+    print_table.show(MARKDOWN, "md")
     assert "|---" in capsys.readouterr().out
 
 
 def test_csv_and_json_hold_the_cells_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(MARKDOWN, "csv")
+    print_table.show(MARKDOWN, "csv")
     said = capsys.readouterr()
     assert list(csv.reader(io.StringIO(said.out)))[1:] == [
         ["glue/rte:dev", "accuracy", "61.75 ± 2.47 (2)"],
         ["a|b", "f1", "7.00 ± 0.10 (2)"],
     ]
     assert "a remark below" in said.err
-    tables.show(MARKDOWN, "json")
+    print_table.show(MARKDOWN, "json")
     ((first, _),) = json.loads(capsys.readouterr().out)
     assert first["metric"] == "accuracy"
 
@@ -74,12 +74,12 @@ def test_long_cells_become_notes_where_the_table_is_too_wide(
     monkeypatch.setenv("COLUMNS", "80")
     remark = "0.1 of tickets.csv set aside by label, equal texts together, split_seed 0"
     rows = [(f"table/{name}:dev", "accuracy", "70.00 (1)", remark) for name in ("long", "tickets")]
-    tables.show(tables.of_rows(("data", "metric", "mean", "notes"), rows), "rich")
+    print_table.show(print_table.of_rows(("data", "metric", "mean", "notes"), rows), "rich")
     said = capsys.readouterr().out
     assert said.count("set aside by label") == 1
     assert "[1] 0.1 of tickets.csv" in said
     assert max(map(len, said.splitlines())) <= 80
     assert any("table/tickets:dev" in line and "70.00 (1)" in line and "[1]" in line for line in said.splitlines())
     monkeypatch.setenv("COLUMNS", "200")
-    tables.show(tables.of_rows(("data", "metric", "mean", "notes"), rows), "rich")
+    print_table.show(print_table.of_rows(("data", "metric", "mean", "notes"), rows), "rich")
     assert "[1]" not in capsys.readouterr().out
