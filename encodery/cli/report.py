@@ -73,13 +73,13 @@ def write(args: argparse.Namespace, out: Path, reload: int | None = None) -> Non
     from encodery.report.page.data import gather
 
     references = [page_references.read(Path(path)) for path in args.reference]
-    found = gather(
+    data = gather(
         args.folders, args.baseline, text=not args.no_text, every=args.all, references=references, metric=args.metric
     )
-    made = sections(found)
+    made = sections(data)
     title = args.title or ", ".join(Path(folder).resolve().name for folder in args.folders)
-    files.write_atomic(out, page(found, made, title, reload=reload))
-    for remark in found.remarks:
+    files.write_atomic(out, page(data, made, title, reload=reload))
+    for remark in data.remarks:
         print(remark, file=sys.stderr)
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB: {', '.join(one.title.lower() for one in made)})", flush=True)
     if args.figures:
@@ -103,11 +103,11 @@ def _state(folders: list[str]) -> list[tuple[str, int, int]]:
     """Name, size and time of every file that a page is made of."""
     from encodery.report.page.data import below
 
-    found = []
+    state = []
     for path in below([Path(folder) for folder in folders], "*"):
         try:
             about = path.stat()
         except FileNotFoundError:  # it was a temporary one
             continue
-        found.append((str(path), about.st_size, about.st_mtime_ns))
-    return found
+        state.append((str(path), about.st_size, about.st_mtime_ns))
+    return state

@@ -42,25 +42,25 @@ def is_meant(row: Row, baseline: str) -> bool:
     return bool(found) and all(one is not None and same(value, spelled(one)) for one in found)
 
 
-def same(wanted: str, found: str) -> bool:
+def same(wanted: str, shown: str) -> bool:
     """Equal as numbers where both are numbers: 2e-5 is 2e-05. Tables show the end of a path; all of it is meant too."""
     try:
-        return float(wanted) == float(found)
+        return float(wanted) == float(shown)
     except ValueError:
-        return wanted == found or (wanted.startswith(("/", "~")) and bool(found) and wanted.endswith(f"/{found}"))
+        return wanted == shown or (wanted.startswith(("/", "~")) and bool(shown) and wanted.endswith(f"/{shown}"))
 
 
 def baseline_of(row: Row, matching: Sequence[Row], baseline: str) -> Row | None:
     """The baseline of the same data whose other settings are the row's own; one that stands alone serves all."""
-    found = [one for one in matching if (one.data, one.metric) == (row.data, row.metric)]
-    if any(one is row for one in found):
+    candidates = [one for one in matching if (one.data, one.metric) == (row.data, row.metric)]
+    if any(one is row for one in candidates):
         return row
     name = baseline.partition("=")[0]
-    differing = [_differing(one, row, name) for one in found]
-    if name in row.settings and len(found) > 1:  # a cell of a grid: only its own neighbour will do
-        near = [one for one, count in zip(found, differing, strict=True) if count == 0]
+    differing = [_differing(one, row, name) for one in candidates]
+    if name in row.settings and len(candidates) > 1:  # a cell of a grid: only its own neighbour will do
+        near = [one for one, count in zip(candidates, differing, strict=True) if count == 0]
     else:
-        near = [one for one, count in zip(found, differing, strict=True) if count == min(differing)]
+        near = [one for one, count in zip(candidates, differing, strict=True) if count == min(differing)]
     if len(near) > 1:
         words = "; ".join(", ".join(f"{k}={v}" for k, v in one.settings.items() if v) for one in near[:4])
         raise UserError(f"--baseline {baseline}: {row.data} has several ({words}): say more, such as a run's name")
@@ -76,18 +76,18 @@ def _differing(base: Row, row: Row, name: str) -> int:
 def _compare(row: Row, base: Row, marks: Marks) -> None:
     seeds = [seed for seed in row.values if seed in base.values]
     differences = [row.values[seed] - base.values[seed] for seed in seeds]
-    one, other = row.summary, base.summary
-    if one.mean is None or other.mean is None:
+    mine, other = row.summary, base.summary
+    if mine.mean is None or other.mean is None:
         return
     if seeds:
         interval = stats.t_interval(differences)
         row.more["difference"] = stats.mean(differences)
     else:  # other seeds, or an average without seeds in common
         interval = stats.t_interval(list(row.values.values()), list(base.values.values()))
-        row.more["difference"] = one.mean - other.mean
+        row.more["difference"] = mine.mean - other.mean
     row.more["low"], row.more["high"] = interval or (None, None)
     row.more |= {"pairs": len(seeds), "p_t": stats.paired_t(differences), "p_flips": stats.sign_flips(differences)}
-    above = one.mean < other.mean if row.lower else one.mean > other.mean
+    above = mine.mean < other.mean if row.lower else mine.mean > other.mean
     row.more["better"] = above and row.about.better != "neither"
     ps = [p for seed in seeds if (p := marks.test(row, base, seed)) is not None]
     row.more |= {"p_mcnemar": stats.combined(ps), "mcnemar_seeds": len(ps)}

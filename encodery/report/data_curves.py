@@ -151,17 +151,17 @@ class Gap:
 
 def gaps_to_random(curves: Curves, match: str, data: str, metric: str) -> dict[tuple[str, float], Gap]:
     """Every method at every fraction but the whole, by (method, fraction); p after Holm over this table."""
-    found: dict[tuple[str, float], Gap] = {}
+    gap_of: dict[tuple[str, float], Gap] = {}
     for method in curves.methods:
         for fraction in curves.fractions:
             mine = curves.values(method, match, fraction, data, metric)
             theirs = curves.values(RANDOM, match, fraction, data, metric)
             gaps = [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
             if gaps and method != RANDOM and fraction != 1.0:
-                found[method, fraction] = Gap(stats.mean(gaps), stats.t_interval(gaps), stats.paired_t(gaps))
-    tested = {at: gap.p for at, gap in found.items() if gap.p is not None}
+                gap_of[method, fraction] = Gap(stats.mean(gaps), stats.t_interval(gaps), stats.paired_t(gaps))
+    tested = {at: gap.p for at, gap in gap_of.items() if gap.p is not None}
     adjusted = zip(tested, stats.holm(list(tested.values())), strict=True)
-    return found | {at: replace(found[at], p_holm=p) for at, p in adjusted}
+    return gap_of | {at: replace(gap_of[at], p_holm=p) for at, p in adjusted}
 
 
 def table(curves: Curves, match: str, data: str, metric: str) -> str:
@@ -192,11 +192,11 @@ def _steps(curves: Curves, match: str, fraction: float) -> str:
 
 def label_table(curves: Curves) -> str | None:
     """The labels that each method takes beside those of all data (mean over seeds); None where there are none."""
-    whole = next((p.labels for p in curves.points if p.fraction == 1.0 and p.labels), None)
-    if whole is None or len(whole) > MOST_LABELS:
+    labels = next((p.labels for p in curves.points if p.fraction == 1.0 and p.labels), None)
+    if labels is None or len(labels) > MOST_LABELS:
         return None
-    header = [f"% {' / '.join(whole)}", *(f"{100 * fraction:.4g} %" for fraction in curves.fractions)]
-    rows = [[method, *(_mix(curves, method, fraction, list(whole)) for fraction in curves.fractions)]
+    header = [f"% {' / '.join(labels)}", *(f"{100 * fraction:.4g} %" for fraction in curves.fractions)]
+    rows = [[method, *(_mix(curves, method, fraction, list(labels)) for fraction in curves.fractions)]
             for method in curves.methods]  # fmt: skip
     return f"labels\n\n{markdown_table(header, rows)}"
 
@@ -225,7 +225,7 @@ def markdown(curves: Curves) -> str:
 
 
 def plain(curves: Curves) -> dict[str, Any]:
-    found = []
+    lines = []
     for data, metric in curves.panels:
         for match in curves.matches:
             for method in curves.methods:
@@ -233,7 +233,7 @@ def plain(curves: Curves) -> dict[str, Any]:
                 about = {"data": data, "metric": metric, "match": match, "method": method}
                 level = flat(line)
                 least = None if level else needed(line)
-                found.append({**about, "area": area(line), "needed": least, "flat": level, **_ends(line)})
+                lines.append({**about, "area": area(line), "needed": least, "flat": level, **_ends(line)})
     gaps = [
         {"data": data, "metric": metric, "match": match, "method": method, "fraction": fraction, **asdict(gap)}
         for data, metric in curves.panels
@@ -242,7 +242,7 @@ def plain(curves: Curves) -> dict[str, Any]:
     ]
     points = [asdict(point) for point in curves.points]
     first = {"about": list(curves.about), "cautions": dict(curves.cautions)}
-    return {**first, "curves": found, "against_random": gaps, "points": points}
+    return {**first, "curves": lines, "against_random": gaps, "points": points}
 
 
 def _ends(line: Sequence[tuple[float, Sequence[float]]]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 from encodery.report import stats
 
 
-def robustness(found: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
+def robustness(by_model: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
     """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
     plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for number, (model, levels) in enumerate(found.items()):
+    for number, (model, levels) in enumerate(by_model.items()):
         radii = [level["radius"] for level in levels]
         for axis, name in ((left, main), (right, "loss")):
             values = [level[name] for level in levels]

@@ -246,7 +246,7 @@ FEW = 2  # missing tasks that are worth a remark
 Part = Callable[[Record], float | None]
 
 
-def _one(task: str, metric: str, split: str = "dev") -> Part:
+def _task_metric(task: str, metric: str, split: str = "dev") -> Part:
     return lambda record: record.value(f"glue/{task}:{split}", metric)
 
 
@@ -261,12 +261,12 @@ def _both(first: Part, second: Part) -> Part:
 
 
 _ELECTRA: dict[str, Part] = {
-    "cola": _one("cola", "mcc"),
-    "stsb": _one("stsb", "spearman"),
-    **{task: _one(task, "accuracy") for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")},
+    "cola": _task_metric("cola", "mcc"),
+    "stsb": _task_metric("stsb", "spearman"),
+    **{task: _task_metric(task, "accuracy") for task in ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")},
 }
-_MNLI = _both(_one("mnli", "accuracy"), _one("mnli", "accuracy", "dev_mismatched"))
-_F1 = {task: _both(_one(task, "f1"), _one(task, "accuracy")) for task in ("mrpc", "qqp")}
+_MNLI = _both(_task_metric("mnli", "accuracy"), _task_metric("mnli", "accuracy", "dev_mismatched"))
+_F1 = {task: _both(_task_metric(task, "f1"), _task_metric(task, "accuracy")) for task in ("mrpc", "qqp")}
 
 AVERAGES: dict[str, dict[str, Part]] = {
     "GLUE average (ELECTRA)": _ELECTRA,
@@ -275,8 +275,8 @@ AVERAGES: dict[str, dict[str, Part]] = {
         **_ELECTRA,
         **_F1,
         "mnli": _MNLI,
-        "stsb": _both(_one("stsb", "pearson"), _one("stsb", "spearman")),
-        "wnli": _one("wnli", "accuracy"),
+        "stsb": _both(_task_metric("stsb", "pearson"), _task_metric("stsb", "spearman")),
+        "wnli": _task_metric("wnli", "accuracy"),
     },
 }
 

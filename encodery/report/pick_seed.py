@@ -89,13 +89,13 @@ def _of_task(task: str, members: Sequence[Record], how: str, wanted: Mapping[str
 
 
 def _named(task: str, done: Sequence[Record], seed: str) -> Picked:
-    found = [record for record in done if str(record.seed) == seed]
-    if not found:
+    records = [record for record in done if str(record.seed) == seed]
+    if not records:
         have = ", ".join(str(record.seed) for record in done)
         raise UserError(f"--pick {_short(task)}={seed}: no finished run has that seed; there are {have}")
-    score = _dev_score(found[0])
-    words = f"seed {seed}, as asked" + (f", {_metric(found[0])} {score:.4f} on dev" if score is not None else "")
-    return Picked(found[0].path, words)
+    score = _dev_score(records[0])
+    words = f"seed {seed}, as asked" + (f", {_metric(records[0])} {score:.4f} on dev" if score is not None else "")
+    return Picked(records[0].path, words)
 
 
 def _require_one_configuration(task: str, members: Sequence[Record]) -> None:

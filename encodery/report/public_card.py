@@ -100,9 +100,9 @@ def _of_tasks(config: Mapping[str, Any], scored: Mapping[str, Any]) -> Iterator[
 
 def _of_training(config: Mapping[str, Any]) -> Iterator[str]:
     method = str(config["method"].get("kind"))
-    questions = [str((entry.get("objective") or {}).get("kind")) for entry in config["tasks"]]
+    kinds = [str((entry.get("objective") or {}).get("kind")) for entry in config["tasks"]]
     yield from (METHODS[kind] for kind in [method] if kind in METHODS)
-    yield from (OBJECTIVES[kind] for kind in questions if kind in OBJECTIVES)
+    yield from (OBJECTIVES[kind] for kind in kinds if kind in OBJECTIVES)
 
 
 SHARES = frozenset({"accuracy", "exact"})  # means of 0 and 1 over examples
@@ -294,13 +294,13 @@ def limit_lines(
 
 def seed_limits(info: Mapping[str, Any], key: str, row: Row) -> Iterator[str]:
     """One seed, failed seeds, and a seed that was picked because it was the best."""
-    found = row.summary
-    if found.n < 2:
+    summary = row.summary
+    if summary.n < 2:
         yield "One seed: on small sets other seeds differ by several points."
         return
     mine = row.values.get(seed_of(info))
-    if mine is not None and mine == found.best and found.mean != mine:
-        yield f"{key}: this is the best of {found.n} seeds on these very rows; expect the mean instead."
+    if mine is not None and mine == summary.best and summary.mean != mine:
+        yield f"{key}: this is the best of {summary.n} seeds on these very rows; expect the mean instead."
     if row.failed:
         yield f"{len(row.failed)} more seeds failed and are not in the means."
 

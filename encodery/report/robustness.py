@@ -17,15 +17,15 @@ KEYS = ("attack", "steps", "norm", "scale")  # what makes an attack another one
 SIZES = {"per_embedding_norm": "δ / embedding norm", "per_neighbour_distance": "δ / neighbour distance"}
 
 
-def table(found: Mapping[str, Levels], main: str) -> str:
+def table(by_model: Mapping[str, Levels], main: str) -> str:
     """One model: a line per radius. Several: a line per model, once for the headline and once for the loss."""
-    if len(found) == 1:
-        levels = next(iter(found.values()))
+    if len(by_model) == 1:
+        levels = next(iter(by_model.values()))
         names = ["radius", main, *(name for name in levels[0] if name not in ("radius", main))]
         return markdown_table(
             [SIZES.get(name, name) for name in names], [[_cell(n, x[n]) for n in names] for x in levels]
         )
-    return "\n\n".join(_by_model(found, name) for name in (main, "loss"))
+    return "\n\n".join(_by_model(by_model, name) for name in (main, "loss"))
 
 
 def _by_model(found: Mapping[str, Levels], name: str) -> str:
@@ -38,7 +38,7 @@ def _cell(name: str, value: float) -> str:
     return f"{value:g}" if name == "radius" else f"{value:.4f}"
 
 
-def keep(run: RunDir, about: Mapping[str, Any], found: Mapping[str, Levels]) -> Path:
+def keep(run: RunDir, about: Mapping[str, Any], by_model: Mapping[str, Levels]) -> Path:
     """Write attacks/glue-rte-dev-pgd-5-l2 (5 steps; relative radii: …-l2-token_norm) as .json, .csv and .svg, in one
     step; returns the picture's path."""
     data = file_name(about["data"].replace(":", "-"))
@@ -48,10 +48,10 @@ def keep(run: RunDir, about: Mapping[str, Any], found: Mapping[str, Levels]) -> 
     picture = run.attacks / f"{stem}.svg"
     title = f"{about['data']}, {about['attack']}, {norm_of(about)}"
     with run.change():
-        models = {model: list(levels) for model, levels in found.items()}
+        models = {model: list(levels) for model, levels in by_model.items()}
         run.write_json(picture.with_suffix(".json"), {**about, "models": models})
-        run.write(picture.with_suffix(".csv"), _csv(found))
-        run.write(picture, robustness(found, about["main"], title))
+        run.write(picture.with_suffix(".csv"), _csv(by_model))
+        run.write(picture, robustness(by_model, about["main"], title))
     return picture
 
 
@@ -60,11 +60,11 @@ def norm_of(about: Mapping[str, Any]) -> str:
     return f"{about['norm']}, relative to the token norm" if "scale" in about else str(about["norm"])
 
 
-def _csv(found: Mapping[str, Levels]) -> str:
+def _csv(by_model: Mapping[str, Levels]) -> str:
     stream = io.StringIO(newline="")
-    names = list(next(iter(found.values()))[0])
+    names = list(next(iter(by_model.values()))[0])
     writer = csv.DictWriter(stream, ["model", *names], lineterminator="\n")
     writer.writeheader()
-    for model, levels in found.items():
+    for model, levels in by_model.items():
         writer.writerows({"model": model, **level} for level in levels)
     return stream.getvalue()

@@ -106,12 +106,12 @@ def _threshold_lines(run: RunDir) -> list[str]:
     return lines
 
 
-def _origin_of_thresholds(found: Mapping[str, Any]) -> str:
+def _origin_of_thresholds(thresholds: Mapping[str, Any]) -> str:
     use = "encodery applies them; transformers alone does not."
-    if not found.get("chosen_on"):
+    if not thresholds.get("chosen_on"):
         return f"Set in the config. {use}"
-    on, metric, rows = found["chosen_on"], found["metric"], found["rows"]
-    gain = f"{metric} {found['score']:.4f} there, {found['score_at_0.5']:.4f} with 0.5"
+    on, metric, rows = thresholds["chosen_on"], thresholds["metric"], thresholds["rows"]
+    gain = f"{metric} {thresholds['score']:.4f} there, {thresholds['score_at_0.5']:.4f} with 0.5"
     warning = f"Scores on {on} are therefore too good: judge the model on other rows."
     return f"Chosen on the {rows:,} rows of {on} ({gain}). {warning} {use}"
 

@@ -13,12 +13,12 @@ from encodery.tasks.forms.metric_table import metric
 
 def sliced(records: Sequence[Record], column: str) -> list[Record]:
     """The records with a data set for each value of a column: `glue/mnli:dev genre=fiction`."""
-    found = [_of_run(record, column) for record in records]
-    if not any(record.scores for record in found):
+    by_value = [_of_run(record, column) for record in records]
+    if not any(record.scores for record in by_value):
         raise UserError(
             f"--by {column}: no run has scores by it; `encodery evaluate RUN --on TASK --by {column}` writes them"
         )
-    return [record for record in found if record.scores]
+    return [record for record in by_value if record.scores]
 
 
 def _of_run(record: Record, column: str) -> Record:

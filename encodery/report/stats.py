@@ -70,11 +70,11 @@ def _standard_error(values: Sequence[float]) -> float:
 def _welch(values: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
     """The standard error of a difference of means, and Satterthwaite's degrees of freedom, rounded down."""
     parts = [(_standard_error(one) ** 2, len(one) - 1) for one in (values, other)]
-    whole = math.fsum(square for square, _ in parts)
-    if whole == 0:
+    variance = math.fsum(square for square, _ in parts)
+    if variance == 0:
         return 0.0, 1
-    df = whole**2 / math.fsum(square**2 / below for square, below in parts)
-    return math.sqrt(whole), math.floor(df + 1e-9)  # equal spreads give a whole number that may miss it by a bit
+    df = variance**2 / math.fsum(square**2 / below for square, below in parts)
+    return math.sqrt(variance), math.floor(df + 1e-9)  # equal spreads give a whole number that may miss it by a bit
 
 
 @cache
@@ -92,11 +92,11 @@ def t_quantile(df: int, outside: float = 0.05) -> float:
 def band(samples: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     """The lower and the upper ends of the intervals of several samples, for a chart: nan where there is none, and
     nothing at all where no sample has one."""
-    found = [t_interval(values) for values in samples]
-    if not any(found):
+    intervals = [t_interval(values) for values in samples]
+    if not any(intervals):
         return [], []
     gap = (math.nan, math.nan)
-    return [(one or gap)[0] for one in found], [(one or gap)[1] for one in found]
+    return [(one or gap)[0] for one in intervals], [(one or gap)[1] for one in intervals]
 
 
 def paired_t(differences: Sequence[float]) -> float | None:

@@ -53,14 +53,14 @@ def scaled(row: Row, value: float | None) -> str:
 
 def spell(row: Row) -> str:
     """`81.23 ± 0.45 (5)`; `(4 of 5 ✗)` where a seed failed."""
-    found = row.summary
-    wanted = found.n + len(row.missing)
-    n = f"{found.n} of {wanted}" if row.missing else str(found.n)
+    summary = row.summary
+    wanted = summary.n + len(row.missing)
+    n = f"{summary.n} of {wanted}" if row.missing else str(summary.n)
     n += f" {FAILED}" if row.failed else ""
-    if found.mean is None:
+    if summary.mean is None:
         return f"– ({n})"
-    spread = f" ± {scaled(row, found.sd)}" if found.sd is not None else ""
-    return f"{scaled(row, found.mean)}{spread} ({n})"
+    spread = f" ± {scaled(row, summary.sd)}" if summary.sd is not None else ""
+    return f"{scaled(row, summary.mean)}{spread} ({n})"
 
 
 def duration(seconds: float | None) -> str:
@@ -202,12 +202,12 @@ def _about(row: Row) -> str:
     return ", ".join([*(f"{key}={value}" for key, value in row.settings.items() if value), row.label])
 
 
-def models_sheet(found: Sequence[Mapping[str, Any]]) -> Sheet:
+def models_sheet(summaries: Sequence[Mapping[str, Any]]) -> Sheet:
     """Mean, sd, max, min and number of models."""
     last = ("mean", "sd", "max", "min", "models")
-    keys = [key for key in found[0] if key not in (*last, "of_models")]
+    keys = [key for key in summaries[0] if key not in (*last, "of_models")]
     body = []
-    for one in found:
+    for one in summaries:
         plain = Row({}, one["data"], one["metric"])  # for its scale
         numbers = [Cell(scaled(plain, one[name])) for name in last[:-1]]
         body.append([*(Cell(str(one.get(key, ""))) for key in keys), *numbers, Cell(str(one["models"]))])
@@ -255,15 +255,15 @@ def latex(table: "Table", columns: str | None = None) -> str:
     return "\n\n".join(_latex(one) for one in sheets(table, columns))
 
 
-def _latex(one: Sheet) -> str:
+def _latex(sheet: Sheet) -> str:
     def line(cells: list[str]) -> str:
         return " & ".join(cells) + r" \\"
 
-    body = [line([_latex_cell(cell) for cell in cells]) for cells in one.body]
-    head = [r"\begin{tabular}{" + "l" * len(one.header) + "}", r"\toprule"]
-    head += [line([escaped(word) for word in one.header]), r"\midrule"]
+    body = [line([_latex_cell(cell) for cell in cells]) for cells in sheet.body]
+    head = [r"\begin{tabular}{" + "l" * len(sheet.header) + "}", r"\toprule"]
+    head += [line([escaped(word) for word in sheet.header]), r"\midrule"]
     return "\n".join(
-        [*(f"% {' '.join(note.split())}" for note in one.notes), *head, *body, r"\bottomrule", r"\end{tabular}"]
+        [*(f"% {' '.join(note.split())}" for note in sheet.notes), *head, *body, r"\bottomrule", r"\end{tabular}"]
     )
 
 
@@ -345,7 +345,7 @@ def table(
 
 
 def of_records(
-    found: Sequence[records.Record],
+    runs: Sequence[records.Record],
     baseline: str | None = None,
     metric: str | None = None,
     *,
@@ -354,11 +354,11 @@ def of_records(
     remarks: Sequence[str] = (),
 ) -> Table:
     """The table of runs that were read already."""
-    rows, more = groups.rows_of(found, metric)
+    rows, more = groups.rows_of(runs, metric)
     if metric and not any(row.values for row in rows):
-        have = dict.fromkeys(name for record in found for scores in record.scores.values() for name in scores)
+        have = dict.fromkeys(name for record in runs for scores in record.scores.values() for name in scores)
         raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
-    whole, missing = ([], []) if metric else report_groups.average_rows(found)
+    whole, missing = ([], []) if metric else report_groups.average_rows(runs)
     rows = [*rows, *whole]
     said = [*remarks, *more, *missing, *best_of_many(rows)]
     if baseline:

@@ -76,26 +76,26 @@ def adjusted(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, p_holm=by_place.get(place)) for place, row in enumerate(rows)]
 
 
-def ranking_table(found: Sequence[Candidate], primary: str) -> str:
+def ranking_table(candidates: Sequence[Candidate], primary: str) -> str:
     """The candidates of a primary task, the most alike first."""
     rows = []
-    for place, one in enumerate(found, 1):
-        spread = stats.sd(list(one.values.values()))
-        seeds = f"{one.mean:.3f}" + (f" ± {spread:.3f} ({len(one.values)})" if spread is not None else "")
-        low, high = one.interval
-        after = "within noise of the next" if one.unsure else ""
-        rows.append([str(place), one.name, seeds, f"{low:.3f} to {high:.3f}", after])
-    both = all(len(one.values) >= stats.FEW for one in found)
+    for rank, candidate in enumerate(candidates, 1):
+        spread = stats.sd(list(candidate.values.values()))
+        seeds = f"{candidate.mean:.3f}" + (f" ± {spread:.3f} ({len(candidate.values)})" if spread is not None else "")
+        low, high = candidate.interval
+        after = "within noise of the next" if candidate.unsure else ""
+        rows.append([str(rank), candidate.name, seeds, f"{low:.3f} to {high:.3f}", after])
+    both = all(len(one.values) >= stats.FEW for one in candidates)
     about = "95 % over examples and fine-tunings" if both else "95 % over examples alone"
     return markdown_table([f"for {primary}", "task", "tau", about, ""], rows)
 
 
-def trial_table(found: Sequence[Tried], primary: str, metric: str) -> str:
+def trial_table(trials: Sequence[Tried], primary: str, metric: str) -> str:
     """What was trained on the way."""
     rows = [
         [str(len(one.tasks)), ", ".join(one.tasks) or "(alone)", stats.percent(list(one.scores.values())),
          "" if one.counts else "run ahead, does not count"]
-        for one in found
+        for one in trials
     ]  # fmt: skip
     return markdown_table([f"trials for {primary}", "with", metric, ""], rows)
 
@@ -128,42 +128,42 @@ NOTE = (
 )
 
 
-def markdown(found: Choices) -> str:
+def markdown(choices: Choices) -> str:
     """Everything, the result first."""
-    blocks = [strategy_table(found), NOTE, *found.notes]
-    for primary, candidates in found.rankings.items():
+    blocks = [strategy_table(choices), NOTE, *choices.notes]
+    for primary, candidates in choices.rankings.items():
         blocks.append(ranking_table(candidates, primary))
-    for primary, tried in found.trials.items():
-        metric = next(row.metric for row in found.rows if row.primary == primary)
+    for primary, tried in choices.trials.items():
+        metric = next(row.metric for row in choices.rows if row.primary == primary)
         blocks.append(trial_table(tried, primary, metric))
-    for seed, matrix in found.matrices.items():
+    for seed, matrix in choices.matrices.items():
         header = [f"{matrix.kind}, seed {seed}", *matrix.names]
         lines = [[n, *(f"{v:.2f}" for v in line)] for n, line in zip(matrix.names, matrix.values, strict=True)]
         blocks.append(markdown_table(header, lines))
-    if found.stability:
-        lines = [[name, f"{value:.3f}"] for name, value in found.stability.items()]
+    if choices.stability:
+        lines = [[name, f"{value:.3f}"] for name, value in choices.stability.items()]
         blocks.append(markdown_table(["a task's own matrix, over seeds", "mean tau"], lines))
     return "\n\n".join(blocks) + "\n"
 
 
-def plain(found: Choices) -> dict[str, Any]:
+def plain(choices: Choices) -> dict[str, Any]:
     return {
-        "strategy": found.strategy,
-        "chosen": {primary: list(tasks) for primary, tasks in found.chosen().items()},
-        "rankings": {p: [{**asdict(c), "mean": c.mean} for c in ranked] for p, ranked in found.rankings.items()},
-        "trials": {p: [asdict(one) for one in tried] for p, tried in found.trials.items()},
-        "rows": [asdict(row) for row in found.rows],
-        "matrices": {str(seed): matrix.to_dict() for seed, matrix in found.matrices.items()},
-        "stability": dict(found.stability),
-        "notes": list(found.notes),
+        "strategy": choices.strategy,
+        "chosen": {primary: list(tasks) for primary, tasks in choices.chosen().items()},
+        "rankings": {p: [{**asdict(c), "mean": c.mean} for c in ranked] for p, ranked in choices.rankings.items()},
+        "trials": {p: [asdict(one) for one in tried] for p, tried in choices.trials.items()},
+        "rows": [asdict(row) for row in choices.rows],
+        "matrices": {str(seed): matrix.to_dict() for seed, matrix in choices.matrices.items()},
+        "stability": dict(choices.stability),
+        "notes": list(choices.notes),
     }
 
 
-def write(folder: Path, found: Choices, heads: Mapping[str, Any]) -> None:
+def write(folder: Path, choices: Choices, heads: Mapping[str, Any]) -> None:
     """gradts.md, gradts.json, a heat map of the correlations of each seed, one of every task's heads."""
-    files.write_atomic(folder / "gradts.md", markdown(found))
-    files.write_json(folder / "gradts.json", plain(found))
-    for seed, matrix in found.matrices.items():
+    files.write_atomic(folder / "gradts.md", markdown(choices))
+    files.write_json(folder / "gradts.json", plain(choices))
+    for seed, matrix in choices.matrices.items():
         picture = figures.heat_map(matrix.names, matrix.values, f"{matrix.kind}, seed {seed}")
         files.write_atomic(folder / f"correlation-seed-{seed}.svg", picture)
     if heads:

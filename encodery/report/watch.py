@@ -12,7 +12,7 @@ from typing import Any
 from encodery.core import slurm
 from encodery.errors import UserError
 from encodery.report.records import Plans, state_of
-from encodery.runs.directory import Found, find_runs
+from encodery.runs.directory import FoundRun, find_runs
 
 ORDER = ("running", "failed", "timeout", "oom", "damaged", "stopped", "unfinished", "queued", "pruned", "done")
 LIVE = ("running", "queued")
@@ -35,7 +35,7 @@ class Seen:
     speed: float | None = None  # tokens a second
     score: str = ""  # the latest evaluation, or the final one
     left: float | None = None  # seconds
-    whole: float | None = None  # seconds that all its steps take
+    total: float | None = None  # seconds that all its steps take
 
     @property
     def share(self) -> float | None:
@@ -56,14 +56,14 @@ class Watch:
         for item in find_runs(*self.folders):
             plan = plans.of(item.run.path)
             if plan is None or plan.has(item.run.path):
-                seen[item.run.path.resolve()] = self.one(item)
+                seen[item.run.path.resolve()] = self.look_at(item)
         for path, _ in plans.planned(self.folders):
             if path.resolve() not in seen:
                 seen[path.resolve()] = waiting(path)
         found = [*seen.values(), *submitted(self.folders, seen)]
-        return sorted(with_reasons(found), key=lambda one: (place(one.state), one.name))
+        return sorted(with_reasons(found), key=lambda one: (rank(one.state), one.name))
 
-    def one(self, item: Found) -> Seen:
+    def look_at(self, item: FoundRun) -> Seen:
         """A run, from memory if it was done at an earlier look."""
         path = item.run.path
         if path not in self.done:
@@ -76,26 +76,26 @@ class Watch:
 
 def submitted(folders: Sequence[Path], seen: Mapping[Path, Seen]) -> list[Seen]:
     """Trainings that Slurm has not begun: they have no folder yet."""
-    found = []
+    waiting = []
     for folder in folders:
         for name, why in slurm.waiting(folder / slurm.FOLDER).items():
             if (folder / name).resolve() not in seen:
-                found.append(Seen(folder / name, name, "queued", why))
-    return found
+                waiting.append(Seen(folder / name, name, "queued", why))
+    return waiting
 
 
 def with_reasons(seen: Sequence[Seen]) -> list[Seen]:
     """Runs whose jobs Slurm has in its queue wait, and Slurm knows why."""
     parents = {one.path.parent: slurm.beside(one.path) for one in seen if one.state in IDLE}
     return [
-        replace(one, state="queued", why=parents[one.path.parent][one.name])
-        if one.state in IDLE and one.name in parents[one.path.parent]
-        else one
-        for one in seen
+        replace(run, state="queued", why=parents[run.path.parent][run.name])
+        if run.state in IDLE and run.name in parents[run.path.parent]
+        else run
+        for run in seen
     ]
 
 
-def place(state: str) -> int:
+def rank(state: str) -> int:
     """Where a state stands in the list."""
     return ORDER.index(state) if state in ORDER else len(ORDER)
 
@@ -110,7 +110,7 @@ def waiting(path: Path) -> Seen:
         return Seen(path, path.name, "queued")
 
 
-def read(item: Found) -> Seen:
+def read(item: FoundRun) -> Seen:
     """One run as its files are now; a file that is just being written must not end the watch."""
     run = item.run
     if item.problem:
@@ -135,11 +135,11 @@ def described(
     pace = seconds_a_step(training)
     known = pace is not None and steps is not None
     left = pace * max(steps - step, 0) if known and state == "running" else None  # type: ignore[operator]
-    whole = pace * steps if known else None  # type: ignore[operator]
+    total = pace * steps if known else None  # type: ignore[operator]
     speed = last["tokens"] / last["seconds"] if last.get("seconds") and last.get("tokens") is not None else None
     return Seen(
         path, path.name, state, why, step, steps, last.get("loss"), last.get("lr"), speed,
-        final or latest_score(records), left, whole,
+        final or latest_score(records), left, total,
     )  # fmt: skip
 
 
@@ -154,11 +154,11 @@ def seconds_a_step(training: Sequence[Mapping[str, Any]]) -> float | None:
 
 def latest_score(records: Sequence[Mapping[str, Any]]) -> str:
     """`dev accuracy 0.8123`: the first metric of the latest evaluation."""
-    for one in reversed(records):
-        numbers = ((key, value) for key, value in one.items() if isinstance(value, int | float))
+    for record in reversed(records):
+        numbers = ((key, value) for key, value in record.items() if isinstance(value, int | float))
         scores = [(key[5:], value) for key, value in numbers if key.startswith("eval.")]
         if scores:
-            where = ":".join(str(one[key]) for key in ("task", "split") if key in one)
+            where = ":".join(str(record[key]) for key in ("task", "split") if key in record)
             return f"{where} {scores[0][0]} {scores[0][1]:.4f}".strip()
     return ""
 
@@ -175,16 +175,16 @@ def final_score(result: Mapping[str, Any]) -> str:
 def counted(seen: Sequence[Seen]) -> str:
     """`2 running, 1 failed, 3 done`."""
     states = Counter(one.state for one in seen)
-    return ", ".join(f"{states[state]} {state}" for state in sorted(states, key=place)) or "no runs yet"
+    return ", ".join(f"{states[state]} {state}" for state in sorted(states, key=rank)) or "no runs yet"
 
 
 def time_left(seen: Sequence[Seen]) -> float | None:
     """For everything: the rest of what runs now, and as much for each run that waits as the known ones take."""
     running = [one for one in seen if one.state == "running"]
     queued = sum(one.state == "queued" for one in seen)
-    wholes = [one.whole for one in seen if one.whole]
+    totals = [one.total for one in seen if one.total]
     rests = [one.left for one in running if one.left is not None]
-    if not rests and not (queued and wholes and running):
+    if not rests and not (queued and totals and running):
         return None
-    more = queued * statistics.mean(wholes) if wholes else 0.0
+    more = queued * statistics.mean(totals) if totals else 0.0
     return max([*rests, 0.0]) if not queued else (sum(rests) + more) / max(len(running), 1)

@@ -10,7 +10,7 @@ from encodery.config import load
 from encodery.errors import UserError
 from encodery.gradts.plan import require_direction
 from encodery.report import pick_seed, records, table
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.table import scaled
 from encodery.runs.directory import RunDir
 from encodery.sweep import best, optuna_search
@@ -104,7 +104,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_W26_every_metric_that_a_task_gives_is_in_the_table() -> None:
-    assert [name for name in EVERY if not metric_table.known(name)] == []
+    assert [name for name in EVERY if not metric_table.is_listed(name)] == []
     assert {"discriminator_loss", "mlm_loss_11", "masked_loss", "mrr", "mcc", "best_f1_threshold"} <= set(EVERY)
     assert len(EVERY) > 60
 
@@ -119,7 +119,7 @@ def test_W26_training_tables_page_and_sweeps_agree_on_the_best(name: str, runs: 
     # Tables and the page
     found = table.table([runs], metric=name, sort="mean")
     assert found.rows[0].summary.mean == wanted
-    page = Found([runs], records.read([runs])[0], found, None)
+    page = PageData([runs], records.read([runs])[0], found, None)
     assert page.rows_of("toy/nli:dev")[0].summary.mean == wanted
     # Sweeps: best, the best on the way, and which way a search looks
     goes_by = Metric(name=name)

@@ -7,7 +7,7 @@ from importlib.resources import files as package_files
 
 from encodery.errors import UserError
 from encodery.report.page.chart import Section
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, tag
 from encodery.report.page.sections import (
     answers,
@@ -32,7 +32,7 @@ from encodery.report.page.sections import (
 )
 from encodery.runs.directory import now
 
-SECTIONS: dict[str, Callable[[Found], Section | None]] = {
+SECTIONS: dict[str, Callable[[PageData], Section | None]] = {
     "Summary": summary.section,
     "Scores": scores.section,
     "Training": training.section,
@@ -56,23 +56,23 @@ SECTIONS: dict[str, Callable[[Found], Section | None]] = {
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError)
 
 
-def sections(found: Found) -> list[Section]:
+def sections(page: PageData) -> list[Section]:
     """What the folders hold. A part that meets data of a shape that nobody foresaw says so in its place."""
     made = []
     for title, make in SECTIONS.items():
         try:
-            one = make(found)
+            section = make(page)
         except _DAMAGED as error:
-            found.remark(f"{title}: this part could not be made ({type(error).__name__}: {error})")
+            page.remark(f"{title}: this part could not be made ({type(error).__name__}: {error})")
             continue
-        if one:
-            made.append(one)
+        if section:
+            made.append(section)
     if not made:
-        raise UserError("; ".join([f"nothing to report below {', '.join(map(str, found.folders))}", *found.remarks]))
+        raise UserError("; ".join([f"nothing to report below {', '.join(map(str, page.folders))}", *page.remarks]))
     return made
 
 
-def page(found: Found, made: list[Section], title: str, *, reload: int | None = None) -> str:
+def page(page: PageData, made: list[Section], title: str, *, reload: int | None = None) -> str:
     """The whole page; `reload`: it asks itself anew after so many seconds."""
     style, plotly = _asset("page.css"), _asset("plotly-basic.min.js")
     script = f"{_asset('page.js')}\n{_asset('map.js')}"  # one element, one hash
@@ -90,7 +90,7 @@ def page(found: Found, made: list[Section], title: str, *, reload: int | None = 
         tag("title", title),
         tag("style", Html(style)),
     )
-    body = tag("body", _top(made, title), _main(found, made), _foot())
+    body = tag("body", _top(made, title), _main(page, made), _foot())
     scripts = [tag("script", Html(text)) for text in (plotly, script)]
     return f"<!doctype html>\n{tag('html', head, body, *scripts, lang='en')}\n"
 
@@ -102,19 +102,19 @@ def _top(made: list[Section], title: str) -> Html:
     return tag("header", skip, tag("h1", title), tag("nav", *links, aria_label="Sections"), button)
 
 
-def _main(found: Found, made: list[Section]) -> Html:
+def _main(page: PageData, made: list[Section]) -> Html:
     parts = [
         tag(
             "section",
-            tag("h2", one.title, id=f"{one.id}-title"),
-            Html(one.body),
-            id=one.id,
-            aria_labelledby=f"{one.id}-title",
+            tag("h2", section.title, id=f"{section.id}-title"),
+            Html(section.body),
+            id=section.id,
+            aria_labelledby=f"{section.id}-title",
         )
-        for one in made
+        for section in made
     ]
-    if found.remarks:
-        notes = paragraphs(found.remarks, "notes")
+    if page.remarks:
+        notes = paragraphs(page.remarks, "notes")
         parts.append(tag("section", tag("h2", "Not shown"), notes, id="not-shown"))
     return tag("main", *parts, id="main", tabindex="-1")
 

@@ -129,11 +129,11 @@ def thin(x: Sequence[float], y: Sequence[float], most: int = POINTS) -> tuple[li
     return [x[part.stop - 1] for part in parts], [sum(y[part]) / (part.stop - part.start) for part in parts]
 
 
-def spread(found: Sequence[Any], most: int = LINES) -> list[Any]:
+def spread(values: Sequence[Any], most: int = LINES) -> list[Any]:
     """At most so many of a sequence, evenly, first and last included."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(i * (len(found) - 1) / (most - 1))] for i in range(most)]
+    if len(values) <= most:
+        return list(values)
+    return [values[round(i * (len(values) - 1) / (most - 1))] for i in range(most)]
 
 
 def plain(chart: Chart) -> dict[str, Any]:
@@ -148,18 +148,18 @@ def plain(chart: Chart) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _series(one: Series, groups: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": escaped(one.name), "group": groups.index(one.group or one.name), "kind": one.kind,
-        "x": [escaped(v) if isinstance(v, str) else short(v) for v in one.x], "y": [short(v) for v in one.y],
+def _series(series: Series, groups: Sequence[str]) -> dict[str, Any]:
+    drawn: dict[str, Any] = {
+        "name": escaped(series.name), "group": groups.index(series.group or series.name), "kind": series.kind,
+        "x": [escaped(v) if isinstance(v, str) else short(v) for v in series.x], "y": [short(v) for v in series.y],
     }  # fmt: skip
-    if one.low:
-        found |= {"low": [short(v) for v in one.low], "high": [short(v) for v in one.high]}
-    if one.text:
-        found["text"] = [escaped(text) for text in one.text]
-    if one.shade is not None:
-        found["shade"] = short(one.shade)
-    return found | ({"dashed": True} if one.dashed else {})
+    if series.low:
+        drawn |= {"low": [short(v) for v in series.low], "high": [short(v) for v in series.high]}
+    if series.text:
+        drawn["text"] = [escaped(text) for text in series.text]
+    if series.shade is not None:
+        drawn["shade"] = short(series.shade)
+    return drawn | ({"dashed": True} if series.dashed else {})
 
 
 def short(value: Number) -> Number:

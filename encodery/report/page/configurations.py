@@ -31,15 +31,15 @@ class Configurations:
         """Only what varies (among runs of the task); a method by its name alone."""
         keys, usual = self._scope(task)
         values = {key: text for key in keys if (text := self._text(settings, key))}
-        whole = ", ".join(self._word(key, text) for key, text in values.items())
-        label = whole
-        if len(whole) > most:
+        full = ", ".join(self._word(key, text) for key, text in values.items())
+        label = full
+        if len(full) > most:
             own = [self._word(key, text) for key, text in values.items() if text != usual.get(key)]
             label = short(", ".join(own) or USUAL, most)
         alike = self._given.setdefault((task, most, label), [])
-        if whole not in alike:
-            alike.append(whole)
-        place = alike.index(whole)
+        if full not in alike:
+            alike.append(full)
+        place = alike.index(full)
         return f"{label} ({place + 1})" if place else label
 
     def _scope(self, task: str | None) -> tuple[list[str], dict[str, str]]:

@@ -35,7 +35,7 @@ class Rows:
 
 
 @dataclass
-class Found:
+class PageData:
     """Everything below some folders."""
 
     folders: Sequence[Path]
@@ -131,12 +131,12 @@ class Found:
             return {}
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
-            found = {str(row["id"]): row for row in map(json.loads, lines) if "prediction" in row}
+            answers = {str(row["id"]): row for row in map(json.loads, lines) if "prediction" in row}
         except (OSError, ValueError, KeyError, TypeError):
             self.remark(f"{path.parent.parent.name}: {path.name} is damaged and not shown")
             return {}
-        self._read += len(found)
-        return found
+        self._read += len(answers)
+        return answers
 
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""
@@ -206,20 +206,20 @@ def gather(
     every: bool = False,
     references: Sequence[Reference] = (),
     metric: str | None = None,
-) -> Found:
+) -> PageData:
     """Read the runs at and below the folders; without a baseline the plain method is one, where there is just one.
 
     `metric`: compare by it instead of each task's main metric.
     """
-    found, remarks = records.read(folders, every=every)
+    runs, remarks = records.read(folders, every=every)
     remarks = [without_paths(line) for line in remarks]
-    whole = report_table.of_records(found, baseline, metric, remarks=remarks)
-    if baseline is None and _has_plain(found):
+    table = report_table.of_records(runs, baseline, metric, remarks=remarks)
+    if baseline is None and _has_plain(runs):
         try:
-            whole, baseline = report_table.of_records(found, PLAIN, metric, remarks=remarks), PLAIN
+            table, baseline = report_table.of_records(runs, PLAIN, metric, remarks=remarks), PLAIN
         except UserError:  # several plain rows: nobody can say which is meant
-            whole = report_table.of_records(found, None, metric, remarks=remarks)
-    return Found([Path(folder) for folder in folders], found, whole, baseline, text, references, metric)
+            table = report_table.of_records(runs, None, metric, remarks=remarks)
+    return PageData([Path(folder) for folder in folders], runs, table, baseline, text, references, metric)
 
 
 def _has_plain(found: Sequence[Record]) -> bool:

@@ -61,13 +61,13 @@ def table(
         tag("th", tag("button", name, type="button"), scope="col", class_="n" * (name in numbers)) for name in header
     ]
     lines = []
-    for place, row in enumerate(rows):
-        keys = sort[place] if sort else [None] * len(row)
+    for index, row in enumerate(rows):
+        keys = sort[index] if sort else [None] * len(row)
         cells = [
             tag("td", cell, class_="n" if name in numbers else None, data_sort=key)
             for name, cell, key in zip(header, row, keys, strict=True)
         ]
-        lines.append(tag("tr", *cells, class_=rowclass[place] or None if rowclass else None))
+        lines.append(tag("tr", *cells, class_=rowclass[index] or None if rowclass else None))
     head, body = tag("thead", tag("tr", *heads)), tag("tbody", *lines)
     field = _search(id, search) if search and len(rows) >= MANY else ""
     return join(_framed(tag("table", head, body, id=id, class_="sortable", aria_label=caption), caption, field))
@@ -95,29 +95,31 @@ def figure(chart: Chart) -> Html:
     return tag("figure", tag("figcaption", chart.title), controls, keys, place, data, note, numbers)
 
 
-def dots(one: Dots) -> Html:
+def dots(picture: Dots) -> Html:
     """A map of points with its controls, its data, and a line that says aloud what is chosen."""
-    names = [tag("option", name, value=str(place)) for place, name in enumerate(one.columns)]
+    names = [tag("option", name, value=str(place)) for place, name in enumerate(picture.columns)]
     colour = tag("label", "Colour ", tag("select", *names)) if len(names) > 1 else ""
-    field = tag("input", type="search", placeholder="Search points", aria_label=f"Search points of {one.title}")
+    field = tag("input", type="search", placeholder="Search points", aria_label=f"Search points of {picture.title}")
     zooms = [
-        tag("button", sign, type="button", data_zoom=way, aria_label=f"{words}: {one.title}")
+        tag("button", sign, type="button", data_zoom=way, aria_label=f"{words}: {picture.title}")
         for sign, way, words in (("+", "in", "Zoom in"), ("−", "out", "Zoom out"), ("All", "all", "Show everything"))
     ]
     found = tag("output", "", class_="matches", aria_live="polite")
     controls = tag("div", colour, tag("span", field, found), tag("span", *zooms), class_="controls")
     keys = tag("div", class_="legend", role="group", aria_label="Colours")
     spoken = (
-        f"{one.title}: a map of {len(one.ids):,} points. Arrow keys go from point to point, plus and minus zoom, "
-        "0 shows everything."
+        f"{picture.title}: a map of {len(picture.ids):,} points. Arrow keys go from point to point, "
+        "plus and minus zoom, 0 shows everything."
     )
     canvas = tag("canvas", tabindex="0", role="application", aria_label=spoken)
-    data = tag("script", embedded(point_map.plain(one)), type="application/json", id=f"{one.id}-data")
+    data = tag("script", embedded(point_map.plain(picture)), type="application/json", id=f"{picture.id}-data")
     said = tag("output", "", class_="point", aria_live="polite")
-    told = point_map.said(one)
+    told = point_map.said(picture)
     note = tag("p", told, class_="note") if told else ""
-    place = tag("div", controls, keys, canvas, tag("div", class_="tip", hidden=True), said, id=one.id, class_="dots")
-    return tag("figure", tag("figcaption", one.title), place, data, note)
+    place = tag(
+        "div", controls, keys, canvas, tag("div", class_="tip", hidden=True), said, id=picture.id, class_="dots"
+    )
+    return tag("figure", tag("figcaption", picture.title), place, data, note)
 
 
 def _slider(id: str) -> Html:
@@ -132,24 +134,24 @@ def _spoken(chart: Chart) -> str:
     return f"{chart.title}: {what} of {chart.y or 'values'} over {chart.x or 'places'} for {names}."
 
 
-def heat(one: Heat, *, head: str = "") -> Html:
+def heat(picture: Heat, *, head: str = "") -> Html:
     """A table whose cells are coloured by their value."""
-    low, high = one.span
+    low, high = picture.span
     rows = []
-    hints: Sequence[Sequence[str | None]] = one.hints or [[None] * len(one.columns)] * len(one.rows)
-    for name, values, texts, told in zip(one.rows, one.values, one.texts, hints, strict=True):
+    hints: Sequence[Sequence[str | None]] = picture.hints or [[None] * len(picture.columns)] * len(picture.rows)
+    for name, values, texts, told in zip(picture.rows, picture.values, picture.texts, hints, strict=True):
         cells = [
             tag("td", text, title=hint, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
             for value, text, hint in zip(values, texts, told, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
-    corner = head or f"{one.y} / {one.x}".strip(" /")
-    heads = [tag("th", tag("span", name) if one.dense else name, scope="col") for name in one.columns]
+    corner = head or f"{picture.y} / {picture.x}".strip(" /")
+    heads = [tag("th", tag("span", name) if picture.dense else name, scope="col") for name in picture.columns]
     top = tag("tr", tag("td", corner, class_="corner"), *heads)
-    kind = "heat dense" if one.dense else "heat"
-    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_=kind, id=one.id, aria_label=one.title)
-    note = tag("p", one.note, class_="note") if one.note else ""
-    return tag("div", _framed(whole, one.title), note)
+    kind = "heat dense" if picture.dense else "heat"
+    whole = tag("table", tag("thead", top), tag("tbody", *rows), class_=kind, id=picture.id, aria_label=picture.title)
+    note = tag("p", picture.note, class_="note") if picture.note else ""
+    return tag("div", _framed(whole, picture.title), note)
 
 
 def _share(value: float, low: float, high: float) -> float:

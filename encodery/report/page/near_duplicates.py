@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from encodery.core import near_duplicates
 from encodery.core.near_duplicates import Pair
 from encodery.report.page.chart import spread
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, table
 from encodery.report.page.sections.hard_examples import texts
 from encodery.tasks.base import Example
@@ -15,7 +15,7 @@ SHOWN = 12  # pairs of a table
 ALIKE = 0.8  # Jaccard's similarity of word pairs
 
 
-def card(found: Found, id: str, task: str, splits: Sequence[tuple[str, Sequence[Example]]]) -> Html:
+def card(page: PageData, id: str, task: str, splits: Sequence[tuple[str, Sequence[Example]]]) -> Html:
     """A sentence for each comparison, and the most alike pairs; nothing where there are none."""
     train = next((examples for name, examples in splits if name == "train"), None)
     if train is None:
@@ -30,16 +30,16 @@ def card(found: Found, id: str, task: str, splits: Sequence[tuple[str, Sequence[
         lines.append(told(name, mine, pairs, len(examples), len(train)))
         other = mine if name == "train" else kept
         clear = sorted(pairs, key=lambda pair: (mine[pair[0]].label == other[pair[1]].label, -pair[2]))
-        rows += [_row(found, name, mine[a], other[b], alike) for a, b, alike in clear[:SHOWN]]
+        rows += [_row(page, name, mine[a], other[b], alike) for a, b, alike in clear[:SHOWN]]
     if not lines:
         return Html("")
     header = [
         "in",
         "id",
-        *(["text"] if found.text else []),
+        *(["text"] if page.text else []),
         "label",
         "train id",
-        *(["train text"] if found.text else []),
+        *(["train text"] if page.text else []),
     ]
     header += ["train label", "alike"]
     caption = f"{task}: near-duplicates, those with different labels first"
@@ -64,6 +64,6 @@ def told(name: str, mine: Sequence[Example], pairs: Sequence[Pair], rows: int, t
     return f"{name}: rows that are nearly in train, so that their scores may be memory: {share}{compared}."
 
 
-def _row(found: Found, name: str, mine: Example, other: Example, alike: float) -> list[str]:
-    words = [[texts(one)] if found.text else [] for one in (mine, other)]
+def _row(page: PageData, name: str, mine: Example, other: Example, alike: float) -> list[str]:
+    words = [[texts(one)] if page.text else [] for one in (mine, other)]
     return [name, mine.id, *words[0], str(mine.label), other.id, *words[1], str(other.label), f"{alike:.2f}"]

@@ -19,13 +19,13 @@ STEPS = 9999
 OTHER = "other"
 
 
-def said(one: Dots) -> str:
+def said(dots: Dots) -> str:
     """The note of a map, and what was left out of it."""
-    whole = one.of or len(one.ids)
-    left = f" {len(one.ids):,} of {whole:,} points are drawn." if whole > len(one.ids) else ""
-    cut = letters(len(one.ids))
-    shortened = f" Texts are cut at {cut} letters." if one.texts and cut < TEXT else ""
-    return f"{one.note}{left}{shortened}".strip()
+    whole = dots.of or len(dots.ids)
+    left = f" {len(dots.ids):,} of {whole:,} points are drawn." if whole > len(dots.ids) else ""
+    cut = letters(len(dots.ids))
+    shortened = f" Texts are cut at {cut} letters." if dots.texts and cut < TEXT else ""
+    return f"{dots.note}{left}{shortened}".strip()
 
 
 def letters(points: int) -> int:
@@ -38,15 +38,15 @@ def thinned(count: int, most: int = POINTS) -> list[int]:
     return list(spread(range(count), most))
 
 
-def plain(one: Dots) -> dict[str, Any]:
+def plain(dots: Dots) -> dict[str, Any]:
     """What the page's script reads."""
-    cut = letters(len(one.ids))
-    x, x_range = _steps(one.x, one.fixed.get("x"))
-    y, y_range = _steps(one.y, one.fixed.get("y"))
+    cut = letters(len(dots.ids))
+    x, x_range = _steps(dots.x, dots.fixed.get("x"))
+    y, y_range = _steps(dots.y, dots.fixed.get("y"))
     return {
-        "ids": list(one.ids), "x": x, "y": y, "xRange": x_range, "yRange": y_range, "xName": one.x_name,
-        "yName": one.y_name, "texts": [short(text, cut) for text in one.texts],
-        "columns": [_column(name, values, one.fixed.get(name)) for name, values in one.columns.items()],
+        "ids": list(dots.ids), "x": x, "y": y, "xRange": x_range, "yRange": y_range, "xName": dots.x_name,
+        "yName": dots.y_name, "texts": [short(text, cut) for text in dots.texts],
+        "columns": [_column(name, values, dots.fixed.get(name)) for name, values in dots.columns.items()],
     }  # fmt: skip
 
 

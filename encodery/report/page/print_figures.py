@@ -41,28 +41,28 @@ def _figure(plt: Any, picture: Picture) -> Any:
     return _heat(plt, picture) if isinstance(picture, Heat) else _dots(plt, picture)
 
 
-def _dots(plt: Any, one: Dots) -> Any:
+def _dots(plt: Any, dots: Dots) -> Any:
     """The points in the colours of their first column."""
     figure, axis = plt.subplots(figsize=(WIDTH, WIDTH), layout="constrained")
     style = {"s": 2, "alpha": 0.6, "linewidths": 0, "rasterized": True}
-    name, values = next(iter(one.columns.items()), ("", []))
+    name, values = next(iter(dots.columns.items()), ("", []))
     if not values:
-        axis.scatter(one.x, one.y, color=COLOURS[0], **style)
+        axis.scatter(dots.x, dots.y, color=COLOURS[0], **style)
     elif point_map.numeric(values):
         known = [float("nan") if value is None else float(value) for value in values]
-        drawn = axis.scatter(one.x, one.y, c=known, cmap="viridis", **style)
+        drawn = axis.scatter(dots.x, dots.y, c=known, cmap="viridis", **style)
         figure.colorbar(drawn, label=name, shrink=0.7)
     else:
         names = point_map.names_of(values)
         codes = point_map.codes_of(values, names)
         for code, label in enumerate(names):
             mine = [place for place, own in enumerate(codes) if own == code]
-            x, y = [one.x[i] for i in mine], [one.y[i] for i in mine]
+            x, y = [dots.x[i] for i in mine], [dots.y[i] for i in mine]
             axis.scatter(x, y, color=COLOURS[code % 10], label=label if len(names) <= LEGEND else None, **style)
         if len(names) <= LEGEND:
             axis.legend(frameon=False, markerscale=3)
-    axis.set(title=one.title, xlabel=one.x_name, ylabel=one.y_name)
-    if not one.x_name:
+    axis.set(title=dots.title, xlabel=dots.x_name, ylabel=dots.y_name)
+    if not dots.x_name:
         axis.set(xticks=[], yticks=[])
     return figure
 
@@ -79,17 +79,17 @@ def _chart(plt: Any, chart: Chart) -> Any:
     figure, axis = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     named: set[str] = set()
     bars = [one for one in chart.series if one.kind == "bars"]
-    for one in chart.series:
-        group = one.group or one.name
-        label = None if group in named or one.shade is not None else group
+    for series in chart.series:
+        group = series.group or series.name
+        label = None if group in named or series.shade is not None else group
         named.add(group)
-        tint = plt.cm.viridis(1 - one.shade) if one.shade is not None else COLOURS[chart.colour(group) % 10]
-        if one.kind == "bars":
-            _bars(axis, one, bars.index(one), len(bars), tint, label)
-        elif one.kind == "points":
-            axis.scatter(one.x, one.y, s=3, alpha=0.6, linewidths=0, color=tint, label=label)
+        tint = plt.cm.viridis(1 - series.shade) if series.shade is not None else COLOURS[chart.colour(group) % 10]
+        if series.kind == "bars":
+            _bars(axis, series, bars.index(series), len(bars), tint, label)
+        elif series.kind == "points":
+            axis.scatter(series.x, series.y, s=3, alpha=0.6, linewidths=0, color=tint, label=label)
         else:
-            _line(axis, one, tint, label, len(chart.series))
+            _line(axis, series, tint, label, len(chart.series))
     for level, name in chart.rules:
         axis.axhline(level, color="#b3401f", linewidth=0.7, linestyle="--", label=name)
     if chart.diagonal:
@@ -101,26 +101,26 @@ def _chart(plt: Any, chart: Chart) -> Any:
     return figure
 
 
-def _line(axis: Any, one: Any, tint: Any, label: str | None, many: int) -> None:
-    marker = "o" if len(one.x) <= 15 and many <= 10 else None
-    y = [float("nan") if value is None else value for value in one.y]
-    style = {"linestyle": ":" if one.dashed else "-", "marker": marker, "markersize": 2}
-    axis.plot(one.x, y, color=tint, label=label, alpha=1 if many <= 20 else 0.7, **style)
-    if one.low:
-        axis.fill_between(one.x, one.low, one.high, color=tint, alpha=0.15, linewidth=0)
+def _line(axis: Any, series: Any, tint: Any, label: str | None, many: int) -> None:
+    marker = "o" if len(series.x) <= 15 and many <= 10 else None
+    y = [float("nan") if value is None else value for value in series.y]
+    style = {"linestyle": ":" if series.dashed else "-", "marker": marker, "markersize": 2}
+    axis.plot(series.x, y, color=tint, label=label, alpha=1 if many <= 20 else 0.7, **style)
+    if series.low:
+        axis.fill_between(series.x, series.low, series.high, color=tint, alpha=0.15, linewidth=0)
 
 
-def _bars(axis: Any, one: Any, place: int, of: int, tint: Any, label: str | None) -> None:
+def _bars(axis: Any, series: Any, place: int, of: int, tint: Any, label: str | None) -> None:
     width = 0.8 / of
-    at = [i + (place - (of - 1) / 2) * width for i in range(len(one.x))]
+    at = [i + (place - (of - 1) / 2) * width for i in range(len(series.x))]
     whiskers = None
-    if one.low:
+    if series.low:
         whiskers = [
-            [y - v for y, v in zip(one.y, one.low, strict=True)],
-            [v - y for y, v in zip(one.y, one.high, strict=True)],
+            [y - v for y, v in zip(series.y, series.low, strict=True)],
+            [v - y for y, v in zip(series.y, series.high, strict=True)],
         ]
-    axis.bar(at, one.y, width=width, color=tint, label=label, yerr=whiskers, error_kw={"linewidth": 0.6})
-    axis.set_xticks(range(len(one.x)), one.x, rotation=30, ha="right", rotation_mode="anchor")
+    axis.bar(at, series.y, width=width, color=tint, label=label, yerr=whiskers, error_kw={"linewidth": 0.6})
+    axis.set_xticks(range(len(series.x)), series.x, rotation=30, ha="right", rotation_mode="anchor")
 
 
 def _dress(axis: Any, chart: Chart) -> None:
@@ -140,19 +140,19 @@ def _dress(axis: Any, chart: Chart) -> None:
         axis.legend(frameon=False)
 
 
-def _heat(plt: Any, one: Heat) -> Any:
-    size = (max(WIDTH, 0.55 * len(one.columns) + 1), max(1.2, 0.32 * len(one.rows) + 0.8))
+def _heat(plt: Any, picture: Heat) -> Any:
+    size = (max(WIDTH, 0.55 * len(picture.columns) + 1), max(1.2, 0.32 * len(picture.rows) + 0.8))
     figure, axis = plt.subplots(figsize=size, layout="constrained")
-    low, high = one.span
-    cells = [[float("nan") if value is None else value for value in line] for line in one.values]
+    low, high = picture.span
+    cells = [[float("nan") if value is None else value for value in line] for line in picture.values]
     axis.imshow(cells, vmin=low, vmax=high, cmap="BuGn", aspect="auto")
-    for i, line in enumerate(one.texts):
+    for i, line in enumerate(picture.texts):
         for j, text in enumerate(line):
-            dark = one.values[i][j] is not None and (cells[i][j] - low) / (high - low) > 0.65
+            dark = picture.values[i][j] is not None and (cells[i][j] - low) / (high - low) > 0.65
             axis.text(j, i, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
-    axis.set_xticks(range(len(one.columns)), one.columns)
-    axis.set_yticks(range(len(one.rows)), one.rows)
-    axis.set(title=one.title, xlabel=one.x, ylabel=one.y)
+    axis.set_xticks(range(len(picture.columns)), picture.columns)
+    axis.set_yticks(range(len(picture.rows)), picture.rows)
+    axis.set(title=picture.title, xlabel=picture.x, ylabel=picture.y)
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
     return figure

@@ -85,13 +85,13 @@ def _tree(name: str) -> dict[str, Any]:
     path = recipes.path(name)
     tree = yaml.read_text(path.read_text(encoding="utf-8"), str(path)).tree
     base = str(tree.get("extends") or "")
-    found = _tree(base.removeprefix("recipe:")).copy() if base.startswith("recipe:") else {}
+    settings = _tree(base.removeprefix("recipe:")).copy() if base.startswith("recipe:") else {}
     for key, inner in (("model", "name"), ("method", "kind")):
         value = tree.get(key)
         value = value.get(inner) if isinstance(value, dict) else value
         if value:
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings
 
 
 # A curve of somebody else's, from a CSV file: columns step and loss, lr, tokens_per_second or score.

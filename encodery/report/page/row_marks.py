@@ -15,7 +15,7 @@ from encodery.core import files
 from encodery.core.label_errors import area_under_margin
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.records import Record
 from encodery.tasks.base import Example
 
@@ -41,31 +41,31 @@ class RowMarks:
     record: str
 
 
-def of_runs(found: Found) -> list[RowMarks]:
+def of_runs(page: PageData) -> list[RowMarks]:
     """One for each configuration whose runs recorded dynamics; read once."""
-    if "row_marks" not in found.kept:
-        found.kept["row_marks"] = _of_runs(found)
-    marks: list[RowMarks] = found.kept["row_marks"]
+    if "row_marks" not in page.kept:
+        page.kept["row_marks"] = _of_runs(page)
+    marks: list[RowMarks] = page.kept["row_marks"]
     return marks
 
 
-def _of_runs(found: Found) -> list[RowMarks]:
+def _of_runs(page: PageData) -> list[RowMarks]:
     by_group: dict[str, list[Record]] = {}
-    for record in found.records:
+    for record in page.records:
         if (record.path / FOLDER / "meta.json").is_file():
-            by_group.setdefault(found.group(record), []).append(record)
+            by_group.setdefault(page.group(record), []).append(record)
     marks = []
     for name, records in by_group.items():
-        each = [one for record in records if (one := _read(found, record, name))]
+        each = [one for record in records if (one := _read(page, record, name))]
         same = [one for one in each if [e.id for e in one.examples] == [e.id for e in each[0].examples]]
         if len(same) < len(each):
-            found.remark(f"{name}: dynamics of {len(each) - len(same)} runs are of other rows and not shown")
+            page.remark(f"{name}: dynamics of {len(each) - len(same)} runs are of other rows and not shown")
         if same:
             marks.append(_mean(same))
     return marks
 
 
-def _read(found: Found, record: Record, name: str) -> RowMarks | None:
+def _read(page: PageData, record: Record, name: str) -> RowMarks | None:
     folder = record.path / FOLDER
     try:
         meta: dict[str, Any] = files.read_json(folder / "meta.json")
@@ -73,15 +73,15 @@ def _read(found: Found, record: Record, name: str) -> RowMarks | None:
         logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
         if logits.ndim != 3 or logits.shape[1:] != (len(ids), len(meta["labels"])):
             raise ValueError(f"logits of shape {logits.shape} do not fit {len(ids)} rows")
-        rows = found.rows(record, f"{record.task}:train")
-        known = {example.id: example for example in rows.examples} if rows else {}
-        places = [place for place, id in enumerate(ids) if id in known and known[id].label in meta["labels"]]
+        rows = page.rows(record, f"{record.task}:train")
+        by_id = {example.id: example for example in rows.examples} if rows else {}
+        places = [place for place, id in enumerate(ids) if id in by_id and by_id[id].label in meta["labels"]]
         if not places:
             return None
-        examples = [known[ids[place]] for place in places]
+        examples = [by_id[ids[place]] for place in places]
         return _marks(name, record.task, examples, meta, np.asarray(logits[:, places], np.float64))
     except (UserError, OSError, ValueError, KeyError, TypeError) as error:
-        found.remark(f"{record.name}: its dynamics are not shown, because {without_paths(str(error))}")
+        page.remark(f"{record.name}: its dynamics are not shown, because {without_paths(str(error))}")
         return None
 
 
@@ -127,10 +127,10 @@ def _mean(each: Sequence[RowMarks]) -> RowMarks:
 def columns_of(examples: Sequence[Example]) -> dict[str, list[str | None]]:
     """What rows of own data or of a set have besides texts and label, where it is a handful of values."""
     names = dict.fromkeys(name for example in examples for name in example.extra)
-    found: dict[str, list[str | None]] = {}
+    columns: dict[str, list[str | None]] = {}
     for name in names:
         values = [example.extra.get(name) for example in examples]
         kinds = {value for value in values if isinstance(value, str | int)}
         if all(value is None or isinstance(value, str | int) for value in values) and 1 < len(kinds) <= COLUMN:
-            found[name] = [None if value is None else str(value) for value in values]
-    return found
+            columns[name] = [None if value is None else str(value) for value in values]
+    return columns

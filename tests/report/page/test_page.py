@@ -18,7 +18,7 @@ from encodery.errors import UserError
 from encodery.report.examples import task_of
 from encodery.report.page import build, print_figures, references
 from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread, thin
-from encodery.report.page.data import Found, gather
+from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import embedded, join, tag
 from encodery.report.page.references import number, published
 from encodery.report.page.sections import heads, pretraining
@@ -33,22 +33,22 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(source: Path) -> Found:
+def found(source: Path) -> PageData:
     return gather([source])
 
 
 @pytest.fixture(scope="module")
-def page(found: Found) -> str:
+def page(found: PageData) -> str:
     return build.page(found, build.sections(found), "Everything")
 
 
-def test_every_section_is_there(found: Found, page: str) -> None:
+def test_every_section_is_there(found: PageData, page: str) -> None:
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
     assert [title for title in build.SECTIONS if title not in titles] == []
     assert not [line for line in found.remarks if "could not be made" in line]
 
 
-def test_probes_stand_over_the_compute(found: Found) -> None:
+def test_probes_stand_over_the_compute(found: PageData) -> None:
     section = pretraining.section(found)
     assert section is not None
     (probes,) = [chart for chart in section.pictures if chart.id == "pretraining-probes"]

@@ -11,7 +11,7 @@ import pytest
 from encodery.cli import main
 from encodery.report.page import build, near_duplicates, point_map, print_figures, row_marks
 from encodery.report.page.chart import Chart, Dots, Heat, Section
-from encodery.report.page.data import Found, gather
+from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import Html
 from encodery.report.page.sections import clusters, data_map, label_errors, selections, slices, task_pairs
 from encodery.report.records import Record
@@ -26,7 +26,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(source: Path) -> Found:
+def found(source: Path) -> PageData:
     return gather([source])
 
 
@@ -88,7 +88,7 @@ def test_thirty_runs_and_twenty_thousand_points_are_below_four_megabytes(tmp_pat
 # Clusters
 
 
-def test_clusters_are_shown_beside_chance(found: Found) -> None:
+def test_clusters_are_shown_beside_chance(found: PageData) -> None:
     section = of(clusters.section(found))
     for words in (
         "300 rows of toy/nli:train in 5 clusters of 40 to 80 rows",
@@ -152,7 +152,7 @@ def test_damaged_clusters_are_named(tmp_path: Path) -> None:
 # Dynamics
 
 
-def test_the_data_map_has_confidence_variability_and_correctness(found: Found) -> None:
+def test_the_data_map_has_confidence_variability_and_correctness(found: PageData) -> None:
     (marks,) = row_marks.of_runs(found)
     assert (marks.runs, marks.looks, len(marks.examples)) == (2, 4, 2000)
     turned = np.arange(2000) % 7 == 3
@@ -195,7 +195,7 @@ def test_damaged_dynamics_are_named(tmp_path: Path) -> None:
     assert any("its dynamics are not shown" in line for line in found.remarks)
 
 
-def test_likely_label_errors_by_margin_and_out_of_fold(found: Found) -> None:
+def test_likely_label_errors_by_margin_and_out_of_fold(found: PageData) -> None:
     (marks,) = row_marks.of_runs(found)
     suspects, count = label_errors.of_margins(marks)
     assert count >= len(suspects) == label_errors.ROWS
@@ -208,7 +208,7 @@ def test_likely_label_errors_by_margin_and_out_of_fold(found: Found) -> None:
 # Selections
 
 
-def test_selections_are_shown_beside_their_pool(found: Found) -> None:
+def test_selections_are_shown_beside_their_pool(found: PageData) -> None:
     section = of(selections.section(found))
     assert "Selections of toy/nli:train" in section.body
     assert "clusters (k 5)" in section.body
@@ -247,7 +247,7 @@ def test_runs_that_were_trained_on_a_selection_are_named(tmp_path: Path) -> None
 # Slices, pairs, near-duplicates
 
 
-def test_slices_have_intervals_and_a_line_for_all_rows(found: Found) -> None:
+def test_slices_have_intervals_and_a_line_for_all_rows(found: PageData) -> None:
     section = of(slices.section(found))
     (chart,) = section.pictures
     assert isinstance(chart, Chart)
@@ -308,7 +308,7 @@ def test_head_correlation_and_true_gains_are_side_by_side(tmp_path: Path) -> Non
     assert ">0.810<" in section.body
 
 
-def test_the_data_card_names_near_duplicates_and_leakage(found: Found) -> None:
+def test_the_data_card_names_near_duplicates_and_leakage(found: PageData) -> None:
     sentence = "the quick brown fox jumps over the lazy dog while it rains in the old town today"
     train = [Example("t1", (sentence,), "yes"), Example("t2", ("another thing altogether, of no use",), "no")]
     dev = [Example("d1", (sentence + " again",), "no"), Example("d2", ("some third words that are alone",), "no")]

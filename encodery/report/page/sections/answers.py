@@ -11,7 +11,7 @@ from encodery.report import stats
 from encodery.report.examples import is_right
 from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series, spread
-from encodery.report.page.data import Found, Rows
+from encodery.report.page.data import PageData, Rows
 from encodery.report.page.html import Html, choice, figure, heat, table, tag
 from encodery.report.table import scaled
 from encodery.tasks.forms import metrics
@@ -48,36 +48,36 @@ class Answered:
             yield from ((e.label, answers[e.id]) for e in self.rows.examples)
 
 
-def answered(found: Found, row: Row) -> Answered | None:
+def answered(page: PageData, row: Row) -> Answered | None:
     """The answers behind a row of the table; None where files or labels are missing."""
     runs = list(row.runs.values())
-    rows = found.rows(runs[0], row.data) if any(found.answers(run, row.data) for run in runs) else None
+    rows = page.rows(runs[0], row.data) if any(page.answers(run, row.data) for run in runs) else None
     if rows is None or not rows.examples or any(e.label is None for e in rows.examples):
         return None
-    whole = [
+    complete = [
         answers
         for run in runs
-        if (answers := found.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
+        if (answers := page.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
     ]
-    return Answered(row, rows, whole) if whole else None
+    return Answered(row, rows, complete) if complete else None
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A part for each data set."""
     pictures: list[Picture] = []
     panels = []
-    for number, data in enumerate(found.data):
-        those = [one for row in found.rows_of(data)[:CONFIGURATIONS] if (one := answered(found, row))]
+    for number, data in enumerate(page.data):
+        those = [one for row in page.rows_of(data)[:CONFIGURATIONS] if (one := answered(page, row))]
         if not those:
             continue
-        body, drawn = _data(found, f"answers-{number}", those)
+        body, drawn = _data(page, f"answers-{number}", those)
         if body:
             panels.append((data, body))
             pictures += drawn
     return Section("answers", "Predictions", choice("answers-data", "Data", panels), pictures) if panels else None
 
 
-def _data(found: Found, id: str, those: Sequence[Answered]) -> tuple[Html, list[Picture]]:
+def _data(page: PageData, id: str, those: Sequence[Answered]) -> tuple[Html, list[Picture]]:
     first = those[0]
     if first.numbers:
         against = _against(id, first)
@@ -85,13 +85,13 @@ def _data(found: Found, id: str, those: Sequence[Answered]) -> tuple[Html, list[
     if not first.single:
         return Html(""), []
     shown = those if len(first.rows.task.labels) <= LABELS else []
-    matrices = [matrix(found, f"{id}-matrix-{i}", one) for i, one in enumerate(shown)]
+    matrices = [matrix(page, f"{id}-matrix-{i}", one) for i, one in enumerate(shown)]
     if not shown:
         count = len(first.rows.task.labels)
-        found.remark(f"{first.row.data}: {count} labels, so no confusion matrix is drawn (at most {LABELS})")
-    panels = [(found.name(one.row) or one.row.data, heat(m)) for one, m in zip(shown, matrices, strict=True)]
+        page.remark(f"{first.row.data}: {count} labels, so no confusion matrix is drawn (at most {LABELS})")
+    panels = [(page.name(one.row) or one.row.data, heat(m)) for one, m in zip(shown, matrices, strict=True)]
     left = choice(f"{id}-matrices", "Configuration", panels) if panels else ""
-    chart = calibration(found, id, those)
+    chart = calibration(page, id, those)
     wide = "grid wide" if len(first.rows.task.labels) > FEW else "grid"
     mixed = confused(f"{id}-confused", first) if len(first.rows.task.labels) > FEW else ""
     parts = [left, mixed, figure(chart) if chart else ""]
@@ -106,9 +106,9 @@ def counted(one: Answered) -> tuple[list[str], Any]:
     return labels, metrics.confusion([gold for gold, _ in known], [said for _, said in known], labels)
 
 
-def matrix(found: Found, id: str, one: Answered) -> Heat:
+def matrix(page: PageData, id: str, answered: Answered) -> Heat:
     """Counts of all seeds together; colours by the share of the actual label. Of many labels only shares fit."""
-    labels, counts = counted(one)
+    labels, counts = counted(answered)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     cells = [list(zip(a, b, strict=True)) for a, b in zip(counts.tolist(), shares.tolist(), strict=True)]
     many = len(labels) > FEW
@@ -117,9 +117,9 @@ def matrix(found: Found, id: str, one: Answered) -> Heat:
         [f"actual {gold}, predicted {said}: {n:,} ({s:.1%})" for said, (n, s) in zip(labels, line, strict=True)]
         for gold, line in zip(labels, cells, strict=True)
     ]
-    seeds = f" · {len(one.answers)} seeds together" if len(one.answers) > 1 else ""
-    label = found.name(one.row)
-    title = f"{one.row.data}{f' · {label}' if label else ''}{seeds}"
+    seeds = f" · {len(answered.answers)} seeds together" if len(answered.answers) > 1 else ""
+    label = page.name(answered.row)
+    title = f"{answered.row.data}{f' · {label}' if label else ''}{seeds}"
     note = "In each row: % of the rows with that actual label; blank is none. Touch a cell for counts." if many else ""
     return Heat(
         id, title, labels, labels, shares.tolist(), texts, x="predicted", y="actual", low=0.0, high=1.0, note=note,
@@ -133,9 +133,9 @@ def _cell(count: int, share: float, many: bool) -> str:
     return f"{100 * share:.0f}" if share >= 0.005 else "·" if count else ""
 
 
-def confused(id: str, one: Answered) -> Html:
+def confused(id: str, answered: Answered) -> Html:
     """The commonest mistakes, where a matrix is too large to find them."""
-    labels, counts = counted(one)
+    labels, counts = counted(answered)
     of = counts.sum(axis=1)
     wrong = [
         (int(counts[i, j]), i, j) for i in range(len(labels)) for j in range(len(labels)) if i != j and counts[i, j]
@@ -144,15 +144,15 @@ def confused(id: str, one: Answered) -> Html:
     rows = [[labels[i], labels[j], f"{n:,}", f"{n / of[i]:.1%}"] for n, i, j in ranked]
     header = ["actual", "predicted", "rows", "of the actual label"]
     return (
-        table(header, rows, id=id, caption=f"{one.row.data}: commonest mistakes", numbers=header[2:])
+        table(header, rows, id=id, caption=f"{answered.row.data}: commonest mistakes", numbers=header[2:])
         if rows
         else Html("")
     )
 
 
-def calibration(found: Found, id: str, those: Sequence[Answered]) -> Chart | None:
+def calibration(page: PageData, id: str, those: Sequence[Answered]) -> Chart | None:
     """Accuracy against confidence in fifteen bins; below the diagonal a model is too sure of itself."""
-    series = [one for answers in those if (one := _reliability(found, answers))]
+    series = [one for answers in those if (one := _reliability(page, answers))]
     if not series:
         return None
     errors = [run.scores[those[0].row.data].get("ece") for run in those[0].row.runs.values()]
@@ -165,9 +165,9 @@ def calibration(found: Found, id: str, those: Sequence[Answered]) -> Chart | Non
     )
 
 
-def _reliability(found: Found, one: Answered) -> Series | None:
+def _reliability(page: PageData, answered: Answered) -> Series | None:
     sure, right = [], []
-    for gold, answer in one.pairs():
+    for gold, answer in answered.pairs():
         chances = answer.get("probabilities")
         if not chances:
             return None
@@ -180,35 +180,35 @@ def _reliability(found: Found, one: Answered) -> Series | None:
     here = np.flatnonzero(counts)
     x = np.bincount(which, confidence, BINS)[here] / counts[here]
     y = np.bincount(which, mark, BINS)[here] / counts[here]
-    label = found.name(one.row) or one.row.data
+    label = page.name(answered.row) or answered.row.data
     text = [f"{n:,} predictions" for n in counts[here]]
     return Series(label, x.tolist(), y.tolist(), label, text=text)
 
 
-def _against(id: str, one: Answered) -> Chart:
+def _against(id: str, answered: Answered) -> Chart:
     """Numbers: the answer against the truth."""
-    drawn = spread(list(one.pairs()), DOTS)
+    drawn = spread(list(answered.pairs()), DOTS)
     x, y = [float(gold) for gold, _ in drawn], [float(answer["prediction"]) for _, answer in drawn]
-    title = f"{one.row.data}: predicted against actual"
-    note = f"{one.row.metric} {scaled(one.row, one.row.summary.mean)}"
+    title = f"{answered.row.data}: predicted against actual"
+    note = f"{answered.row.metric} {scaled(answered.row, answered.row.summary.mean)}"
     return Chart(
-        id, title, "actual", "predicted", [Series(one.row.data, x, y, kind="points")], diagonal=True, note=note
+        id, title, "actual", "predicted", [Series(answered.row.data, x, y, kind="points")], diagonal=True, note=note
     )
 
 
-def marks(one: Answered) -> list[tuple[float, int, str]]:
+def marks(answered: Answered) -> list[tuple[float, int, str]]:
     """For each row: how bad its answers are (1 - chance of the truth, or error), how many are wrong, what was said."""
-    found = []
-    for example in one.rows.examples:
-        given = [answers[example.id] for answers in one.answers]
-        if one.numbers:
+    marked = []
+    for example in answered.rows.examples:
+        given = [answers[example.id] for answers in answered.answers]
+        if answered.numbers:
             errors = [abs(float(answer["prediction"]) - float(example.label)) for answer in given]  # type: ignore[arg-type]
             said = f"{stats.mean([float(answer['prediction']) for answer in given]):.2f}"
-            found.append((stats.mean(errors), sum(error > 0 for error in errors), said))
+            marked.append((stats.mean(errors), sum(error > 0 for error in errors), said))
             continue
         wrong = [not is_right(answer["prediction"], example.label) for answer in given]
         chances = [(answer.get("probabilities") or {}).get(example.label) for answer in given]
         bad = [float(w) if chance is None else 1.0 - chance for w, chance in zip(wrong, chances, strict=True)]
         said = Counter(str(answer["prediction"]) for answer in given).most_common(1)[0][0]
-        found.append((stats.mean(bad), sum(wrong), said))
-    return found
+        marked.append((stats.mean(bad), sum(wrong), said))
+    return marked

@@ -11,7 +11,7 @@ from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Dots, Picture, Section, Series
-from encodery.report.page.data import Found, below, json_lines
+from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, dots, figure, join, paragraphs, table, tag
 from encodery.report.page.point_map import POINTS
 from encodery.report.page.row_marks import of_runs
@@ -26,36 +26,36 @@ VALUES = 4  # of a breakdown in a cell
 Stored = Mapping[str, Any]
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A panel for each folder with clusters."""
-    paths = list(below(found.folders, "clusters.json"))
+    paths = list(below(page.folders, "clusters.json"))
     if len(paths) > FOLDERS:
-        found.remark(f"Clusters: the first {FOLDERS} of {len(paths)} folders are shown; give fewer to see the others")
+        page.remark(f"Clusters: the first {FOLDERS} of {len(paths)} folders are shown; give fewer to see the others")
     panels, pictures = [], []
     for number, path in enumerate(paths[:FOLDERS]):
         try:
             stored: Stored = files.read_json(path)
-            drawn, body = _folder(found, f"clusters-{number}", path.parent, stored, POINTS // min(len(paths), FOLDERS))
+            drawn, body = _folder(page, f"clusters-{number}", path.parent, stored, POINTS // min(len(paths), FOLDERS))
         except (UserError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
             reason = without_paths(short(str(error), 200))
-            found.remark(f"{path.parent.name}/clusters.json is damaged and not shown ({reason})")
+            page.remark(f"{path.parent.name}/clusters.json is damaged and not shown ({reason})")
             continue
         pictures += drawn
         panels.append((path.resolve().parent.name, body))
     return Section("clusters", "Clusters", choice("clusters-folder", "Folder", panels), pictures) if panels else None
 
 
-def _folder(found: Found, id: str, folder: Path, stored: Stored, most: int) -> tuple[list[Picture], Html]:
+def _folder(page: PageData, id: str, folder: Path, stored: Stored, most: int) -> tuple[list[Picture], Html]:
     meta = _meta(folder, stored)
     charts: list[Chart] = [one for one in _of_k(id, stored) if one]
     chart = _mix(id, stored)
     charts += [chart] if chart else []
-    drawn = _map(found, id, folder, stored, meta, most)
+    drawn = _map(page, id, folder, stored, meta, most)
     parts: list[str] = [paragraphs(told(stored, meta), "results")]
     parts += [dots(drawn)] if drawn else []
-    parts += [tag("div", *map(figure, charts), class_="grid"), _table(found, id, stored, meta, folder)]
+    parts += [tag("div", *map(figure, charts), class_="grid"), _table(page, id, stored, meta, folder)]
     pictures: list[Picture] = [*([drawn] if drawn else []), *charts]
-    return pictures, join(*parts, _members(found, id, stored))
+    return pictures, join(*parts, _members(page, id, stored))
 
 
 def _meta(folder: Path, stored: Stored) -> Stored:
@@ -103,11 +103,11 @@ def _of_k(id: str, stored: Stored) -> list[Chart | None]:
 
 
 def _over_k(id: str, tried: Sequence[Stored], name: str, note: str) -> Chart | None:
-    known = [one for one in tried if one.get(name) is not None]
-    if len(known) < 2:
+    scored = [one for one in tried if one.get(name) is not None]
+    if len(scored) < 2:
         return None
-    x, y = [one["k"] for one in known], [float(one[name]) for one in known]
-    spread = [float(one.get(f"{name}_sd") or 0.0) for one in known]
+    x, y = [one["k"] for one in scored], [float(one[name]) for one in scored]
+    spread = [float(one.get(f"{name}_sd") or 0.0) for one in scored]
     low, high = [], []
     if any(spread):
         low, high = ([value + side * sd for value, sd in zip(y, spread, strict=True)] for side in (-1, 1))
@@ -146,11 +146,11 @@ def _mix(id: str, stored: Stored) -> Chart | None:
     return Chart(f"{id}-mix", "Labels of each cluster", "", "share", series, y_range=(0, 1.02), note=note)
 
 
-def _table(found: Found, id: str, stored: Stored, meta: Stored, folder: Path) -> Html:
+def _table(page: PageData, id: str, stored: Stored, meta: Stored, folder: Path) -> Html:
     clusters = sorted(stored["clusters"], key=lambda one: -one["size"])
-    pool, errors = _pool(stored, meta), _errors(found, meta, folder)
+    pool, errors = _pool(stored, meta), _errors(page, meta, folder)
     columns = list(dict.fromkeys(name for one in clusters for name in _columns(one)))
-    words = any(one.get("words") for one in clusters) and found.text
+    words = any(one.get("words") for one in clusters) and page.text
     shared, hard = (
         any(one.get("shared") for one in clusters),
         any(one["cluster"] in errors or one.get("difficulty") for one in clusters),
@@ -158,15 +158,15 @@ def _table(found: Found, id: str, stored: Stored, meta: Stored, folder: Path) ->
     header = ["cluster", "rows", "purity", "labels against chance", *(["typical words"] if words else []), *columns]
     header += ["shared texts"] * shared + (["error", "confidence"] if hard else [])
     lines, keys = [], []
-    for one in clusters[:CLUSTERS]:
+    for cluster in clusters[:CLUSTERS]:
         cells: list[tuple[str, Any]] = [
-            (f"#{one['cluster']}", one["cluster"]), (f"{one['size']:,}", one["size"]),
-            (f"{one['purity']:.2f}", one["purity"]), (_against(one, pool), None),
+            (f"#{cluster['cluster']}", cluster["cluster"]), (f"{cluster['size']:,}", cluster["size"]),
+            (f"{cluster['purity']:.2f}", cluster["purity"]), (_against(cluster, pool), None),
         ]  # fmt: skip
-        cells += [(_words(one), None)] if words else []
-        cells += [(_breakdown(_columns(one).get(name, {})), None) for name in columns]
-        cells += [(f"{one.get('shared', 0):,}", one.get("shared", 0))] if shared else []
-        cells += _difficulty(one, errors) if hard else []
+        cells += [(_words(cluster), None)] if words else []
+        cells += [(_breakdown(_columns(cluster).get(name, {})), None) for name in columns]
+        cells += [(f"{cluster.get('shared', 0):,}", cluster.get("shared", 0))] if shared else []
+        cells += _difficulty(cluster, errors) if hard else []
         lines.append([cell for cell, _ in cells])
         keys.append([key for _, key in cells])
     numbers = ["rows", "purity", "shared texts", "error", "confidence"]
@@ -176,22 +176,22 @@ def _table(found: Found, id: str, stored: Stored, meta: Stored, folder: Path) ->
     return table(header, lines, id=f"{id}-table", caption=caption, numbers=numbers, sort=keys, search="Search clusters")
 
 
-def _columns(one: Stored) -> dict[str, Mapping[str, int]]:
-    named = one.get("columns")
+def _columns(cluster: Stored) -> dict[str, Mapping[str, int]]:
+    named = cluster.get("columns")
     if named is not None:
         return dict(named)
-    return {"group": one["groups"]} if one.get("groups") else {}
+    return {"group": cluster["groups"]} if cluster.get("groups") else {}
 
 
-def _against(one: Stored, pool: Mapping[str, float]) -> Html:
+def _against(cluster: Stored, pool: Mapping[str, float]) -> Html:
     """`positive 80 % (×1.6)`: the share of each label, and how that is to the pool's."""
-    size = max(one["size"], 1)
-    ranked = sorted(one["labels"].items(), key=lambda pair: -pair[1])[:VALUES]
+    size = max(cluster["size"], 1)
+    ranked = sorted(cluster["labels"].items(), key=lambda pair: -pair[1])[:VALUES]
     parts = []
     for name, count in ranked:
         share, usual = count / size, pool.get(name, 0.0)
         parts.append(f"{name} {share:.0%}" + (f" (×{share / usual:.1f})" if usual else ""))
-    p = one.get("p_holm")
+    p = cluster.get("p_holm")
     chance = "" if p is None else " *" if p < SURE else " (as by chance)"
     return tag("p", ", ".join(parts) + chance, class_="aside")
 
@@ -215,11 +215,11 @@ def _difficulty(one: Stored, errors: Mapping[int, tuple[float, float]]) -> list[
     return [("" if value is None else f"{value:.2f}", value) for value in pair]
 
 
-def _errors(found: Found, meta: Stored, folder: Path) -> dict[int, tuple[float, float]]:
+def _errors(page: PageData, meta: Stored, folder: Path) -> dict[int, tuple[float, float]]:
     """Mean error and confidence of each cluster, from runs of the same task that recorded dynamics."""
     if meta.get("split") != "train":
         return {}
-    marks = next((one for one in of_runs(found) if one.task == meta.get("task")), None)
+    marks = next((one for one in of_runs(page) if one.task == meta.get("task")), None)
     where = _cluster_of(folder) if marks else {}
     if not marks or not where:
         return {}
@@ -240,22 +240,22 @@ def _cluster_of(folder: Path) -> dict[str, int]:
     return {str(row["id"]): int(row["cluster"]) for row in rows if row.get("cluster") is not None}
 
 
-def _members(found: Found, id: str, stored: Stored) -> Html:
+def _members(page: PageData, id: str, stored: Stored) -> Html:
     """The most typical and the oddest rows of each cluster; without texts their ids."""
     panels = []
-    for one in sorted(stored["clusters"], key=lambda one: -one["size"])[:CLUSTERS]:
+    for cluster in sorted(stored["clusters"], key=lambda one: -one["size"])[:CLUSTERS]:
         rows = [
-            [kind, str(row["id"]), *([_texts(row)] if found.text else []), str(row["label"]), f"{row['distance']:.3f}"]
+            [kind, str(row["id"]), *([_texts(row)] if page.text else []), str(row["label"]), f"{row['distance']:.3f}"]
             for kind in ("nearest", "farthest")
-            for row in one.get(kind, ())[:SHOWN]
+            for row in cluster.get(kind, ())[:SHOWN]
         ]
         if not rows:
             continue
-        header = ["which", "id", *(["text"] if found.text else []), "label", "distance"]
-        caption = f"Cluster #{one['cluster']}: rows nearest to its centre, and farthest from it"
-        name = f"#{one['cluster']} ({one['size']:,} rows)"
+        header = ["which", "id", *(["text"] if page.text else []), "label", "distance"]
+        caption = f"Cluster #{cluster['cluster']}: rows nearest to its centre, and farthest from it"
+        name = f"#{cluster['cluster']} ({cluster['size']:,} rows)"
         panels.append(
-            (name, table(header, rows, id=f"{id}-rows-{one['cluster']}", caption=caption, numbers=["distance"]))
+            (name, table(header, rows, id=f"{id}-rows-{cluster['cluster']}", caption=caption, numbers=["distance"]))
         )
     return choice(f"{id}-rows", "Cluster", panels) if panels else Html("")
 
@@ -267,10 +267,10 @@ def _texts(row: Stored) -> Html:
 # The map
 
 
-def _map(found: Found, id: str, folder: Path, stored: Stored, meta: Stored, most: int) -> Dots | None:
+def _map(page: PageData, id: str, folder: Path, stored: Stored, meta: Stored, most: int) -> Dots | None:
     path = folder / "map.json"
     if not path.is_file():
-        found.remark(
+        page.remark(
             f"{folder.name}: has no map.json (it is of an older version); run `encodery select --analyse` again"
         )
         return None
@@ -284,8 +284,8 @@ def _map(found: Found, id: str, folder: Path, stored: Stored, meta: Stored, most
     columns: dict[str, Sequence[Any]] = {"cluster": [f"{drawn['cluster'][place]}" for place in places]}
     for name, values in (drawn.get("columns") or {}).items():
         columns[name] = [_value(values[place]) for place in places]
-    columns = {**_of_dynamics(found, meta, ids), **columns}  # stored marks are of the runs that were named then
-    texts = drawn.get("texts") if found.text else None
+    columns = {**_of_dynamics(page, meta, ids), **columns}  # stored marks are of the runs that were named then
+    texts = drawn.get("texts") if page.text else None
     how = {"pca": "First two principal components", "tsne": "t-SNE", "umap": "UMAP"}.get(drawn.get("how"), "A map")
     kept = f", which keep {drawn['explained']:.0%} of the variance" if drawn.get("explained") else ""
     return Dots(
@@ -303,9 +303,9 @@ def _value(value: Any) -> str | float | None:
     return str(value)
 
 
-def _of_dynamics(found: Found, meta: Stored, ids: Sequence[str]) -> dict[str, Sequence[Any]]:
+def _of_dynamics(page: PageData, meta: Stored, ids: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Correctness and confidence of the points, where a run of the page recorded dynamics of the same rows."""
-    marks = next((one for one in of_runs(found) if one.task == meta.get("task")), None)
+    marks = next((one for one in of_runs(page) if one.task == meta.get("task")), None)
     if marks is None or meta.get("split") != "train":
         return {}
     at = {example.id: place for place, example in enumerate(marks.examples)}

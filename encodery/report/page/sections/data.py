@@ -14,7 +14,7 @@ from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page import near_duplicates
 from encodery.report.page.chart import Chart, Section, Series, spread
-from encodery.report.page.data import Found, task_names
+from encodery.report.page.data import PageData, task_names
 from encodery.report.page.html import Html, choice, figure, join, table, tag
 from encodery.report.records import Record
 from encodery.runs.directory import RunDir
@@ -54,34 +54,34 @@ class Split:
         return spread(self.examples, SAMPLE)
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A card for each task."""
     charts: list[Chart] = []
     panels = []
-    for number, (name, record) in enumerate(_one_of_each_task(found).items()):
-        task = found.task(record, name)
-        splits = _splits(found, task, record) if task and task.labelled else []
+    for number, (name, record) in enumerate(_one_of_each_task(page).items()):
+        task = page.task(record, name)
+        splits = _splits(page, task, record) if task and task.labelled else []
         if task and splits:
-            body, drawn = _card(f"data-{number}", task, splits, record, _counting(found, record))
+            body, drawn = _card(f"data-{number}", task, splits, record, _counting(page, record))
             alike = near_duplicates.card(
-                found, f"data-{number}", task.name, [(one.name, one.examples) for one in splits]
+                page, f"data-{number}", task.name, [(one.name, one.examples) for one in splits]
             )
             panels.append((task.name, join(body, alike)))
             charts += drawn
     return Section("data", "Data", choice("data-task", "Task", panels), charts) if panels else None
 
 
-def _one_of_each_task(found: Found) -> dict[str, Record]:
+def _one_of_each_task(page: PageData) -> dict[str, Record]:
     """The first run of each task, one with a model before others: its tokenizer counts the tokens. No plain text."""
     first: dict[str, Record] = {}
-    for record in sorted(found.records, key=lambda one: not (one.path / "model" / "tokenizer.json").is_file()):
+    for record in sorted(page.records, key=lambda one: not (one.path / "model" / "tokenizer.json").is_file()):
         for name in task_names(record):
             if name and name != "toy/corpus" and name.partition("/")[0] != "corpus":
                 first.setdefault(name, record)
     return first
 
 
-def _splits(found: Found, task: Task, record: Record) -> list[Split]:
+def _splits(page: PageData, task: Task, record: Record) -> list[Split]:
     splits = []
     for name in task.splits():
         try:
@@ -94,11 +94,11 @@ def _splits(found: Found, task: Task, record: Record) -> list[Split]:
                 said += "; not the rows that the run used"
             splits.append(Split(name, task.examples(name), without_paths(said)))
         except (UserError, OSError) as error:
-            found.remark(f"{task.name}:{name}: no data card, because {without_paths(short(str(error), 200))}")
+            page.remark(f"{task.name}:{name}: no data card, because {without_paths(short(str(error), 200))}")
     return splits
 
 
-def _counting(found: Found, record: Record) -> Any:
+def _counting(page: PageData, record: Record) -> Any:
     """Counts tokens with the run's tokenizer; None if there is none or it is damaged, which the page says."""
     run = RunDir(record.path)
     file = run.model / "tokenizer.json"
@@ -110,7 +110,7 @@ def _counting(found: Found, record: Record) -> Any:
             return _tokens(file)
     except Exception as error:  # tokenizers has no class of its own for a file that it cannot read
         reason = f"{file} is damaged: {short(str(error), 200)}"
-    found.remark(f"{record.path.name}: lengths are counted in words, because {without_paths(reason)}")
+    page.remark(f"{record.path.name}: lengths are counted in words, because {without_paths(reason)}")
     return None
 
 

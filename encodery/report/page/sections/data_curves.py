@@ -9,19 +9,19 @@ from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.data_curves import Curves, Point, area, needed_text
 from encodery.report.page.chart import Chart, Section, Series
-from encodery.report.page.data import Found, below
+from encodery.report.page.data import PageData, below
 from encodery.report.page.html import Html, figure, join, table, tag
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Every curve.json at and below the folders."""
     charts: list[Chart] = []
     parts: list[str] = []
-    for number, path in enumerate(below(found.folders, "curve.json")):
+    for number, path in enumerate(below(page.folders, "curve.json")):
         try:
             curves = read(path)
         except (UserError, KeyError, TypeError, AttributeError) as error:
-            found.remark(f"{path.parent.name}/curve.json is damaged and not shown ({without_paths(str(error))})")
+            page.remark(f"{path.parent.name}/curve.json is damaged and not shown ({without_paths(str(error))})")
             continue
         mine = [_chart(curves, f"learning-{number}-{i}", *panel) for i, panel in enumerate(_panels(curves))]
         charts += mine

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from encodery.report.page.chart import Dots, Picture, Section
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, dots, join, paragraphs, table, tag
 from encodery.report.page.point_map import POINTS, thinned
 from encodery.report.page.row_marks import RowMarks, columns_of, of_runs
@@ -17,18 +17,16 @@ MAPS = 4
 SOMETIMES = 0.2  # variability above which a row is called ambiguous in a sentence
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A map and three tables for each configuration that recorded dynamics."""
-    every = of_runs(found)
+    every = of_runs(page)
     if len(every) > MAPS:
-        found.remark(f"Data map: the first {MAPS} of {len(every)} configurations are drawn; give fewer folders")
+        page.remark(f"Data map: the first {MAPS} of {len(every)} configurations are drawn; give fewer folders")
     panels, pictures = [], []
     for number, marks in enumerate(every[:MAPS]):
-        drawn = _map(found, f"data-map-{number}", marks, POINTS // min(len(every), MAPS))
+        drawn = _map(page, f"data-map-{number}", marks, POINTS // min(len(every), MAPS))
         pictures.append(drawn)
-        panels.append(
-            (marks.name, join(paragraphs(told(marks), "results"), dots(drawn), _tables(found, number, marks)))
-        )
+        panels.append((marks.name, join(paragraphs(told(marks), "results"), dots(drawn), _tables(page, number, marks))))
     body = choice("data-map-choice", "Configuration", panels) if panels else ""
     shown: list[Picture] = [*pictures]
     return Section("data-map", "Data map", body, shown) if panels else None
@@ -47,7 +45,7 @@ def told(marks: RowMarks) -> list[str]:
     ]
 
 
-def _map(found: Found, id: str, marks: RowMarks, most: int) -> Dots:
+def _map(page: PageData, id: str, marks: RowMarks, most: int) -> Dots:
     places = thinned(len(marks.examples), most)
     examples = [marks.examples[place] for place in places]
     columns: dict[str, Sequence[str | float | None]] = {
@@ -64,13 +62,13 @@ def _map(found: Found, id: str, marks: RowMarks, most: int) -> Dots:
     return Dots(
         id, f"{marks.name}: {len(marks.examples):,} training rows", [example.id for example in examples],
         marks.variability[places].tolist(), marks.confidence[places].tolist(), columns,
-        texts=[" | ".join(example.texts) for example in examples] if found.text else (),
+        texts=[" | ".join(example.texts) for example in examples] if page.text else (),
         x_name="variability", y_name="confidence", note=note, of=len(marks.examples),
         fixed={"y": (0.0, 1.0), "x": (0.0, max(0.5, float(marks.variability.max()))), "correctness": (0.0, 1.0)},
     )  # fmt: skip
 
 
-def _tables(found: Found, number: int, marks: RowMarks) -> Html:
+def _tables(page: PageData, number: int, marks: RowMarks) -> Html:
     never = np.flatnonzero(marks.correctness == 0)
     kinds = {
         "Hardest (least confident)": np.argsort(marks.confidence, kind="stable")[:ROWS],
@@ -78,29 +76,29 @@ def _tables(found: Found, number: int, marks: RowMarks) -> Html:
         f"Never learnt ({len(never):,})": never[np.argsort(marks.confidence[never], kind="stable")][:ROWS],
     }
     panels = [
-        (name, row_table(found, f"data-map-{number}-{i}", name, marks, places.tolist()))
+        (name, row_table(page, f"data-map-{number}-{i}", name, marks, places.tolist()))
         for i, (name, places) in enumerate(kinds.items())
         if len(places)
     ]
     return tag("div", choice(f"data-map-{number}-rows", "Rows", panels), class_="rows")
 
 
-def row_table(found: Found, id: str, name: str, marks: RowMarks, places: Sequence[int]) -> Html:
+def row_table(page: PageData, id: str, name: str, marks: RowMarks, places: Sequence[int]) -> Html:
     """Rows with their marks, to search and sort."""
-    header = ["id", *(["text"] if found.text else []), "label", "predicted", "confidence", "variability", "correctness"]
+    header = ["id", *(["text"] if page.text else []), "label", "predicted", "confidence", "variability", "correctness"]
     header.append("margin")
-    lines = [_line(found, marks, marks.examples[place], place) for place in places]
+    lines = [_line(page, marks, marks.examples[place], place) for place in places]
     caption = f"{marks.name}: {name.lower()}"
     return table(header, lines, id=id, caption=caption, numbers=header[-4:], search="Search the rows")
 
 
-def _line(found: Found, marks: RowMarks, example: Example, place: int) -> list[str]:
+def _line(page: PageData, marks: RowMarks, example: Example, row: int) -> list[str]:
     numbers = (marks.confidence, marks.variability, marks.correctness)
     return [
         example.id,
-        *([texts(example)] if found.text else []),
+        *([texts(example)] if page.text else []),
         str(example.label),
-        marks.labels[marks.predicted[place]],
-        *(f"{values[place]:.3f}" for values in numbers),
-        f"{marks.margin[place]:.2f}",
+        marks.labels[marks.predicted[row]],
+        *(f"{values[row]:.3f}" for values in numbers),
+        f"{marks.margin[row]:.2f}",
     ]

@@ -13,7 +13,7 @@ from encodery.errors import UserError
 from encodery.report.examples import task_of
 from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Section, Series, spread
-from encodery.report.page.data import Found, below
+from encodery.report.page.data import PageData, below
 from encodery.report.page.html import figure, tag
 from encodery.tasks.base import Example
 
@@ -21,28 +21,28 @@ POINTS = 2000  # of a map
 TEXT = 160  # letters of a text
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """One map for each folder of vectors."""
     charts = []
-    for number, path in enumerate(below(found.folders, "vectors.npy")):
+    for number, path in enumerate(below(page.folders, "vectors.npy")):
         try:
-            charts.append(_map(found, f"map-{number}", path.parent))
+            charts.append(_map(page, f"map-{number}", path.parent))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:
-            found.remark(f"{path.parent.name}: its embeddings are not shown, because {without_paths(str(error))}")
+            page.remark(f"{path.parent.name}: its embeddings are not shown, because {without_paths(str(error))}")
     body = tag("div", *map(figure, charts), class_="grid wide")
     return Section("embeddings", "Embeddings", body, charts) if charts else None
 
 
-def _map(found: Found, id: str, folder: Path) -> Chart:
+def _map(page: PageData, id: str, folder: Path) -> Chart:
     meta: dict[str, Any] = files.read_json(folder / "meta.json")
     vectors = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
     ids: list[str] = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
     places = spread(range(len(ids)), POINTS)
     points, kept = plane(np.asarray(vectors[places], dtype=np.float64))
-    known = _examples(found, meta)
+    known = _examples(page, meta)
     series = []
     for label, mine in _by_label([ids[place] for place in places], known).items():
-        text = [_hover(ids[places[i]], known, found.text) for i in mine]
+        text = [_hover(ids[places[i]], known, page.text) for i in mine]
         series.append(Series(label, points[mine, 0].tolist(), points[mine, 1].tolist(), kind="points", text=text))
     where = f"{meta.get('task')}:{meta.get('split')}"
     note = (
@@ -63,7 +63,7 @@ def plane(vectors: Any) -> tuple[Any, float]:
     return flat, float((sizes[:2] ** 2).sum() / whole) if whole else 1.0
 
 
-def _examples(found: Found, meta: Mapping[str, Any]) -> dict[str, Example]:
+def _examples(page: PageData, meta: Mapping[str, Any]) -> dict[str, Example]:
     """Texts and labels by id; nothing where the rows are not the ones that were embedded."""
     tree = {"tasks": [{"name": meta["task"]}], "data": None}
     try:
@@ -72,7 +72,7 @@ def _examples(found: Found, meta: Mapping[str, Any]) -> dict[str, Example]:
             raise UserError("its rows are other ones now")
         return {example.id: example for example in task.examples(meta["split"])}
     except (UserError, OSError) as error:
-        found.remark(f"{meta['task']}: embeddings without texts, because {without_paths(str(error))}")
+        page.remark(f"{meta['task']}: embeddings without texts, because {without_paths(str(error))}")
         return {}
 
 

@@ -8,7 +8,7 @@ from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Section, Series
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, figure, join, table
 from encodery.runs.directory import RunDir
 
@@ -17,56 +17,56 @@ SIDES = ("entailed", "non_entailed")
 CONFIGURATIONS = 8
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Bars and a table for each data set with heuristics."""
     charts: list[Chart] = []
     parts: list[str] = []
-    for number, data in enumerate(data for data in found.data if "hans" in data):
-        reports = [(row, those) for row in found.rows_of(data)[:CONFIGURATIONS] if (those := _reports(found, row))]
+    for number, data in enumerate(data for data in page.data if "hans" in data):
+        reports = [(row, those) for row in page.rows_of(data)[:CONFIGURATIONS] if (those := _reports(page, row))]
         if reports:
             label = reports[0][0].label
-            chart = _bars(found, f"hans-{number}", label, reports)
+            chart = _bars(page, f"hans-{number}", label, reports)
             charts.append(chart)
-            parts += [figure(chart), _subcases(found, f"hans-{number}-subcases", label, reports)]
+            parts += [figure(chart), _subcases(page, f"hans-{number}-subcases", label, reports)]
     return Section("hans", "HANS", join(*parts), charts) if charts else None
 
 
 Report = Mapping[str, Any]
 
 
-def _reports(found: Found, row: Row) -> list[Report]:
+def _reports(page: PageData, row: Row) -> list[Report]:
     """What `evaluate --on hans` wrote, one for each seed."""
     name, _, split = row.data.rpartition(":")
     reports: list[Report] = []
     for run in row.runs.values():
         path = RunDir(run.path).predictions_path(name, split).with_suffix(".report.json")
         try:
-            one = files.read_json(path) if path.is_file() else None
+            report = files.read_json(path) if path.is_file() else None
         except UserError:
-            found.remark(f"{run.name}: {path.name} is damaged and not shown")
+            page.remark(f"{run.name}: {path.name} is damaged and not shown")
             continue
-        if isinstance(one, dict) and all(isinstance(one.get(side), dict) for side in SIDES):
-            reports.append(one)
+        if isinstance(report, dict) and all(isinstance(report.get(side), dict) for side in SIDES):
+            reports.append(report)
     return reports
 
 
 def rates(reports: Sequence[Report], kind: str) -> dict[str, list[float]]:
     """Right answers by name, one share a seed."""
-    found: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     for one in reports:
         for name, cell in one.get(kind, {}).items():
-            found.setdefault(name, []).append(float(cell["accuracy"]))
-    return found
+            shares.setdefault(name, []).append(float(cell["accuracy"]))
+    return shares
 
 
-def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Chart:
+def _bars(page: PageData, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Chart:
     series = []
     for row, those in reports:
         cells = {(side, name): values for side in SIDES for name, values in rates(those, side).items()}
         names = [f"{name.replace('_', ' ')}, {side.replace('_', '-')}" for side, name in cells]
         means = [stats.mean(values) for values in cells.values()]
         low, high = stats.band(list(cells.values()))
-        label = found.name(row) or data
+        label = page.name(row) or data
         series.append(Series(label, names, means, kind="bars", low=low, high=high))
     note = (
         "Whiskers: 95 % interval of the mean over seeds (from three on). Who follows a heuristic is right where it is "
@@ -76,8 +76,8 @@ def _bars(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Re
     return Chart(id, f"{data} by heuristic", "", "accuracy", series, rules=rules, note=note, y_range=(0.0, 1.02))
 
 
-def _subcases(found: Found, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Html:
-    columns = [found.name(row) or "accuracy" for row, _ in reports]
+def _subcases(page: PageData, id: str, data: str, reports: Sequence[tuple[Row, list[Report]]]) -> Html:
+    columns = [page.name(row) or "accuracy" for row, _ in reports]
     each = [rates(those, "subcases") for _, those in reports]
     names = list(dict.fromkeys(name for one in each for name in one))
     means = [[stats.mean(one[name]) if name in one else None for one in each] for name in names]

@@ -10,30 +10,30 @@ from encodery.core import files
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report.page.chart import Heat, Section
-from encodery.report.page.data import Found, below
+from encodery.report.page.data import PageData, below
 from encodery.report.page.html import heat, join, tag
 from encodery.tasks.forms import metrics
 
 MAPS = 60  # head maps of a page: ten tasks with six seeds
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A map for each task, and the correlations of tasks: stored ones, or those of the maps themselves."""
-    maps = _maps(found)
+    maps = _maps(page)
     drawn = [_importance(f"heads-{number}", *one) for number, one in enumerate(maps[:MAPS])]
     if len(maps) > MAPS:
-        found.remark(f"Heads: the first {MAPS} of {len(maps)} maps are drawn; give fewer folders to see the others")
-    alike = _stored(found) or _compared(maps)
+        page.remark(f"Heads: the first {MAPS} of {len(maps)} maps are drawn; give fewer folders to see the others")
+    alike = _stored(page) or _compared(maps)
     if not drawn and not alike:
         return None
     body = join(tag("div", *map(heat, alike), class_="grid"), tag("div", *map(heat, drawn), class_="grid"))
     return Section("heads", "Heads", body, [*alike, *drawn])
 
 
-def _maps(found: Found) -> list[tuple[str, str, Any]]:
+def _maps(page: PageData) -> list[tuple[str, str, Any]]:
     """Title, name and matrix [layers, heads] of each folder."""
     maps = []
-    for path in below(found.folders, "task.npy"):
+    for path in below(page.folders, "task.npy"):
         try:
             meta: dict[str, Any] = files.read_json(path.parent / "meta.json")
             matrix = np.load(path, allow_pickle=False)
@@ -41,7 +41,7 @@ def _maps(found: Found) -> list[tuple[str, str, Any]]:
                 raise ValueError(f"not a matrix of numbers: {matrix.shape}")
             maps.append((f"{meta['task']}:{meta['split']}, {meta['estimator']}", path.parent.name, matrix))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:
-            found.remark(f"{path.parent.name}: its heads are not shown, because {without_paths(str(error))}")
+            page.remark(f"{path.parent.name}: its heads are not shown, because {without_paths(str(error))}")
     return maps
 
 
@@ -66,17 +66,17 @@ def _compared(maps: Sequence[tuple[str, str, Any]]) -> list[Heat]:
     return [_alike("heads-alike", "Tasks by their heads: Spearman's correlation", names, values)]
 
 
-def _stored(found: Found) -> list[Heat]:
+def _stored(page: PageData) -> list[Heat]:
     """The matrices of `encodery gradts`, one for each seed."""
     drawn: list[Heat] = []
-    for number, path in enumerate(below(found.folders, "gradts.json")):
+    for number, path in enumerate(below(page.folders, "gradts.json")):
         try:
             stored: dict[str, Any] = files.read_json(path)
             for seed, one in stored["matrices"].items():
                 title = f"{_name(path)}: {one['kind']} correlation of tasks, seed {seed}"
                 drawn.append(_alike(f"alike-{number}-{len(drawn)}", title, one["names"], one["values"]))
         except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:
-            found.remark(f"{_name(path)}/gradts.json is damaged and not shown ({without_paths(str(error))})")
+            page.remark(f"{_name(path)}/gradts.json is damaged and not shown ({without_paths(str(error))})")
     return drawn
 
 

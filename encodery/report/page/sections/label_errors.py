@@ -11,7 +11,7 @@ from encodery.core import label_errors
 from encodery.core.redact import without_paths
 from encodery.report.groups import short
 from encodery.report.page.chart import Section
-from encodery.report.page.data import Found, below, json_lines
+from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, join, table, tag
 from encodery.report.page.row_marks import RowMarks, of_runs
 from encodery.report.page.sections.hard_examples import texts
@@ -32,10 +32,10 @@ class Suspect:
     score: float
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A table for each source, the most suspicious rows first."""
     panels = []
-    for number, marks in enumerate(of_runs(found)):
+    for number, marks in enumerate(of_runs(page)):
         suspects, count = of_margins(marks)
         if suspects:
             words = (
@@ -43,14 +43,14 @@ def section(found: Found) -> Section | None:
                 "another label was more likely than theirs (Pleiss et al. 2020). Hard rows are among them: read before "
                 "you drop."
             )
-            body = _table(found, f"suspects-aum-{number}", f"{marks.name}: lowest margins", suspects, "margin")
+            body = _table(page, f"suspects-aum-{number}", f"{marks.name}: lowest margins", suspects, "margin")
             panels.append((f"{marks.name}: area under the margin", join(tag("p", words, class_="note"), body)))
-    for number, path in enumerate(below(found.folders, OUT_OF_FOLD)):
+    for number, path in enumerate(below(page.folders, OUT_OF_FOLD)):
         try:
-            panels += _of_folds(found, path, number)
+            panels += _of_folds(page, path, number)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = without_paths(short(str(error), 200))
-            found.remark(f"{path.parent.name}/{OUT_OF_FOLD} is damaged and not shown ({reason})")
+            page.remark(f"{path.parent.name}/{OUT_OF_FOLD} is damaged and not shown ({reason})")
     whole = choice("suspects-choice", "Found by", panels) if panels else ""
     return Section("label-errors", "Likely label errors", whole) if panels else None
 
@@ -66,7 +66,7 @@ def of_margins(marks: RowMarks) -> tuple[list[Suspect], int]:
     return suspects, len(bad)
 
 
-def _of_folds(found: Found, path: Path, number: int) -> list[tuple[str, Html]]:
+def _of_folds(page: PageData, path: Path, number: int) -> list[tuple[str, Html]]:
     """Confident learning over the predictions of models that had not seen the row."""
     rows = [
         row
@@ -84,43 +84,43 @@ def _of_folds(found: Found, path: Path, number: int) -> list[tuple[str, Html]]:
     name = path.resolve().parent.name
     if not order:
         return []
-    suspects = _suspects(_examples(found, path), rows, [(place, float(suspicion[place])) for place in order[:ROWS]])
+    suspects = _suspects(_examples(page, path), rows, [(place, float(suspicion[place])) for place in order[:ROWS]])
     words = (
         f"{len(order):,} of {len(rows):,} labels are likely wrong by confident learning (Northcutt et al. 2021): a "
         "model that had not seen the row is surer of another label than it usually is of that one."
     )
-    body = _table(found, f"suspects-folds-{number}", f"{name}: most suspicious labels", suspects, "suspicion")
+    body = _table(page, f"suspects-folds-{number}", f"{name}: most suspicious labels", suspects, "suspicion")
     return [(f"{name}: out-of-fold predictions", join(tag("p", words, class_="note"), body))]
 
 
 def _suspects(
-    known: Mapping[str, Example], rows: Sequence[Mapping[str, Any]], chosen: Sequence[tuple[int, float]]
+    examples: Mapping[str, Example], rows: Sequence[Mapping[str, Any]], chosen: Sequence[tuple[int, float]]
 ) -> list[Suspect]:
-    found = []
+    suspects = []
     for place, score in chosen:
         row = rows[place]
         likelier = max(row["probabilities"], key=row["probabilities"].__getitem__)
-        found.append(Suspect(str(row["id"]), known.get(str(row["id"])), row["label"], likelier, score))
-    return found
+        suspects.append(Suspect(str(row["id"]), examples.get(str(row["id"])), row["label"], likelier, score))
+    return suspects
 
 
-def _examples(found: Found, path: Path) -> dict[str, Example]:
+def _examples(page: PageData, path: Path) -> dict[str, Example]:
     """The rows of the folds: of the runs in this folder, whose train and dev sets are together the whole."""
-    near = [record for record in found.records if record.path.resolve().parent == path.resolve().parent]
+    near = [record for record in page.records if record.path.resolve().parent == path.resolve().parent]
     for record in near:
         known: dict[str, Example] = {}
         for split in ("train", "dev"):
-            rows = found.rows(record, f"{record.task}:{split}")
+            rows = page.rows(record, f"{record.task}:{split}")
             known |= {example.id: example for example in rows.examples} if rows else {}
         if known:
             return known
     return {}
 
 
-def _table(found: Found, id: str, caption: str, suspects: Sequence[Suspect], score: str) -> Html:
-    header = ["id", *(["text"] if found.text else []), "label", "likelier", score]
+def _table(page: PageData, id: str, caption: str, suspects: Sequence[Suspect], score: str) -> Html:
+    header = ["id", *(["text"] if page.text else []), "label", "likelier", score]
     lines = []
     for one in suspects:
-        words = [texts(one.example) if one.example else ""] if found.text else []
+        words = [texts(one.example) if one.example else ""] if page.text else []
         lines.append([one.id, *words, one.label, one.likelier, f"{one.score:.3f}"])
     return table(header, lines, id=id, caption=caption, numbers=[score], search="Search the rows")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from encodery.report.page.chart import Chart, Section, Series
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import figure, tag
 from encodery.report.page.sections.training import drawn, line, of
 from encodery.report.records import Record
@@ -20,42 +20,42 @@ CHARTS = {
 }
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """The charts that have a line; a training of several tasks has parts of its loss as well."""
-    runs = drawn(found.records)
-    charts = [one for id, about in CHARTS.items() if (one := _chart(found, runs, id, *about)).series]
+    runs = drawn(page.records)
+    charts = [one for id, about in CHARTS.items() if (one := _chart(page, runs, id, *about)).series]
     if not charts:
         return None
     body = tag("div", *map(figure, charts), class_="grid")
     return Section("pretraining", "Pretraining", body, charts)
 
 
-def _chart(found: Found, runs: Sequence[Record], id: str, title: str, y: str, pattern: str) -> Chart:
+def _chart(page: PageData, runs: Sequence[Record], id: str, title: str, y: str, pattern: str) -> Chart:
     """A line for each run and key; the colour says which key, and which configuration where several differ.
 
     Probes stand over the compute where all runs know theirs: objectives differ in what a step costs.
     """
-    several = len({found.group(run) for run in runs}) > 1
-    lines = [(run, one) for run in runs for one in _lines(found, run, pattern, several)]
-    costs = [_tflops(found, run) for run, _ in lines]
+    several = len({page.group(run) for run in runs}) > 1
+    lines = [(run, one) for run in runs for one in _lines(page, run, pattern, several)]
+    costs = [_tflops(page, run) for run, _ in lines]
     if id == "probes" and all(costs):
         series = [replace(one, x=[step * cost for step in one.x]) for (_, one), cost in zip(lines, costs, strict=True)]
         return Chart(f"pretraining-{id}", title, "TFLOPs", y, series, smooth=True)
     return Chart(f"pretraining-{id}", title, "step", y, [one for _, one in lines], smooth=id in ("terms", "probes"))
 
 
-def _lines(found: Found, run: Record, pattern: str, several: bool) -> Iterator[Series]:
+def _lines(page: PageData, run: Record, pattern: str, several: bool) -> Iterator[Series]:
     """Those of one run."""
-    for key in dict.fromkeys(key for record in found.metrics(run) for key in record):
+    for key in dict.fromkeys(key for record in page.metrics(run) for key in record):
         match = re.fullmatch(pattern, key)
         if match:
             name = match[1].replace("_", " ")
-            one = line(found, run, of(key), group=f"{found.group(run)}: {name}" if several else name)
+            one = line(page, run, of(key), group=f"{page.group(run)}: {name}" if several else name)
             if one:
                 yield one
 
 
-def _tflops(found: Found, run: Record) -> float:
+def _tflops(page: PageData, run: Record) -> float:
     """Of a step, on average; 0 where a run does not know its cost."""
-    last = next((one for one in reversed(found.metrics(run)) if one.get("flops")), None)
+    last = next((one for one in reversed(page.metrics(run)) if one.get("flops")), None)
     return last["flops"] / last["step"] / 1e12 if last else 0.0

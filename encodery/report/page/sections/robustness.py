@@ -8,7 +8,7 @@ from encodery.core import files
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.page.chart import Chart, Section, Series
-from encodery.report.page.data import Found, below
+from encodery.report.page.data import PageData, below
 from encodery.report.page.html import figure, tag
 from encodery.report.robustness import norm_of
 
@@ -16,10 +16,10 @@ Levels = Sequence[Mapping[str, float]]
 BAND = "Band: Student's 95 % interval of the mean over seeds; none below three seeds."
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Two charts for each data set and attack: the headline, and the loss."""
     charts: list[Chart] = []
-    for number, ((data, attack, norm), (main, models)) in enumerate(_attacks(found).items()):
+    for number, ((data, attack, norm), (main, models)) in enumerate(_attacks(page).items()):
         for name in dict.fromkeys((main, "loss")):
             series = [_line(label, several, name) for label, several in models.items()]
             title = f"{data} under {attack} ({norm})"
@@ -33,23 +33,23 @@ Key = tuple[str, str, str]
 Kept = tuple[str, dict[str, list[Levels]]]
 
 
-def _attacks(found: Found) -> dict[Key, Kept]:
+def _attacks(page: PageData) -> dict[Key, Kept]:
     """By data, attack and norm: the headline's name, and the levels of each configuration's seeds."""
-    known: dict[Key, Kept] = {}
-    names = {str(record.path.resolve()): found.group(record) for record in found.records}
-    for path in below(found.folders, "*.json"):
+    attacks: dict[Key, Kept] = {}
+    names = {str(record.path.resolve()): page.group(record) for record in page.records}
+    for path in below(page.folders, "*.json"):
         if path.parent.name != "attacks":
             continue
         try:
             stored: dict[str, Any] = files.read_json(path)
             key = (stored["data"], f"{stored['attack']}, {stored['steps']} steps", norm_of(stored))
-            _, models = known.setdefault(key, (stored["main"], {}))
+            _, models = attacks.setdefault(key, (stored["main"], {}))
             for model, levels in stored["models"].items():
                 label = names.get(str(Path(model).resolve())) or names.get(str(path.parents[1].resolve()))
                 models.setdefault(label or Path(model).name, []).append(levels)
         except (UserError, KeyError, TypeError, AttributeError):
-            found.remark(f"{path.parent.parent.name}/attacks/{path.name} is damaged and not shown")
-    return known
+            page.remark(f"{path.parent.parent.name}/attacks/{path.name} is damaged and not shown")
+    return attacks
 
 
 def _line(label: str, several: Sequence[Levels], name: str) -> Series:

@@ -8,7 +8,7 @@ from typing import Any
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row
 from encodery.report.page.chart import Section
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, table, tag
 from encodery.report.page.references import Published, published
 from encodery.report.page.second_scores import majority, second_metric
@@ -21,16 +21,16 @@ Cell = tuple[str, Any]  # what is shown, and what it is sorted by
 BLANK = (MEAN, "95 %", "p (Holm)")  # columns that are left out where no row fills them
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Tasks as columns where configurations have several, then every number, task by task."""
-    if not found.table.rows:
+    if not page.table.rows:
         return None
-    remarks = paragraphs([without_paths(line) for line in found.table.remarks], "notes")
-    every = _every(found)
-    if not _several(found.table.rows):
+    remarks = paragraphs([without_paths(line) for line in page.table.remarks], "notes")
+    every = _every(page)
+    if not _several(page.table.rows):
         return Section("scores", "Scores", join(every, remarks))
-    more = tag("details", tag("summary", "Every number"), every, open=len(found.table.rows) < 20)
-    return Section("scores", "Scores", join(_by_task(found), more, remarks))
+    more = tag("details", tag("summary", "Every number"), every, open=len(page.table.rows) < 20)
+    return Section("scores", "Scores", join(_by_task(page), more, remarks))
 
 
 def _several(rows: Sequence[Row]) -> bool:
@@ -39,32 +39,32 @@ def _several(rows: Sequence[Row]) -> bool:
     return max(scored.values(), default=0) > 1 and len(scored) < scored.total()
 
 
-def _by_task(found: Found) -> Html:
+def _by_task(page: PageData) -> Html:
     """Configurations as rows, data sets as columns."""
-    whole = [row for row in found.table.rows if row.values or any(run.settings for run in row.missing)]
-    sheet = pivot(replace(found.table, rows=whole), "data")
-    keys = found.table.settings
+    whole = [row for row in page.table.rows if row.values or any(run.settings for run in row.missing)]
+    sheet = pivot(replace(page.table, rows=whole), "data")
+    keys = page.table.settings
     rows = []
     for line in sheet.body:
         settings = {key: cell.text for key, cell in zip(keys, line, strict=False)}
         cells = [tag("strong", cell.text) if cell.bold else cell.text for cell in line[len(keys) :]]
-        rows.append([found.label(settings) or "all runs", *cells])
+        rows.append([page.label(settings) or "all runs", *cells])
     header = ["configuration", *sheet.header[len(keys) :]]
     compared = "; bold is better than the baseline; then the difference, its 95 % interval, and p after Holm"
-    caption = "Mean ± sd (n seeds) by task" + (compared if found.baseline else "")
+    caption = "Mean ± sd (n seeds) by task" + (compared if page.baseline else "")
     return table(header, rows, id="by-task", caption=caption, numbers=header[1:])
 
 
-def _every(found: Found) -> Html:
+def _every(page: PageData) -> Html:
     """A table for each task that was trained, with the settings that vary there."""
     groups: dict[str, list[Row]] = {}
-    for row in found.table.rows:
+    for row in page.table.rows:
         groups.setdefault(_trained_on(row), []).append(row)
     ordered = sorted(groups, key=lambda task: not any(row.values for row in groups[task]))  # damaged runs last
-    if len(groups) == 1 or TASKS in found.keys:  # where runs of several tasks share data, one table compares them
-        return _table(found, found.table.rows, "every", "")
+    if len(groups) == 1 or TASKS in page.keys:  # where runs of several tasks share data, one table compares them
+        return _table(page, page.table.rows, "every", "")
     ids = [f"every-{i}" if i else "every" for i in range(len(ordered))]
-    parts = [_table(found, groups[task], id, task) for id, task in zip(ids, ordered, strict=True)]
+    parts = [_table(page, groups[task], id, task) for id, task in zip(ids, ordered, strict=True)]
     return join(*parts)
 
 
@@ -80,24 +80,24 @@ def _trained_on(row: Row) -> str:
     return runs[0].task or "own task" if runs else "averages"
 
 
-def _table(found: Found, rows: Sequence[Row], id: str, task: str) -> Html:
+def _table(page: PageData, rows: Sequence[Row], id: str, task: str) -> Html:
     paper = [published(row) for row in rows]
-    keys = [key for key in found.table.settings if not task or len({row.settings.get(key, "") for row in rows}) > 1]
+    keys = [key for key in page.table.settings if not task or len({row.settings.get(key, "") for row in rows}) > 1]
     second = [second_metric(row) for row in rows]
     easy = [majority(row) for row in rows]
-    header = [*(found.label_of(key) for key in keys), "data", "metric", "n", "mean ± sd", MEAN, "median", "best"]
+    header = [*(page.label_of(key) for key in keys), "data", "metric", "n", "mean ± sd", MEAN, "median", "best"]
     header += ["majority"] if any(value is not None for value in easy) else []
     header += ["second metric"] if any(second) else []
-    header += list(COMPARED) if found.baseline else []
+    header += list(COMPARED) if page.baseline else []
     header += ["published"] if any(paper) else []
     header += ["time", "notes"]
     lines = [_line(row, header, keys, number) for row, number in zip(rows, paper, strict=True)]
     header, lines = _filled(header, lines)
     numbers = ["n", "mean ± sd", MEAN, "median", "best", "majority", "second metric", *COMPARED, "published", "time"]
-    against = f", compared with {found.baseline}" if found.baseline else ""
+    against = f", compared with {page.baseline}" if page.baseline else ""
     caption = f"{task}: " if task else ""
     caption += ("one row" if len(rows) == 1 else f"all {len(rows)} rows") + against
-    whole = table(
+    body = table(
         header,
         [[cell for cell, _ in line] for line in lines],
         id=id,
@@ -107,7 +107,7 @@ def _table(found: Found, rows: Sequence[Row], id: str, task: str) -> Html:
         search="Search settings, data, notes",
         rowclass=["failed" if row.failed and not row.values else "" for row in rows],
     )
-    return join(whole, _sources(paper))
+    return join(body, _sources(paper))
 
 
 def _line(row: Row, header: Sequence[str], keys: Sequence[str], number: Published | None) -> list[Cell]:

@@ -14,7 +14,7 @@ from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import short, spelled
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series
-from encodery.report.page.data import Found, below, json_lines
+from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, figure, heat, join, table, tag
 from encodery.report.page.sections.hard_examples import texts
 from encodery.tasks.forms import metric_table
@@ -61,74 +61,77 @@ class Selected:
         return without_paths(f"{kind} ({options})" if options else str(kind))
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """A panel for each pool."""
-    paths = list(below(found.folders, "selection.jsonl"))
+    paths = list(below(page.folders, "selection.jsonl"))
     if len(paths) > MOST:
-        found.remark(f"Selections: the first {MOST} of {len(paths)} are shown; give fewer folders to see the others")
+        page.remark(f"Selections: the first {MOST} of {len(paths)} are shown; give fewer folders to see the others")
     by_pool: dict[tuple[str, Any], list[Selected]] = {}  # ids of other rows say nothing about each other
     for path in paths[:MOST]:
-        if one := _read(found, path):
+        if one := _read(page, path):
             by_pool.setdefault((one.pool, one.meta.get("fingerprint")), []).append(one)
     pictures: list[Picture] = []
     panels = []
     for number, ((pool, _), those) in enumerate(by_pool.items()):
-        drawn, body = _pool(found, f"selections-{number}", pool, those)
+        drawn, body = _pool(page, f"selections-{number}", pool, those)
         pictures += drawn
         panels.append((pool, body))
     return Section("selections", "Selections", choice("selections-pool", "Pool", panels), pictures) if panels else None
 
 
-def _read(found: Found, path: Path) -> Selected | None:
+def _read(page: PageData, path: Path) -> Selected | None:
     folder = path.resolve().parent
     try:
         each = [folder / name for name in ("selection.meta.json", "selection.summary.json")]
         meta, summary = (files.read_json(file) if file.is_file() else {} for file in each)
         return Selected(folder, folder.name, meta, summary, [row for row in json_lines(path) if "id" in row])
     except (UserError, OSError, ValueError) as error:
-        found.remark(f"{folder.name}: its selection is damaged and not shown ({without_paths(short(str(error), 200))})")
+        page.remark(f"{folder.name}: its selection is damaged and not shown ({without_paths(short(str(error), 200))})")
         return None
 
 
-def _pool(found: Found, id: str, pool: str, those: Sequence[Selected]) -> tuple[list[Picture], Html]:
+def _pool(page: PageData, id: str, pool: str, those: Sequence[Selected]) -> tuple[list[Picture], Html]:
     charts = [chart for chart in (_labels(id, pool, those), _lengths(id, pool, those)) if chart]
     shared = _overlap(id, those)
-    parts: list[str] = [_table(found, id, pool, those)]
-    curves = next(below(found.folders, "curve.json"), None)
+    parts: list[str] = [_table(page, id, pool, those)]
+    curves = next(below(page.folders, "curve.json"), None)
     link = tag("a", "Learning curves", href="#learning")
     parts += [tag("p", "What training on them brings: ", link, ".", class_="note")] if curves else []
     parts += [tag("div", *map(figure, charts), class_="grid")] if charts else []
     parts += [heat(shared)] if shared else []
     parts.append(
         choice(
-            f"{id}-first", "First rows of", [(one.name, _first(found, f"{id}-{i}", one)) for i, one in enumerate(those)]
+            f"{id}-first", "First rows of", [(one.name, _first(page, f"{id}-{i}", one)) for i, one in enumerate(those)]
         )
     )
     return [*charts, *([shared] if shared else [])], join(*parts)
 
 
-def _table(found: Found, id: str, pool: str, those: Sequence[Selected]) -> Html:
+def _table(page: PageData, id: str, pool: str, those: Sequence[Selected]) -> Html:
     header = ["selection", "by", "rows", "of the pool", "words", "pool's words", "trained on it", "notes"]
-    scored = [trained_on(found, one) for one in those]
+    scored = [trained_on(page, one) for one in those]
     lines = []
-    for one, scores in zip(those, scored, strict=True):
-        words = [((one.summary.get(part) or {}).get("words") or {}).get("mean") for part in ("chosen", "pool")]
-        told = tag("p", "; ".join(without_paths(str(note)) for note in one.meta.get("notes") or ()), class_="aside")
+    for selected, scores in zip(those, scored, strict=True):
+        words = [((selected.summary.get(part) or {}).get("words") or {}).get("mean") for part in ("chosen", "pool")]
+        told = tag(
+            "p", "; ".join(without_paths(str(note)) for note in selected.meta.get("notes") or ()), class_="aside"
+        )
         lines.append([
-            one.name, tag("p", one.how, class_="aside"), f"{len(one.rows):,}",
-            f"{len(one.rows) / max(one.size, 1):.1%}", *("" if value is None else f"{value:.1f}" for value in words),
+            selected.name, tag("p", selected.how, class_="aside"), f"{len(selected.rows):,}",
+            f"{len(selected.rows) / max(selected.size, 1):.1%}",
+            *("" if value is None else f"{value:.1f}" for value in words),
             *([tag("p", scores, class_="aside")] if any(scored) else []), told,
         ])  # fmt: skip
     header = [name for name in header if name != "trained on it" or any(scored)]
     return table(header, lines, id=f"{id}-table", caption=f"Selections of {pool}", numbers=header[2:6])
 
 
-def trained_on(found: Found, one: Selected) -> str:
+def trained_on(page: PageData, selected: Selected) -> str:
     """`accuracy 71.20 with 10 % (3 runs)`: the scores of runs that were trained on a selection."""
     scores: dict[tuple[str, str, str], list[float]] = {}
-    for record in found.records:
+    for record in page.records:
         subset = record.settings.get("tasks.0.subset")
-        if not subset or not record.done or not _same(str(subset), one):
+        if not subset or not record.done or not _same(str(subset), selected):
             continue
         part = record.settings.get("tasks.0.count") or f"{float(record.settings.get('tasks.0.fraction') or 1):.0%}"
         for data, metric in list(record.main.items())[:1]:
@@ -142,27 +145,27 @@ def trained_on(found: Found, one: Selected) -> str:
     return "; ".join(lines)
 
 
-def _same(subset: str, one: Selected) -> bool:
+def _same(subset: str, selected: Selected) -> bool:
     """Whether a setting means this folder: settings of a page hold the ends of paths, without the seed of a curve."""
     tail = PurePosixPath(subset).parts
-    own = one.folder.parts
-    return own[-len(tail) :] == tail or (len(tail) == 1 and one.name.startswith(f"{tail[0]}-seed-"))
+    own = selected.folder.parts
+    return own[-len(tail) :] == tail or (len(tail) == 1 and selected.name.startswith(f"{tail[0]}-seed-"))
 
 
 def _labels(id: str, pool: str, those: Sequence[Selected]) -> Chart | None:
     """The share of each label, the pool's first."""
-    known = [(one, (one.meta.get("labels") or {})) for one in those]
-    known = [(one, labels) for one, labels in known if labels.get("pool")]
-    if not known:
+    labelled = [(one, (one.meta.get("labels") or {})) for one in those]
+    labelled = [(one, labels) for one, labels in labelled if labels.get("pool")]
+    if not labelled:
         return None
-    whole: dict[str, float] = dict(known[0][1]["pool"])
-    names = [name for name, _ in Counter(whole).most_common(LABELS)]
-    series = [Series("pool", names, [whole[name] for name in names], kind="bars")]
+    shares: dict[str, float] = dict(labelled[0][1]["pool"])
+    names = [name for name, _ in Counter(shares).most_common(LABELS)]
+    series = [Series("pool", names, [shares[name] for name in names], kind="bars")]
     series += [
         Series(one.name, names, [float(labels["chosen"].get(name, 0.0)) for name in names], kind="bars")
-        for one, labels in known
+        for one, labels in labelled
     ]
-    more = f"The commonest {LABELS} of {len(whole)} labels." if len(whole) > LABELS else ""
+    more = f"The commonest {LABELS} of {len(shares)} labels." if len(shares) > LABELS else ""
     return Chart(f"{id}-labels", f"{pool}: labels of each selection", "", "share", series, note=more)
 
 
@@ -205,18 +208,22 @@ def _overlap(id: str, those: Sequence[Selected]) -> Heat | None:
     )
 
 
-def _first(found: Found, id: str, one: Selected) -> Html:
+def _first(page: PageData, id: str, selected: Selected) -> Html:
     """The best rows, with their texts where these can be had."""
-    known = found.examples(str(one.meta.get("task")), str(one.meta.get("split"))) if one.meta.get("task") else {}
-    marks = [name for name in ("score", "weight", "cluster") if any(name in row for row in one.rows[:FIRST])]
-    header = ["rank", "id", *(["text"] if found.text else []), "label", *marks]
+    examples = (
+        page.examples(str(selected.meta.get("task")), str(selected.meta.get("split")))
+        if selected.meta.get("task")
+        else {}
+    )
+    marks = [name for name in ("score", "weight", "cluster") if any(name in row for row in selected.rows[:FIRST])]
+    header = ["rank", "id", *(["text"] if page.text else []), "label", *marks]
     lines = []
-    for rank, row in enumerate(one.rows[:FIRST], 1):
-        example = known.get(str(row["id"]))
-        words = [texts(example) if example else ""] if found.text else []
+    for rank, row in enumerate(selected.rows[:FIRST], 1):
+        example = examples.get(str(row["id"]))
+        words = [texts(example) if example else ""] if page.text else []
         cells = [str(rank), str(row["id"]), *words, "" if example is None else str(example.label)]
         lines.append([*cells, *(_number(row.get(name)) for name in marks)])
-    caption = f"{one.name}: the first {min(FIRST, len(one.rows))} of {len(one.rows):,} rows"
+    caption = f"{selected.name}: the first {min(FIRST, len(selected.rows))} of {len(selected.rows):,} rows"
     return table(
         header, lines, id=f"{id}-first-rows", caption=caption, numbers=["rank", *marks], search="Search the rows"
     )

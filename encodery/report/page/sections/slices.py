@@ -8,7 +8,7 @@ from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row, short
 from encodery.report.page.chart import Chart, Section, Series
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, table
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms import metric_table
@@ -21,23 +21,23 @@ TICK = 18  # letters of a name below a bar
 Slice = Mapping[str, Any]
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Bars and a table for each data set and column."""
     charts: list[Chart] = []
     panels = []
-    for data in found.data:
-        stored = [(row, those) for row in found.rows_of(data)[:CONFIGURATIONS] if (those := _stored(found, row))]
+    for data in page.data:
+        stored = [(row, those) for row in page.rows_of(data)[:CONFIGURATIONS] if (those := _stored(page, row))]
         columns = dict.fromkeys(column for _, those in stored for one in those for column in one["by"])
         for column in columns:
             mine = [(row, [one for one in those if column in one["by"]]) for row, those in stored]
             mine = [(row, those) for row, those in mine if those]
-            chart, body = _column(found, f"slices-{len(charts)}", data, column, mine)
+            chart, body = _column(page, f"slices-{len(charts)}", data, column, mine)
             charts.append(chart)
             panels.append((f"{data} by {column}", body))
     return Section("slices", "Slices", choice("slices-choice", "Scores of", panels), charts) if panels else None
 
 
-def _stored(found: Found, row: Row) -> list[Slice]:
+def _stored(page: PageData, row: Row) -> list[Slice]:
     """What `evaluate --by` wrote, one for each seed."""
     name, _, split = row.data.rpartition(":")
     slices: list[Slice] = []
@@ -50,16 +50,16 @@ def _stored(found: Found, row: Row) -> list[Slice]:
         if isinstance(one, dict) and isinstance(one.get("by"), dict):
             slices.append(one)
         elif one is not None:
-            found.remark(f"{run.name}: {path.name} is damaged and not shown")
+            page.remark(f"{run.name}: {path.name} is damaged and not shown")
     return slices
 
 
 def means(those: Sequence[Slice], column: str) -> dict[str, dict[str, float | None]]:
     """By value: rows, score and interval, as means over seeds."""
-    found: dict[str, dict[str, list[float]]] = {}
+    cells: dict[str, dict[str, list[float]]] = {}
     for one in those:
         for part in one["by"][column]:
-            cell = found.setdefault(str(part["value"]), {"rows": [], "score": [], "low": [], "high": []})
+            cell = cells.setdefault(str(part["value"]), {"rows": [], "score": [], "low": [], "high": []})
             score = part["scores"].get(one["metric"])
             for name, value in (
                 ("rows", part["rows"]),
@@ -71,14 +71,14 @@ def means(those: Sequence[Slice], column: str) -> dict[str, dict[str, float | No
                     cell[name].append(float(value))
     return {
         value: {name: stats.mean(numbers) if numbers else None for name, numbers in cell.items()}
-        for value, cell in found.items()
+        for value, cell in cells.items()
     }
 
 
 def _column(
-    found: Found, id: str, data: str, column: str, mine: Sequence[tuple[Row, list[Slice]]]
+    page: PageData, id: str, data: str, column: str, mine: Sequence[tuple[Row, list[Slice]]]
 ) -> tuple[Chart, Html]:
-    each = [(found.name(row) or data, means(those, column)) for row, those in mine]
+    each = [(page.name(row) or data, means(those, column)) for row, those in mine]
     metric = str(mine[0][1][0]["metric"])
     first = each[0][1]
     values = sorted(first, key=lambda value: -(first[value]["rows"] or 0))

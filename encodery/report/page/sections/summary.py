@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row, short
 from encodery.report.page.chart import Section
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, tag
 from encodery.report.page.second_scores import below_majority, majority, second_metric
 from encodery.report.records import Record
@@ -17,23 +17,23 @@ FEW = 6  # data sets, failures and alarms that are told one by one
 SURE = 0.05
 
 
-def section(found: Found) -> Section | None:
-    if not found.records:
+def section(page: PageData) -> Section | None:
+    if not page.records:
         return None
-    parts = [_tiles(found), paragraphs(results(found), "results"), _trouble(found)]
-    return Section("summary", "Summary", join(tag("p", trained(found), class_="lead"), *parts))
+    parts = [_tiles(page), paragraphs(results(page), "results"), _trouble(page)]
+    return Section("summary", "Summary", join(tag("p", trained(page), class_="lead"), *parts))
 
 
-def trained(found: Found) -> str:
+def trained(page: PageData) -> str:
     """`12 runs in 4 configurations of roberta-base on glue/rte: 11 done, 1 failed.`"""
-    readable = [one for one in found.records if one.settings] or found.records  # others stand among the failures
+    readable = [one for one in page.records if one.settings] or page.records  # others stand among the failures
     tasks = list(dict.fromkeys(one.task or "own task" for one in readable))
     shown = ", ".join(tasks[:FEW]) + (f" and {len(tasks) - FEW} more tasks" if len(tasks) > FEW else "")
     kinds = len({(one.task, tuple(sorted(map(str, one.settings.items())))) for one in readable})
-    states = Counter(one.state for one in found.records)
+    states = Counter(one.state for one in page.records)
     ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
     of = f" in {kinds} configurations" if kinds > len(tasks) else ""
-    return f"{_count(len(found.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
+    return f"{_count(len(page.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
 
 
 def _models(those: Sequence[Record]) -> str:
@@ -49,22 +49,22 @@ def _count(number: int, word: str) -> str:
     return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
-def results(found: Found) -> list[str]:
+def results(page: PageData) -> list[str]:
     """A sentence for each data set."""
-    lines = [best(found, rows) for data in found.data if (rows := found.rows_of(data))]
+    lines = [best(page, rows) for data in page.data if (rows := page.rows_of(data))]
     more = len(lines) - FEW
     return lines[:FEW] + ([f"{more} more data sets are in the table."] if more > 0 else [])
 
 
-def best(found: Found, rows: Sequence[Row]) -> str:
+def best(page: PageData, rows: Sequence[Row]) -> str:
     """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
     first = rows[0]
-    label = found.name(first)
+    label = page.name(first)
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
     who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
-    return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(found, first)}{beside(first)}."
+    return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(page, first)}{beside(first)}."
 
 
 def beside(row: Row) -> str:
@@ -75,16 +75,16 @@ def beside(row: Row) -> str:
     return "".join(words)
 
 
-def judged(found: Found, row: Row) -> str:
+def judged(page: PageData, row: Row) -> str:
     """What the comparison with the baseline says of a row, in words."""
     more = row.more
-    if more.get("is_baseline") and len(found.rows_of(row.data)) > 1:
-        tested = [p for one in found.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+    if more.get("is_baseline") and len(page.rows_of(row.data)) > 1:
+        tested = [p for one in page.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
         clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
         return "; it is the baseline" + (clear if tested else "")
-    if not found.baseline or more.get("difference") is None:
+    if not page.baseline or more.get("difference") is None:
         return ""
-    gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {found.baseline}"
+    gap = f"{'+' if more['difference'] > 0 else ''}{scaled(row, more['difference'])} against {page.baseline}"
     p, over_examples = more.get("p_holm"), more.get("p_mcnemar_holm")
     if p is None and over_examples is None:
         return f"; {gap}, too few seeds to test"
@@ -95,16 +95,16 @@ def judged(found: Found, row: Row) -> str:
     return f"; {gap}, {sure} over examples (p {p_value(over_examples)}, McNemar, Holm), too few seeds to test"
 
 
-def _tiles(found: Found) -> Html:
+def _tiles(page: PageData) -> Html:
     """Four figures at a glance."""
-    done = [one for one in found.records if one.done]
+    done = [one for one in page.records if one.done]
     seconds = sum(one.seconds or 0.0 for one in done)
-    tiles = [("runs", str(len(found.records))), ("done", str(len(done)))]
-    states = Counter(one.state for one in found.records if one.state not in ("done", "queued", "running", "unfinished"))
+    tiles = [("runs", str(len(page.records))), ("done", str(len(done)))]
+    states = Counter(one.state for one in page.records if one.state not in ("done", "queued", "running", "unfinished"))
     tiles += [(state, str(count)) for state, count in states.most_common()]
     tiles += [("training time", duration(seconds))] if seconds else []
-    for data in found.data[:1]:
-        rows = found.rows_of(data)
+    for data in page.data[:1]:
+        rows = page.rows_of(data)
         tiles += _best(rows[0]) if rows else []
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
 
@@ -117,11 +117,11 @@ def _best(row: Row) -> list[tuple[str, str]]:
     return tiles + ([(f"its {other.name}", other.text)] if other else [])
 
 
-def _trouble(found: Found) -> Html:
+def _trouble(page: PageData) -> Html:
     """Runs that failed or are not finished, with why; and the alarms of those that are."""
-    bad = [one for one in found.records if not one.done and one.state not in ("queued", "running")]
+    bad = [one for one in page.records if not one.done and one.state not in ("queued", "running")]
     lines = [f"{one.name}: {one.state}" + (f" – {_why(one)}" if one.why else "") for one in bad]
-    lines += _alarms(found.records) + _below(found)
+    lines += _alarms(page.records) + _below(page)
     if not lines:
         return Html("")
     shown = [tag("div", tag("h3", "What went wrong"), paragraphs(lines[:FEW]), class_="trouble")]
@@ -129,11 +129,11 @@ def _trouble(found: Found) -> Html:
     return join(*shown, tag("details", tag("summary", f"{len(lines) - FEW} more"), rest) if len(lines) > FEW else "")
 
 
-def _below(found: Found) -> list[str]:
+def _below(page: PageData) -> list[str]:
     """Configurations that are no better than the commonest label."""
     lines = []
-    for data in found.data:
-        rows = found.rows_of(data)
+    for data in page.data:
+        rows = page.rows_of(data)
         low = [row for row in rows if below_majority(row)]
         if low:
             who = f"{len(low)} of {len(rows)} configurations are" if len(rows) > 1 else "the model is"

@@ -6,7 +6,7 @@ from itertools import combinations
 from encodery.report import stats
 from encodery.report.groups import Row, number_or_text
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series, spread
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, heat, join, tag
 from encodery.report.table import scaled
 
@@ -15,24 +15,24 @@ MOST_LINES = 150
 MARKS = 6  # values of a setting that are named on its axis
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """For each data set with enough configurations."""
     pictures: list[Picture] = []
     panels = []
-    for number, data in enumerate(found.data):
-        rows = found.rows_of(data)
-        keys = [key for key in found.table.settings if len({row.settings.get(key, "") for row in rows}) > 1]
+    for number, data in enumerate(page.data):
+        rows = page.rows_of(data)
+        keys = [key for key in page.table.settings if len({row.settings.get(key, "") for row in rows}) > 1]
         if len(rows) < LEAST or not keys:
             continue
-        drawn, body = _data(found, f"sweep-{number}", data, rows, keys)
+        drawn, body = _data(page, f"sweep-{number}", data, rows, keys)
         pictures += drawn
         panels.append((data, body))
     return Section("sweep", "Sweep", choice("sweep-data", "Data", panels), pictures) if panels else None
 
 
-def _data(found: Found, id: str, data: str, rows: Sequence[Row], keys: Sequence[str]) -> tuple[list[Picture], Html]:
-    charts = [_parallel(found, f"{id}-lines", data, rows, keys), _expected(f"{id}-expected", data, rows)]
-    maps = [_map(found, f"{id}-map-{i}", data, rows, *pair) for i, pair in enumerate(pairs(rows, keys))]
+def _data(page: PageData, id: str, data: str, rows: Sequence[Row], keys: Sequence[str]) -> tuple[list[Picture], Html]:
+    charts = [_parallel(page, f"{id}-lines", data, rows, keys), _expected(f"{id}-expected", data, rows)]
+    maps = [_map(page, f"{id}-map-{i}", data, rows, *pair) for i, pair in enumerate(pairs(rows, keys))]
     panels = [(f"{one.y} × {one.x}", heat(one)) for one in maps]
     chosen = choice(f"{id}-maps", "Settings", panels) if panels else ""
     return [*maps, *charts], join(chosen, tag("div", *map(figure, charts), class_="grid"))
@@ -63,19 +63,19 @@ def _together(rows: Sequence[Row], a: str, b: str) -> bool:
     return len(seen) == len({one for one, _ in seen}) == len({two for _, two in seen})
 
 
-def _map(found: Found, id: str, data: str, rows: Sequence[Row], one: str, other: str) -> Heat:
+def _map(page: PageData, id: str, data: str, rows: Sequence[Row], first: str, second: str) -> Heat:
     """Mean score of each pair of values, over everything else that varies."""
-    here = [row for row in rows if row.settings.get(one) and row.settings.get(other)]
-    down = sorted({row.settings[one] for row in here}, key=number_or_text)
-    across = sorted({row.settings[other] for row in here}, key=number_or_text)
+    here = [row for row in rows if row.settings.get(first) and row.settings.get(second)]
+    down = sorted({row.settings[first] for row in here}, key=number_or_text)
+    across = sorted({row.settings[second] for row in here}, key=number_or_text)
     cells: dict[tuple[str, str], list[Row]] = {}
     for row in here:
-        cells.setdefault((row.settings[one], row.settings[other]), []).append(row)
+        cells.setdefault((row.settings[first], row.settings[second]), []).append(row)
     means = [[_mean(cells.get((a, b), [])) for b in across] for a in down]
     texts = [["" if value is None else scaled(rows[0], value) for value in line] for line in means]
     title = f"{data}: {rows[0].metric}"
     note = "Means over all other settings and seeds." if len(here) > len(cells) else ""
-    return Heat(id, title, down, across, means, texts, found.label_of(other), found.label_of(one), note=note)
+    return Heat(id, title, down, across, means, texts, page.label_of(second), page.label_of(first), note=note)
 
 
 def _mean(rows: Sequence[Row]) -> float | None:
@@ -83,7 +83,7 @@ def _mean(rows: Sequence[Row]) -> float | None:
     return stats.mean(values) if values else None
 
 
-def _parallel(found: Found, id: str, data: str, rows: Sequence[Row], keys: Sequence[str]) -> Chart:
+def _parallel(page: PageData, id: str, data: str, rows: Sequence[Row], keys: Sequence[str]) -> Chart:
     """Each configuration is a line through its values; what is not set in a configuration is a gap."""
     places: dict[str, dict[str, float]] = {}
     for key in keys:
@@ -91,17 +91,17 @@ def _parallel(found: Found, id: str, data: str, rows: Sequence[Row], keys: Seque
         places[key] = {value: i / max(len(values) - 1, 1) for i, value in enumerate(values)}
     scores = [row.summary.mean or 0.0 for row in rows]
     low, high = min(scores), max(scores)
-    names = [*(found.label_of(key) for key in keys), rows[0].metric]
+    names = [*(page.label_of(key) for key in keys), rows[0].metric]
     series = []
     for row in spread(list(reversed(rows)), MOST_LINES):  # the best last, on top
         share = ((row.summary.mean or 0.0) - low) / ((high - low) or 1.0)
-        text = [f"{found.label_of(key)} {row.settings.get(key, '')}" for key in keys]
+        text = [f"{page.label_of(key)} {row.settings.get(key, '')}" for key in keys]
         text.append(f"{row.metric} {scaled(row, row.summary.mean)}")
         y = [places[key].get(row.settings.get(key, "")) for key in keys]
         shade = 1 - share if row.lower else share
-        series.append(Series(found.name(row, 200), names, [*y, share], "all", text=text, shade=shade))
+        series.append(Series(page.name(row, 200), names, [*y, share], "all", text=text, shade=shade))
     note = "Each line is a configuration; darker is better."
-    marks = [(found.label_of(key), y, value) for key in keys for value, y in spread(list(places[key].items()), MARKS)]
+    marks = [(page.label_of(key), y, value) for key in keys for value, y in spread(list(places[key].items()), MARKS)]
     marks += [(names[-1], float(value == high), scaled(rows[0], value)) for value in {low, high}]
     title = f"{data}: all settings"
     return Chart(id, title, "", "", series, bare=True, note=note, y_range=(-0.08, 1.08), marks=marks)

@@ -12,7 +12,7 @@ from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.page.chart import Heat, Picture, Section
-from encodery.report.page.data import Found, below
+from encodery.report.page.data import PageData, below
 from encodery.report.page.html import Html, heat, join, table, tag
 from encodery.report.records import TASKS, Record
 from encodery.tasks.forms import metrics
@@ -37,16 +37,16 @@ class Gain:
         return f"{self.mean:+.2f}" + (f" ± {spread:.2f}" if spread is not None else "") + f" ({len(self.values)} seeds)"
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """Matrices side by side, and how far they agree."""
     pictures: list[Picture] = []
     parts: list[Html] = []
-    gains = pair_gains(found.records)
-    for number, path in enumerate(below(found.folders, "gradts.json")):
+    gains = pair_gains(page.records)
+    for number, path in enumerate(below(page.folders, "gradts.json")):
         try:
             drawn, body = _study(f"pairs-{number}", path, files.read_json(path), gains)
         except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:
-            found.remark(f"{_name(path)}/gradts.json is damaged and not shown ({without_paths(str(error))})")
+            page.remark(f"{_name(path)}/gradts.json is damaged and not shown ({without_paths(str(error))})")
             continue
         pictures += drawn
         parts.append(body)
@@ -60,13 +60,13 @@ def _name(path: Path) -> str:
     return path.resolve().parent.name
 
 
-def _study(id: str, path: Path, stored: Stored, known: Mapping[tuple[str, str], Gain]) -> tuple[list[Picture], Html]:
+def _study(id: str, path: Path, stored: Stored, measured: Mapping[tuple[str, str], Gain]) -> tuple[list[Picture], Html]:
     matrices: Stored = stored["matrices"]
     if not matrices:
         return [], Html("")
     names = [str(name) for name in next(iter(matrices.values()))["names"]]
     each = np.array([one["values"] for one in matrices.values() if list(map(str, one["names"])) == names], float)
-    gains = {**_of_trials(stored), **known}
+    gains = {**_of_trials(stored), **measured}
     alike = _alike(f"{id}-alike", _name(path), names, each, next(iter(matrices.values()))["kind"])
     mine = {pair: gain for pair, gain in gains.items() if pair[0] in names and pair[1] in names}
     pictures: list[Picture] = [alike]
@@ -147,15 +147,15 @@ def _stability(id: str, stored: Stored, each: Any, names: Sequence[str]) -> Html
 
 def _of_trials(stored: Stored) -> dict[tuple[str, str], Gain]:
     """From the trials of a study: one task beside the primary one, against the primary one alone."""
-    found: dict[tuple[str, str], Gain] = {}
+    gains: dict[tuple[str, str], Gain] = {}
     for primary, tried in (stored.get("trials") or {}).items():
         alone: Stored = next((one["scores"] for one in tried if not one["tasks"]), {})
-        for one in tried:
-            shared = [seed for seed in one["scores"] if seed in alone]
-            if len(one["tasks"]) == 1 and shared:
-                values = tuple(100 * (float(one["scores"][seed]) - float(alone[seed])) for seed in shared)
-                found[primary, one["tasks"][0]] = Gain(values)
-    return found
+        for trial in tried:
+            shared = [seed for seed in trial["scores"] if seed in alone]
+            if len(trial["tasks"]) == 1 and shared:
+                values = tuple(100 * (float(trial["scores"][seed]) - float(alone[seed])) for seed in shared)
+                gains[primary, trial["tasks"][0]] = Gain(values)
+    return gains
 
 
 def pair_gains(records: Sequence[Record]) -> dict[tuple[str, str], Gain]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from encodery.report.page.chart import LINES, Chart, Section, Series, spread, thin
-from encodery.report.page.data import Found
+from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, tag
 from encodery.report.records import Record
 from encodery.tasks.forms import metric_table
@@ -12,30 +12,28 @@ from encodery.tasks.forms import metric_table
 Value = Callable[[Mapping[str, Any]], float | None]
 
 
-def section(found: Found) -> Section | None:
+def section(page: PageData) -> Section | None:
     """The charts that have a line, task by task: losses of different tasks are not comparable."""
     by_task: dict[str, list[Record]] = {}
-    for record in found.records:
+    for record in page.records:
         by_task.setdefault(record.task or "own task", []).append(record)
     charts: list[Chart] = []
     panels: list[tuple[str, Html]] = []
     for task, records in by_task.items():
         runs = drawn(records)
-        shown = [one for one in _charts(found, runs, f"-{len(panels)}" if panels else "") if one.series]
+        shown = [one for one in _charts(page, runs, f"-{len(panels)}" if panels else "") if one.series]
         if shown:
             panels.append((task, _panel(shown, len(runs), len(records))))
             charts += shown
     return Section("training", "Training", choice("training-task", "Task", panels), charts) if panels else None
 
 
-def _charts(found: Found, runs: Sequence[Record], suffix: str) -> list[Chart]:
+def _charts(page: PageData, runs: Sequence[Record], suffix: str) -> list[Chart]:
     return [
-        chart(found, runs, "loss", "Training loss", "loss", of("loss"), smooth=True, suffix=suffix),
-        chart(
-            found, runs, "score", "Dev score on the way", "score", _score(runs, found.metric), least=2, suffix=suffix
-        ),
-        chart(found, runs, "lr", "Learning rate", "rate", of("lr"), suffix=suffix),
-        chart(found, runs, "tokens_per_second", "Throughput", "tokens per second", _speed, smooth=True, suffix=suffix),
+        chart(page, runs, "loss", "Training loss", "loss", of("loss"), smooth=True, suffix=suffix),
+        chart(page, runs, "score", "Dev score on the way", "score", _score(runs, page.metric), least=2, suffix=suffix),
+        chart(page, runs, "lr", "Learning rate", "rate", of("lr"), suffix=suffix),
+        chart(page, runs, "tokens_per_second", "Throughput", "tokens per second", _speed, smooth=True, suffix=suffix),
     ]
 
 
@@ -85,7 +83,7 @@ def _score(runs: Sequence[Record], asked: str | None = None) -> Value:
 
 
 def chart(
-    found: Found,
+    page: PageData,
     runs: Sequence[Record],
     id: str,
     title: str,
@@ -97,18 +95,18 @@ def chart(
     suffix: str = "",
 ) -> Chart:
     """One line for each run, and the reference curves that fit."""
-    series = [one for run in runs if (one := line(found, run, value, least))]
-    for reference in found.references:
+    series = [one for run in runs if (one := line(page, run, value, least))]
+    for reference in page.references:
         if id in reference.curves:
             series.append(Series(reference.name, *thin(*reference.curves[id]), group="reference", dashed=True))
-    return Chart(f"curve-{id.replace('_', '-')}{suffix}", title, "step", y, series, smooth=smooth, palette=found.groups)
+    return Chart(f"curve-{id.replace('_', '-')}{suffix}", title, "step", y, series, smooth=smooth, palette=page.groups)
 
 
-def line(found: Found, run: Record, value: Value, least: int = 1, group: str = "") -> Series | None:
+def line(page: PageData, run: Record, value: Value, least: int = 1, group: str = "") -> Series | None:
     """A run's values over its steps."""
-    points = [(one["step"], number) for one in found.metrics(run) if (number := value(one)) is not None]
+    points = [(one["step"], number) for one in page.metrics(run) if (number := value(one)) is not None]
     if len(points) < least:
         return None
     x, y = thin([step for step, _ in points], [number for _, number in points])
     state = "" if run.done else f" ({run.state})"
-    return Series(f"{group or found.group(run)}, seed {run.seed}{state}", x, y, group or found.group(run))
+    return Series(f"{group or page.group(run)}, seed {run.seed}{state}", x, y, group or page.group(run))
