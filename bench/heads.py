@@ -111,11 +111,11 @@ class Sides:
 
         from encodery.analysis.head_importance import BUDGET, MOST, HeadOptions, of_batch
 
-        batcher = replace(self.batcher, budget=BUDGET, most=MOST)
+        batcher = replace(self.batcher, budget=BUDGET, max_sequences=MOST)
         order = rows[np.argsort(-np.asarray(self.table.lengths[rows]), kind="stable")]
         found = {}
         for i in range(0, len(order), MOST):
-            for batch in batcher.cut(self.table, order[i : i + MOST], self.task, 0):
+            for batch in batcher.split(self.table, order[i : i + MOST], self.task, 0):
                 values = of_batch(self.model, batch, HeadOptions(estimator=estimator)).abs().numpy()
                 found |= dict(zip(batch.ids.tolist(), values, strict=True))
         return np.stack([found[int(row)] for row in rows])

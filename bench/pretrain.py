@@ -107,7 +107,7 @@ class Peer:
 
     def losses(self, batch: Batch, samples: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Both losses as means; samples are drawn by Gumbel noise unless they are given."""
-        masked = mask(batch, self.question.options.masking, self.question.known)
+        masked = mask(batch, self.question.options.masking, self.question.vocabulary)
         attention = batch.inputs["attention_mask"]
         logits = self.generator(masked.ids, attention_mask=attention).logits  # of every position
         asked = logits.flatten(0, 1)[masked.cells]

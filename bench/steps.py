@@ -64,7 +64,7 @@ def largest_differences(built: build.Built, folder: Path) -> dict[str, float]:
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
     table, rows = built.batches.table, built.batches.rows_at(0)
     built.model.eval(), stock.eval()
-    (batch,) = built.batcher.cut(table, rows, built.task.name, 0)
+    (batch,) = built.batcher.split(table, rows, built.task.name, 0)
     terms = built.model(batch)[1]
     ours = sum(terms.values()) / len(rows)
     ours.backward()

@@ -276,12 +276,12 @@ def evaluate(
     for asked in resolve_split(str(on), None if data is None else str(data), known):
         if not asked.task.labelled:
             raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")
-        found = answer(models, asked, head)
-        if found.scores is None:
+        evaluation = answer(models, asked, head)
+        if evaluation.scores is None:
             raise UserError(f"{asked.key}: its labels are hidden, so it cannot be scored")
         if out is not None:
-            keep_in_folder(Path(out), found, [one.source for one in models])
-        scores[asked.key] = dict(found.scores)
+            keep_in_folder(Path(out), evaluation, [one.source for one in models])
+        scores[asked.key] = dict(evaluation.scores)
     return scores
 
 

@@ -101,13 +101,13 @@ def look(model: Model, batch: Batch, delta: Tensor | None, climb: bool) -> tuple
     """Losses and answers at a perturbation (None: untouched), and the gradient there (zero unless it is asked for)."""
     moved_by = Perturbation().space(model, batch).zero() if delta is None else delta
     moved_by = moved_by.detach().requires_grad_(climb)
-    question = model.objective(batch.task)
+    objective = model.objective(batch.task)
     moved = delta is not None or climb
     with torch.set_grad_enabled(climb):
         with model.encoder.perturbed(batch.layout.from_tokens(moved_by)) if moved else nullcontext():
             outputs = model.outputs(batch)
-        answers = question.answers(outputs, batch)
-        losses = question.per_example(answers["logits"], batch.targets["label"])
+        answers = objective.answers(outputs, batch)
+        losses = objective.per_example(answers["logits"], batch.targets["label"])
         slope = torch.autograd.grad(losses.sum(), moved_by)[0] if climb else torch.zeros_like(moved_by)
     return Point(moved_by.detach(), losses.detach(), {name: value.detach() for name, value in answers.items()}), slope
 
@@ -199,9 +199,9 @@ class Sums:
         self.rows: list[dict[str, Any]] = []
 
     def add(self, model: Model, batch: Batch, point: Point, table: TokenTable) -> None:
-        question: Any = model.objective(batch.task)
-        self.loss += float(question.of_example(point.losses, batch).double().sum())  # the windows of a text share one
-        self.count += question.counts(batch)["loss"]
+        objective: Any = model.objective(batch.task)
+        self.loss += float(objective.of_example(point.losses, batch).double().sum())  # the windows of a text share one
+        self.count += objective.counts(batch)["loss"]
         norms, gaps = embedding_scales(model, batch)
         sizes = Perturbation().space(model, batch).sizes(point.delta) / batch.layout.lengths.sqrt()
         self.norm_share += float((sizes / norms).sum())

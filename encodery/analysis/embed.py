@@ -228,10 +228,10 @@ def shard(table: TokenTable, begin: int, count: int, give: Giver, batch_size: in
     rows = np.arange(first, last)
     order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
     device = next(encoder.parameters()).device
-    batcher = MicroBatcher(encoder.layout, encoder.form, BUDGET, most=batch_size, device=device)
+    batcher = MicroBatcher(encoder.layout, encoder.form, BUDGET, max_sequences=batch_size, device=device)
     means: np.ndarray = np.zeros((count, 0), np.float32)
     for i in range(0, len(order), batch_size):
-        for batch in batcher.cut(table, order[i : i + batch_size], "embed", 0):
+        for batch in batcher.split(table, order[i : i + batch_size], "embed", 0):
             vectors = give(batch).float().cpu().numpy()
             if not means.shape[1]:
                 means = np.zeros((count, vectors.shape[1]), np.float32)

@@ -118,9 +118,9 @@ def of_gates(model: Model, batch: Batch) -> Tensor:
     return torch.stack(per_layer, 1)
 
 
-def reads_first(question: Any, encoder: Encoder) -> bool:
+def reads_first(objective: Any, encoder: Encoder) -> bool:
     """Whether the last layer's heads were seen at first tokens alone."""
-    return isinstance(question, Classifier | Ranker) and ends_with_first(question.head, encoder)
+    return isinstance(objective, Classifier | Ranker) and ends_with_first(objective.head, encoder)
 
 
 def of_weights(model: Model, batch: Batch, by_column: bool) -> Tensor:
@@ -310,7 +310,7 @@ def _make(given: Request, folder: Path, on_progress: Callable[[int], None] | Non
     model, examples = given.model, chosen(given)
     if model.batcher.device.type == "cpu":
         environment.keep()
-    batcher = replace(model.batcher, budget=BUDGET, most=MOST)
+    batcher = replace(model.batcher, budget=BUDGET, max_sequences=MOST)
     count, spent = -(-len(examples) // SHARD), 0.0
     todo = set(shard_folder.missing(folder, count))
     for number in range(count):

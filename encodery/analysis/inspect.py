@@ -87,8 +87,8 @@ def rows(model: Model, batches: Batches, tokenizer: Any, count: int) -> list[Row
 
 
 def _row(model: Model, batch: Batch, tokenizer: Any) -> Row:
-    question = model.objective(batch.task)
-    masked = mask(batch, question.options.masking, question.known)
+    objective = model.objective(batch.task)
+    masked = mask(batch, objective.options.masking, objective.vocabulary)
     true = batch.inputs["input_ids"]
     asked = torch.zeros(true.numel(), dtype=torch.bool)
     asked[masked.cells] = True

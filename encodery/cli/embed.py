@@ -67,10 +67,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = len(meant.task.examples(meant.split))
     job = remote_job(args.model, args.on, args.data, options, args.device, args.allow_code, columns_of(args))
     with Counting(f"embed {meant.key}", rows, args.quiet) as on_progress:
-        found = embed(
+        embedded = embed(
             source, meant, options, Path(args.out) if args.out else None, on_progress, elsewhere(args.executor, job)
         )
-    size = f"{found.meta['count']:,} × {found.meta['width']}"
-    print(f"{found.folder}: {meant.key}, {size}, {args.site} of layer {found.meta['layer']}")
-    args.next = f"encodery select --pool {meant.task.name} --selector.kind clusters --embeddings {found.folder}"
+    size = f"{embedded.meta['count']:,} × {embedded.meta['width']}"
+    print(f"{embedded.folder}: {meant.key}, {size}, {args.site} of layer {embedded.meta['layer']}")
+    args.next = f"encodery select --pool {meant.task.name} --selector.kind clusters --embeddings {embedded.folder}"
     return 0

@@ -82,27 +82,27 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
     attack = Attack(args.attack, steps, args.norm or "l2", args.radius_scale or "absolute")
     own = list(runs.values())
-    questions = [one for text in args.on for one in resolve_split(text, args.data, own, **_reading(args))]
-    for one in questions:
-        require_labels(one, one.task.examples(one.split))
+    splits = [one for text in args.on for one in resolve_split(text, args.data, own, **_reading(args))]
+    for asked in splits:
+        require_labels(asked, asked.task.examples(asked.split))
     names = args.labels.split(",") if args.labels else None
     models = {path: open_classifier(path, args.device, labels=names, undecided=True) for path in args.models}
     printed: dict[str, Any] = {}
-    for one in questions:
-        rows = len(one.task.examples(one.split))
-        about = {"data": one.key, "main": one.task.main_metric, "rows": rows, **_origin(one)}
+    for asked in splits:
+        rows = len(asked.task.examples(asked.split))
+        about = {"data": asked.key, "main": asked.task.main_metric, "rows": rows, **_origin(asked)}
         about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
         if attack.scale != "absolute":
             about["scale"] = attack.scale
-        with Counting(one.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
-            found = {
-                path: [level.to_dict() for level in under_attack(model, one, sizes, attack, args.head, on_progress)]
+        with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
+            levels = {
+                path: [level.to_dict() for level in under_attack(model, asked, sizes, attack, args.head, on_progress)]
                 for path, model in models.items()
             }
-        pictures = _keep(args, runs, about, found)
-        printed[one.key] = about | {"models": found}
+        pictures = _keep(args, runs, about, levels)
+        printed[asked.key] = about | {"models": levels}
         if not args.json:
-            _print_attack(about, robustness.table(found, one.task.main_metric), pictures, args.quiet)
+            _print_attack(about, robustness.table(levels, asked.task.main_metric), pictures, args.quiet)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
@@ -127,17 +127,17 @@ def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
         require_run(one)
 
 
-def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], found: dict[str, Any]) -> list[Path]:
+def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], levels: dict[str, Any]) -> list[Path]:
     """All models together in the folder of -o, else each in its own run."""
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
 
     if args.out:
-        return [robustness.keep(RunDir(args.out), about, found)]
+        return [robustness.keep(RunDir(args.out), about, levels)]
     pictures = []
     for path, one in runs.items():
         with one.lock():
-            pictures.append(robustness.keep(one, about, {path: found[path]}))
+            pictures.append(robustness.keep(one, about, {path: levels[path]}))
     return pictures
 
 
@@ -161,40 +161,43 @@ def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], quiet
 
 
 def evaluate_on_text(
-    args: argparse.Namespace, runs: "Sequence[RunDir]", questions: "Sequence[TaskSplit]",
+    args: argparse.Namespace, runs: "Sequence[RunDir]", splits: "Sequence[TaskSplit]",
     keep: "Callable[[Evaluation], Path | None]",
 ) -> int:  # fmt: skip
     """Score one model on every text; keep and print."""
     from encodery.core.progress import spell_scores
     from encodery.inference.evaluate_text import open_pretrained, trained_on
 
-    if any(one.task.labelled for one in questions):
+    if any(one.task.labelled for one in splits):
         raise UserError("--on: plain text and tasks with labels need other models; ask for them one after the other")
     if len(args.models) > 1:
         raise UserError("plain text is scored model by model: give one")
     model = open_pretrained(args.models[0], args.device, allow_code=args.allow_code)
     printed: dict[str, Any] = {}
-    for one in questions:
-        if not args.quiet and any(trained_on(run, one) for run in runs):
-            print(f"WARNING {one.key}: this model was trained on this text", file=sys.stderr)
-        found = _score(args, model, one)
-        path = keep(found)
-        printed[one.key] = found.to_dict()
+    for asked in splits:
+        if not args.quiet and any(trained_on(run, asked) for run in runs):
+            print(f"WARNING {asked.key}: this model was trained on this text", file=sys.stderr)
+        evaluation = _score(args, model, asked)
+        path = keep(evaluation)
+        printed[asked.key] = evaluation.to_dict()
         if not args.json:
-            print(f"{one.key}  {spell_scores(found.scores or {}, found.main)}" + (f"  ({path})" if path else ""))
+            print(
+                f"{asked.key}  {spell_scores(evaluation.scores or {}, evaluation.main)}"
+                + (f"  ({path})" if path else "")
+            )
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
 
 
-def _score(args: argparse.Namespace, model: "Pretrained", one: "TaskSplit") -> "Evaluation":
+def _score(args: argparse.Namespace, model: "Pretrained", asked: "TaskSplit") -> "Evaluation":
     from encodery.core.progress import Counting, Portion
     from encodery.inference.evaluate_text import sequences
 
-    with Portion(one.key, args.quiet) as portion:
-        table = model.blocks(one, portion)
-    with Counting(one.key, sequences(table), args.quiet) as on_progress:
-        return model.evaluate(one, table, args.seed, on_progress)
+    with Portion(asked.key, args.quiet) as portion:
+        table = model.blocks(asked, portion)
+    with Counting(asked.key, sequences(table), args.quiet) as on_progress:
+        return model.evaluate(asked, table, args.seed, on_progress)
 
 
 def arguments(parser: Parser) -> None:
@@ -265,17 +268,17 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
     keep = _keeper(args, runs)
     whose = runs or kept_on_the_way(args.models)
-    questions = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]
-    if any(not one.task.labelled for one in questions):
+    splits = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]
+    if any(not one.task.labelled for one in splits):
         if args.without_heads:
             raise UserError("--without-heads: it is for models that answer; plain text is scored with all heads")
         if args.by:
             raise UserError("--by: plain text has no columns; it is for tasks with labels")
-        return evaluate_on_text(args, whose, questions, keep)
-    for one in questions if len(args.models) > 1 else ():
-        require_shared_rows(runs, one)
-    questions = [_collapsed(one, args.collapse) for one in questions]
-    _require_columns(questions, args.by)
+        return evaluate_on_text(args, whose, splits, keep)
+    for asked in splits if len(args.models) > 1 else ():
+        require_shared_rows(runs, asked)
+    splits = [_collapsed(one, args.collapse) for one in splits]
+    _require_columns(splits, args.by)
     names = args.labels.split(",") if args.labels else None
     models = [
         open_classifier(path, args.device, labels=names, allow_code=args.allow_code, undecided=True)
@@ -283,20 +286,20 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     ]
     models = _calibrated(models, args) if args.calibrate else models
     printed: dict[str, Any] = {}
-    for one in questions:
-        rows = len(one.task.examples(one.split)) * len(models)
-        with Counting(one.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
-            found = replace(evaluate(models, one, args.head, on_progress), without=off)
-        found = _checked(found, models, runs, args.allow_code)
-        found = _sliced(found, args.by)
-        path = keep(found)
-        printed[one.key] = (
-            found.to_dict()
-            | ({"slices": found.slices} if args.by else {})
+    for asked in splits:
+        rows = len(asked.task.examples(asked.split)) * len(models)
+        with Counting(asked.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
+            evaluation = replace(evaluate(models, asked, args.head, on_progress), without=off)
+        evaluation = _checked(evaluation, models, runs, args.allow_code)
+        evaluation = _sliced(evaluation, args.by)
+        path = keep(evaluation)
+        printed[asked.key] = (
+            evaluation.to_dict()
+            | ({"slices": evaluation.slices} if args.by else {})
             | ({"predictions": str(path)} if path else {})
         )
         if not args.json:
-            _print(found, path, args.quiet)
+            _print(evaluation, path, args.quiet)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     elif len(runs) == 1:
@@ -324,12 +327,12 @@ def _without(models: list[Any], text: str | None) -> Iterator[tuple[str, ...]]:
         yield tuple(f"{layer}.{head}" for layer, head in heads)
 
 
-def _collapsed(one: Any, how: str | None) -> Any:
+def _collapsed(asked: Any, how: str | None) -> Any:
     if how is None:
-        return one
-    if "collapse" not in type(one.task).model_fields:
-        raise UserError(f"--collapse: {one.task.name} takes the labels as they are; it is for hans")
-    return one._replace(task=one.task.model_copy(update={"collapse": how}))
+        return asked
+    if "collapse" not in type(asked.task).model_fields:
+        raise UserError(f"--collapse: {asked.task.name} takes the labels as they are; it is for hans")
+    return asked._replace(task=asked.task.model_copy(update={"collapse": how}))
 
 
 def _calibrated(models: list[Any], args: argparse.Namespace) -> list[Any]:
@@ -337,42 +340,42 @@ def _calibrated(models: list[Any], args: argparse.Namespace) -> list[Any]:
     from encodery.inference.evaluate import calibrated
     from encodery.inference.task_argument import resolve_split
 
-    found = []
+    named = []
     for model in models:
         if model.head.unnamed:
             model, order = calibrated(model, resolve_split(args.calibrate, args.data)[0])
             print(f"{model.source}: {order}", file=sys.stderr)
-        found.append(model)
-    return found
+        named.append(model)
+    return named
 
 
-def _require_columns(questions: "Sequence[TaskSplit]", by: str | None) -> None:
+def _require_columns(splits: "Sequence[TaskSplit]", by: str | None) -> None:
     """A column that is not there is refused before the work."""
     from encodery.tasks.sources.columns import column
 
-    for one in questions:
+    for one in splits:
         for name in filter(None, (by or "").split(",")):
             column(one.task, one.split, name)
 
 
-def _sliced(found: "Evaluation", by: str | None) -> "Evaluation":
+def _sliced(evaluation: "Evaluation", by: str | None) -> "Evaluation":
     """With the scores of each value of the columns."""
     if not by:
-        return found
+        return evaluation
     from encodery.inference.slices import slices_of
 
-    return replace(found, slices={name: slices_of(found, name) for name in by.split(",") if name})
+    return replace(evaluation, slices={name: slices_of(evaluation, name) for name in by.split(",") if name})
 
 
-def _checked(found: "Evaluation", models: list[Any], runs: list[Any], allow_code: bool) -> "Evaluation":
+def _checked(evaluation: "Evaluation", models: list[Any], runs: list[Any], allow_code: bool) -> "Evaluation":
     """A run's own dev answers must come out again on the way that another task's rows took."""
     from encodery.inference.evaluate import path_alarm, with_head_for
 
-    task = found.asked.task
-    if not task.also_labels or len(models) != 1 or not runs or found.without:
-        return found
-    sentence = path_alarm(with_head_for(models[0], task, found.heads[0]), runs[0], task, allow_code)
-    return replace(found, alarms=(*found.alarms, sentence)) if sentence else found
+    task = evaluation.asked.task
+    if not task.also_labels or len(models) != 1 or not runs or evaluation.without:
+        return evaluation
+    sentence = path_alarm(with_head_for(models[0], task, evaluation.heads[0]), runs[0], task, allow_code)
+    return replace(evaluation, alarms=(*evaluation.alarms, sentence)) if sentence else evaluation
 
 
 def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
@@ -389,22 +392,24 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
     return lambda found: None
 
 
-def _print(found: "Evaluation", path: Path | None, quiet: bool) -> None:
+def _print(evaluation: "Evaluation", path: Path | None, quiet: bool) -> None:
     from encodery.core.progress import spell_scores
 
-    about = found.to_dict()
+    about = evaluation.to_dict()
     for key in ("part", "note"):
         if key in about and not quiet:
-            print(f"WARNING {found.asked.key} {about[key]}", file=sys.stderr)
-    scores = spell_scores(found.scores, found.main) if found.scores else "labels are hidden: predictions only"
-    page = found.pages().get("report.md")
+            print(f"WARNING {evaluation.asked.key} {about[key]}", file=sys.stderr)
+    scores = (
+        spell_scores(evaluation.scores, evaluation.main) if evaluation.scores else "labels are hidden: predictions only"
+    )
+    page = evaluation.pages().get("report.md")
     if page:
-        print(f"{found.label}\n\n{page}" + (f"({path})" if path else ""))
+        print(f"{evaluation.label}\n\n{page}" + (f"({path})" if path else ""))
     else:
-        print(f"{found.label}  {scores}" + (f"  ({path})" if path else ""))
-    if found.slices:
+        print(f"{evaluation.label}  {scores}" + (f"  ({path})" if path else ""))
+    if evaluation.slices:
         from encodery.inference.slices import lines
 
-        print("\n".join(lines(found)))
-    for sentence in found.alarms:
-        print(f"ALARM {found.asked.key}: {sentence}", file=sys.stderr)
+        print("\n".join(lines(evaluation)))
+    for sentence in evaluation.alarms:
+        print(f"ALARM {evaluation.asked.key}: {sentence}", file=sys.stderr)

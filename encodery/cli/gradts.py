@@ -43,11 +43,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.gradts.study import Study
     from encodery.report.task_choice import markdown, plain
 
-    found = Study(plan, Progress(args.quiet or args.json), args.executor).run()
+    choices = Study(plan, Progress(args.quiet or args.json), args.executor).run()
     if args.json:
-        print(json.dumps(plain(found), indent=1))
+        print(json.dumps(plain(choices), indent=1))
         return 0
-    show(markdown(found), args.format)
+    show(markdown(choices), args.format)
     print(f"({folder})", file=sys.stderr if args.format in ("csv", "json") else sys.stdout)
     args.next = f"encodery report {folder} -o report.html"
     return 0

@@ -71,29 +71,30 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] or Path(text).is_file() else f"{text}:train" for text in args.on]
     reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
-    questions = [one for text in words for one in resolve_split(text, args.data, runs, **reading)]
+    splits = [one for text in words for one in resolve_split(text, args.data, runs, **reading)]
     model = open_classifier(args.what[0], args.device, allow_code=args.allow_code, undecided=True)
     printed = []
-    for one in questions:
-        rows = rows_of_run(runs[0], one, args.allow_code) if runs and not args.all_rows else None
-        given = request(model, one, options, args.head, rows)
-        folder = Path(args.out) / (as_name(one.key) if len(questions) > 1 else "") if args.out else None
-        with Counting(f"heads {one.key}", len(chosen(given)), args.quiet) as on_progress:
-            found = measure(given, folder, on_progress)
-        printed.append(_about(found, args.norm))
+    for asked in splits:
+        rows = rows_of_run(runs[0], asked, args.allow_code) if runs and not args.all_rows else None
+        given = request(model, asked, options, args.head, rows)
+        folder = Path(args.out) / (as_name(asked.key) if len(splits) > 1 else "") if args.out else None
+        with Counting(f"heads {asked.key}", len(chosen(given)), args.quiet) as on_progress:
+            importance = measure(given, folder, on_progress)
+        printed.append(_about(importance, args.norm))
         if not args.json:
-            _print(found, printed[-1])
+            _print(importance, printed[-1])
     if args.json:
         print(json.dumps(printed, indent=1))
     return 0
 
 
-def _about(found: Any, norm: Any) -> dict[str, Any]:
+def _about(importance: Any, norm: Any) -> dict[str, Any]:
     """What is worth knowing at once."""
-    heads = [f"{layer}.{head}" for layer, head in found.order(norm)]
-    halves = found.halves(norm)
-    return {"folder": str(found.folder), **found.meta, "halves": halves, "matrix": found.matrix(norm).tolist(),
-            "norm": norm, "order": heads}  # fmt: skip
+    heads = [f"{layer}.{head}" for layer, head in importance.order(norm)]
+    halves = importance.halves(norm)
+    matrix = importance.matrix(norm).tolist()
+    return {"folder": str(importance.folder), **importance.meta, "halves": halves, "matrix": matrix, "norm": norm,
+            "order": heads}  # fmt: skip
 
 
 def _print(found: Any, about: dict[str, Any]) -> None:
@@ -113,10 +114,10 @@ def _compare(args: argparse.Namespace) -> int:
         raise UserError("heads compare: give two folders of `encodery heads` or more")
     kinds: list[Any] = [args.by] if args.by else ["kendall", "pearson", "spearman"]
     given = [Importance.open(folder) for folder in args.what[1:]]
-    found = [compare(given, kind, args.norm) for kind in kinds]
-    for note in found[0].notes:
+    comparisons = [compare(given, kind, args.norm) for kind in kinds]
+    for note in comparisons[0].notes:
         print(f"WARNING {note}", file=sys.stderr)
-    data = json.dumps([one.to_dict() for one in found], indent=1)
+    data = json.dumps([one.to_dict() for one in comparisons], indent=1)
     if args.out:
         files.write_atomic(Path(args.out), data + "\n")
     if args.json:
@@ -124,5 +125,5 @@ def _compare(args: argparse.Namespace) -> int:
     else:
         from encodery.cli.print_table import show
 
-        show("\n\n".join(map(table, found)), args.format)
+        show("\n\n".join(map(table, comparisons)), args.format)
     return 0

@@ -118,7 +118,7 @@ def columns_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Words for the parser, and overrides. argparse alone would take the value of an unknown option for a file name."""
-    known: list[str] = []
+    for_parser: list[str] = []
     overrides: list[str] = []
     left = list(words)
     while left:
@@ -126,10 +126,10 @@ def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
         action = parser.options().get(word.partition("=")[0]) if word.startswith("-") else None
         if action is not None:
             takes_value = action.nargs is None and "=" not in word
-            known += [word, *([left.pop(0)] if takes_value and left else [])]
+            for_parser += [word, *([left.pop(0)] if takes_value and left else [])]
         elif word.startswith("--") and len(word) > 2:
             takes_value = "=" not in word and bool(left) and not left[0].startswith("--")
             overrides += [word, *([left.pop(0)] if takes_value else [])]
         else:
-            (overrides if _SETTING.match(word) else known).append(word)
-    return known, overrides
+            (overrides if _SETTING.match(word) else for_parser).append(word)
+    return for_parser, overrides

@@ -96,15 +96,15 @@ def with_notes(table: list[Cells], width: int) -> tuple[list[Cells], list[str]]:
     table, notes = [list(row) for row in table], list[str]()
     while True:
         sizes = [max(len(cell) for cell in column) for column in itertools.zip_longest(*table, fillvalue="")]
-        place = max(range(1, len(sizes)), key=lambda column: sizes[column], default=0)
-        if sum(sizes) + 3 * len(sizes) <= width or not place or sizes[place] <= LONG:
+        widest = max(range(1, len(sizes)), key=lambda column: sizes[column], default=0)
+        if sum(sizes) + 3 * len(sizes) <= width or not widest or sizes[widest] <= LONG:
             return table, notes
         for row in table[1:]:
-            if place < len(row) and len(row[place]) > LONG // 2:
-                text = row[place]
+            if widest < len(row) and len(row[widest]) > LONG // 2:
+                text = row[widest]
                 notes += [] if text in notes else [text]
-                row[place] = f"[{notes.index(text) + 1}]"
-        if max(len(row[place]) for row in table if place < len(row)) > LONG:  # the header
+                row[widest] = f"[{notes.index(text) + 1}]"
+        if max(len(row[widest]) for row in table if widest < len(row)) > LONG:  # the header
             return table, notes
 
 
@@ -114,14 +114,14 @@ def _table(table: list[Cells]) -> object:
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     width = max(map(len, table))
-    for place in range(width):
-        cells = [row[place] for row in table[1:] if place < len(row) and row[place]]
+    for column in range(width):
+        cells = [row[column] for row in table[1:] if column < len(row) and row[column]]
         numbers = bool(cells) and all(re.match(r"\**[-+−]?\d", cell) for cell in cells)
-        header = table[0][place] if place < len(table[0]) else ""
-        found.add_column(header, justify="right" if numbers else "left", overflow="fold")
+        header = table[0][column] if column < len(table[0]) else ""
+        drawn.add_column(header, justify="right" if numbers else "left", overflow="fold")
     for row in table[1:]:
         cells = [*row, *[""] * (width - len(row))]
-        found.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in cells))
-    return found
+        drawn.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in cells))
+    return drawn

@@ -41,11 +41,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 def _list(args: argparse.Namespace, part: str) -> int:
     from encodery.cli.print_table import of_rows, show
 
-    found = [name for name in recipes.names() if part.removeprefix("recipe:") in name]
-    if not found:
+    matching = [name for name in recipes.names() if part.removeprefix("recipe:") in name]
+    if not matching:
         raise UserError(f"No recipe has '{part}' in its name; `encodery recipes` lists all.")
-    show(of_rows(("recipe", "what to expect"), [(name, recipes.describe(name).expect) for name in found]), args.format)
-    args.next = f"encodery recipes show {found[0]}, encodery train recipe:{found[0]}"
+    show(
+        of_rows(("recipe", "what to expect"), [(name, recipes.describe(name).expect) for name in matching]), args.format
+    )
+    args.next = f"encodery recipes show {matching[0]}, encodery train recipe:{matching[0]}"
     return 0
 
 

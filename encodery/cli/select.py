@@ -96,11 +96,11 @@ def _overlap(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.config or rest:
         raise UserError("--overlap: compares selections that are there; leave the config and the settings out")
-    found = overlap(args.overlap)
-    print(overlap_table(found))
+    shared = overlap(args.overlap)
+    print(overlap_table(shared))
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        files.write_json(Path(args.out) / "overlap.json", found)
+        files.write_json(Path(args.out) / "overlap.json", shared)
     return 0
 
 
@@ -120,12 +120,12 @@ def _analyse(
     selector: Any = asking.selector
     counts = parse_counts(args.try_k) if args.try_k else usual_counts(selector.k, min(len(pool), 5000))
     options = Options(args.map, columns, difficulty(pool, runs_of(asking)), counts, selector.algorithm, args.map_rows)
-    found = analyse(selector.clusters(pool), selector.points(pool), pool, folder, options)
-    for one in found["k_choice"]:
+    overview = analyse(selector.clusters(pool), selector.points(pool), pool, folder, options)
+    for one in overview["k_choice"]:
         shape = "" if one["silhouette"] is None else f", silhouette {one['silhouette']:.3f}"
         stable = f"stability over {one['seeds']} seeds {one['stability']:.3f}"
         say(f"k {one['k']}: {stable}{shape}, inertia {one['inertia']:.4g}")
-    purity, chance = found["purity"], found["purity_by_chance"]
-    shape = "" if found["silhouette"] is None else f", silhouette {found['silhouette']:.3f}"
-    sizes = f"{found['clusters_found']} clusters, median {found['size']['median']:g} rows"
+    purity, chance = overview["purity"], overview["purity_by_chance"]
+    shape = "" if overview["silhouette"] is None else f", silhouette {overview['silhouette']:.3f}"
+    sizes = f"{overview['clusters_found']} clusters, median {overview['size']['median']:g} rows"
     print(f"{sizes}, label purity {purity:.3f} (by chance {chance:.3f}){shape} ({folder / 'clusters.json'})")

@@ -57,12 +57,12 @@ def picked(folders: Sequence[str], how: str) -> list[str]:
     """One run of each task; says which, and why."""
     from encodery.report.pick_seed import pick
 
-    found, remarks = pick(folders, how)
-    for task, one in found.items():
+    picks, remarks = pick(folders, how)
+    for task, one in picks.items():
         print(f"{task}  {one.run}  ({one.words})")
     for remark in remarks:
         print(f"note: {remark}", file=sys.stderr)
-    return [str(one.run) for one in found.values()]
+    return [str(one.run) for one in picks.values()]
 
 
 def make(
@@ -129,7 +129,7 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
     """GLUE task -> its one run."""
     from encodery.runs.directory import find_runs
 
-    found: dict[str, RunDir] = {}
+    by_part: dict[str, RunDir] = {}
     for item in find_runs(*folders):
         if item.problem:
             raise UserError(item.problem)
@@ -137,15 +137,15 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
         if all(room != "glue" for room, _, _ in names):
             raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is no GLUE task")
         for part in [part for room, _, part in names if room == "glue"]:
-            if part in found:
+            if part in by_part:
                 raise UserError(
-                    f"glue/{part} has two runs, {found[part].path} and {item.run.path}: give one of them, "
+                    f"glue/{part} has two runs, {by_part[part].path} and {item.run.path}: give one of them, "
                     f"or choose with --pick best, median or {part}=SEED"
                 )
-            found[part] = item.run
-    if not found:
+            by_part[part] = item.run
+    if not by_part:
         raise UserError(f"{', '.join(folders)}: there are no runs in it")
-    return found
+    return by_part
 
 
 def test_answers(
@@ -155,27 +155,27 @@ def test_answers(
     from encodery.inference.task_argument import resolve_split
     from encodery.scoring.prediction_files import read_predictions
 
-    found: dict[str, Mapping[str, Answer]] = {}
+    answers: dict[str, Mapping[str, Answer]] = {}
     model: Any = None
     for name, split in files_of(part):
         path = run.predictions_path(f"glue/{name}", split)
         if path.is_file():
-            found[f"glue/{name}:{split}"] = read_predictions(path)
+            answers[f"glue/{name}:{split}"] = read_predictions(path)
             continue
-        one = resolve_split(f"glue/{name}:{split}", data, [run])[0]
-        if not _is_here(one):
+        asked = resolve_split(f"glue/{name}:{split}", data, [run])[0]
+        if not _is_here(asked):
             continue
         model = model or _open(run, device)
-        found[one.key] = _make_answers(model, one, run, quiet)
-    return found
+        answers[asked.key] = _make_answers(model, asked, run, quiet)
+    return answers
 
 
-def _is_here(one: "TaskSplit") -> bool:
+def _is_here(asked: "TaskSplit") -> bool:
     """Whether the rows can be had; if not, says why: the file is then missing, or filled."""
     try:
-        return len(one.task.examples(one.split)) > 0
+        return len(asked.task.examples(asked.split)) > 0
     except UserError as error:
-        print(f"{one.key} cannot be answered: {error}", file=sys.stderr)
+        print(f"{asked.key} cannot be answered: {error}", file=sys.stderr)
         return False
 
 
@@ -188,13 +188,13 @@ def _open(run: "RunDir", device: str) -> Any:
     return open_classifier(run.path, device, undecided=True)
 
 
-def _make_answers(model: Any, one: "TaskSplit", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
+def _make_answers(model: Any, asked: "TaskSplit", run: "RunDir", quiet: bool) -> "Mapping[str, Answer]":
     from encodery.core.progress import Counting
     from encodery.inference.evaluate import evaluate, keep_in_run
 
-    with Counting(one.key, len(one.task.examples(one.split)), quiet) as on_progress:
-        found = evaluate([model], one, on_progress=on_progress)
-    path: Path = keep_in_run(run, found)
+    with Counting(asked.key, len(asked.task.examples(asked.split)), quiet) as on_progress:
+        evaluation = evaluate([model], asked, on_progress=on_progress)
+    path: Path = keep_in_run(run, evaluation)
     if not quiet:
-        print(f"{one.key}  {len(found.answers):,} answers  ({path})", file=sys.stderr)
-    return found.answers
+        print(f"{asked.key}  {len(evaluation.answers):,} answers  ({path})", file=sys.stderr)
+    return evaluation.answers

@@ -97,11 +97,11 @@ def narrow(parser: Parser, words: list[str]) -> None:
             "sweep of one run.\nOn the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all "
             "runs."
         )
-    for one in parser.options().values():
-        if not {*one.option_strings} & {*_OPTIONS[action], "--help"}:
-            one.help = argparse.SUPPRESS
-        elif one.help:
-            one.help = re.sub(rf"^(\w+, )*{action}(, \w+)*: ", "", one.help)
+    for option in parser.options().values():
+        if not {*option.option_strings} & {*_OPTIONS[action], "--help"}:
+            option.help = argparse.SUPPRESS
+        elif option.help:
+            option.help = re.sub(rf"^(\w+, )*{action}(, \w+)*: ", "", option.help)
     positional = {one.dest: one for one in parser._actions if not one.option_strings}
     positional["action"].help = argparse.SUPPRESS
     positional["action"].metavar = ""
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     return doing[args.action](args, rest)
 
 
-def _one(args: argparse.Namespace, what: str) -> str:
+def _only_word(args: argparse.Namespace, what: str) -> str:
     if len(args.what) != 1:
         raise UserError(f"encodery sweep {args.action}: give {what}.")
     return str(args.what[0])
@@ -296,7 +296,7 @@ def _ended(outcomes: Any, folder: Path) -> int:
 def _status(args: argparse.Namespace, rest: list[str]) -> int:
     import time
 
-    folder = Path(_one(args, "the sweep's folder"))
+    folder = Path(_only_word(args, "the sweep's folder"))
     left = _show_status(folder, args.json)
     while args.watch and left:
         time.sleep(WATCH)
@@ -313,26 +313,28 @@ def _show_status(folder: Path, as_json: bool) -> bool:
     from encodery.sweep.plan import read_plan
     from encodery.sweep.state import status
 
-    specs, known, waits = read_plan(folder), {one.id: one for one in status(folder)}, waiting(of_sweep(folder))
-    states = [known[spec.id].state if spec.id in known else "queued" for spec in specs]
+    specs, statuses, waits = read_plan(folder), {one.id: one for one in status(folder)}, waiting(of_sweep(folder))
+    states = [statuses[spec.id].state if spec.id in statuses else "queued" for spec in specs]
     if as_json:
-        rows = [_plain(spec) | (asdict(known[spec.id]) if spec.id in known else {"state": "queued"}) for spec in specs]
+        rows = [
+            _plain(spec) | (asdict(statuses[spec.id]) if spec.id in statuses else {"state": "queued"}) for spec in specs
+        ]
         rows = [row | ({"waits": waits[row["name"]]} if row["name"] in waits else {}) for row in rows]
         print(json.dumps(rows, indent=1, default=str))
     else:
         for spec, state in zip(specs, states, strict=True):
             why = f"  {waits[spec.name]}" if spec.name in waits else ""
-            print(f"{state:8} {spec.name}{why}{_details(known.get(spec.id))}")
+            print(f"{state:8} {spec.name}{why}{_details(statuses.get(spec.id))}")
         print(_counted(states) + _time_left(folder, specs, max(states.count("running"), 1)), flush=True)
     return any(state in ("queued", "running") for state in states)
 
 
-def _details(one: Any) -> str:
+def _details(status: Any) -> str:
     """Where a run is running, or the last lines of one that failed."""
-    if one is None or one.state == "done":
+    if status is None or status.state == "done":
         return ""
-    where = f"  {one.host} {one.device}, attempt {one.attempt}" if one.state == "running" else ""
-    last = (one.error or "").strip().splitlines()[-5:]
+    where = f"  {status.host} {status.device}, attempt {status.attempt}" if status.state == "running" else ""
+    last = (status.error or "").strip().splitlines()[-5:]
     return where + "".join(f"\n         | {line}" for line in last)
 
 
@@ -345,7 +347,7 @@ def _counted(states: Sequence[str]) -> str:
 def _stop(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.sweep.execute import stop
 
-    stop(Path(_one(args, "the sweep's folder")), args.now)
+    stop(Path(_only_word(args, "the sweep's folder")), args.now)
     return 0
 
 
@@ -369,7 +371,7 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core import files
     from encodery.sweep import best
 
-    folder = Path(_one(args, "the sweep's folder"))
+    folder = Path(_only_word(args, "the sweep's folder"))
     tasks = best.ranking(folder)
     if not tasks:
         raise UserError(f"{folder}: no run is done yet.")
@@ -380,12 +382,12 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
         print(json.dumps([_plain(one.spec) | {"mean": one.mean, "scores": one.scores} for one in chosen], indent=1))
         return 0
     args.next = f"encodery train {args.export} --seeds 5  # new seeds" if args.export else None
-    for one in chosen:
-        print(one)
-        others = len(tasks[one.task]) - 1
+    for best_run in chosen:
+        print(best_run)
+        others = len(tasks[best_run.task]) - 1
         if others:
             print(
-                f"  the best of {others + 1} configurations by {one.goal}: its score is partly luck, "
+                f"  the best of {others + 1} configurations by {best_run.goal}: its score is partly luck, "
                 "so train it again with new seeds"
             )
     return 0
@@ -395,14 +397,14 @@ def _import(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core import files
     from encodery.importers import manytasks
 
-    path = Path(_one(args, "a file of ManyTasks"))
-    found = manytasks.read(path)
-    out = Path(args.out or ("sweep.yaml" if found.sweep else "cmds.txt"))
+    path = Path(_only_word(args, "a file of ManyTasks"))
+    imported = manytasks.read(path)
+    out = Path(args.out or ("sweep.yaml" if imported.sweep else "cmds.txt"))
     if out.exists():
         raise UserError(f"{out} is already there; give another file name with -o.")
-    files.write_atomic(out, found.sweep or "".join(f"{line}\n" for line in found.commands))
-    for note in found.notes:
+    files.write_atomic(out, imported.sweep or "".join(f"{line}\n" for line in imported.commands))
+    for note in imported.notes:
         print(f"note: {note}")
-    how = f"encodery sweep run {out}" if found.sweep else f"encodery sweep run --commands {out}"
+    how = f"encodery sweep run {out}" if imported.sweep else f"encodery sweep run --commands {out}"
     print(f"{out}: look at it, then `{how}`")
     return 0

@@ -48,18 +48,18 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.columns and args.format == "json":
         raise UserError("--columns: JSON holds every row as it is; choose md, csv or latex")
-    found = table.table(
+    made = table.table(
         args.folders, args.baseline, args.metric, sort=args.sort, every=args.all, models=args.over_models, by=args.by
     )
     if args.format == "json":
-        print(table.json_text(found))
+        print(table.json_text(made))
     elif args.format == "csv":
-        print(table.csv_text(found, args.columns), end="")
-        notes = [*([COMPARED] if args.columns and args.baseline else []), *found.remarks]
+        print(table.csv_text(made, args.columns), end="")
+        notes = [*([COMPARED] if args.columns and args.baseline else []), *made.remarks]
         print("\n".join(notes), file=sys.stderr, end="\n" if notes else "")
     elif args.format == "latex":
-        print(table.latex(found, args.columns))
+        print(table.latex(made, args.columns))
     else:
-        show(table.markdown(found, args.columns), args.format)
+        show(table.markdown(made, args.columns), args.format)
         args.next = f"encodery report {' '.join(args.folders)} -o report.html"
     return 0

@@ -70,15 +70,15 @@ def _lines(watch: Any, args: argparse.Namespace) -> None:
         time.sleep(args.every or 10.0)
 
 
-def plain_line(one: "Seen") -> str:
+def plain_line(run: "Seen") -> str:
     """`running  rte-1  120/390  2:30 left  dev accuracy 0.61  loss 0.512  rate 1.8e-05  5,210 tokens/s`."""
     from encodery.core.progress import duration
 
-    words = [f"{one.state:8}", one.name, _steps(one), f"{duration(one.left)} left" if one.left is not None else ""]
-    words += [one.score, one.why]
-    words += [f"loss {one.loss:.4f}"] if one.loss is not None else []
-    words += [f"rate {one.rate:.1e}"] if one.rate is not None and one.state == "running" else []
-    words += [f"{one.speed:,.0f} tokens/s"] if one.speed and one.state == "running" else []
+    words = [f"{run.state:8}", run.name, _steps(run), f"{duration(run.left)} left" if run.left is not None else ""]
+    words += [run.score, run.why]
+    words += [f"loss {run.loss:.4f}"] if run.loss is not None else []
+    words += [f"rate {run.rate:.1e}"] if run.rate is not None and run.state == "running" else []
+    words += [f"{run.speed:,.0f} tokens/s"] if run.speed and run.state == "running" else []
     return "  ".join(word for word in words if word)
 
 
@@ -129,47 +129,47 @@ def table(seen: "Sequence[Seen]", width: int, height: int) -> Any:
     for one in bad:
         head.append(f"\n{one.name}: {one.why}", style="red" if one.state in BAD else "yellow")
     rows = [_cells(one) for one in seen[:most]]
-    found = Table(box=None, pad_edge=False)
+    drawn = Table(box=None, pad_edge=False)
     names = fitting(rows, width)
     for name in names:
-        found.add_column(
+        drawn.add_column(
             name, no_wrap=True, overflow="ellipsis", justify="right" if name in RIGHT else "left",
             min_width=LEAST.get(name),
         )  # fmt: skip
     for row in rows:
-        found.add_row(*(row[name] for name in names))
-    return Group(head, found, *([Text(f"… and {len(seen) - most} more")] if len(seen) > most else []))
+        drawn.add_row(*(row[name] for name in names))
+    return Group(head, drawn, *([Text(f"… and {len(seen) - most} more")] if len(seen) > most else []))
 
 
 def fitting(rows: "Sequence[dict[str, Any]]", width: int) -> list[str]:
     """The columns that fit; one that is empty in all rows is left out."""
-    found: list[str] = []
+    columns: list[str] = []
     for name in COLUMNS:
         sizes = [WIDTH if name == "progress" and row[name] else len(row[name]) for row in rows]
         if not any(sizes) and name != "run":
             continue
         need = max(len(name), LEAST.get(name, max(sizes))) + 1
-        if need > width and found:
+        if need > width and columns:
             break
         width -= need
-        found.append(name)
-    return found
+        columns.append(name)
+    return columns
 
 
-def _cells(one: "Seen") -> dict[str, Any]:
+def _cells(run: "Seen") -> dict[str, Any]:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
     from encodery.core.progress import duration
 
     return {
-        "run": Text(one.name),
-        "state": Text(one.state, style=COLOURS.get(one.state, "")),
-        "left": "" if one.left is None else duration(one.left),
-        "score": Text(one.score),
-        "progress": "" if one.share is None else ProgressBar(total=1.0, completed=one.share, width=WIDTH),
-        "step": _steps(one),
-        "loss": "" if one.loss is None else f"{one.loss:.4f}",
-        "tokens/s": f"{one.speed:,.0f}" if one.speed and one.state == "running" else "",
-        "rate": "" if one.rate is None else f"{one.rate:.1e}",
+        "run": Text(run.name),
+        "state": Text(run.state, style=COLOURS.get(run.state, "")),
+        "left": "" if run.left is None else duration(run.left),
+        "score": Text(run.score),
+        "progress": "" if run.share is None else ProgressBar(total=1.0, completed=run.share, width=WIDTH),
+        "step": _steps(run),
+        "loss": "" if run.loss is None else f"{run.loss:.4f}",
+        "tokens/s": f"{run.speed:,.0f}" if run.speed and run.state == "running" else "",
+        "rate": "" if run.rate is None else f"{run.rate:.1e}",
     }

@@ -30,7 +30,7 @@ _ANY_STYLE = "write --key value, --key=value or key=value"
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a value was written: `rte.yaml:3`, and the folder that its relative paths start from."""
 
     text: str
@@ -42,7 +42,7 @@ class Layer:
     """Plain data and the place of each key in it; grows while other layers are laid on it."""
 
     tree: dict[str, Any] = field(default_factory=dict)
-    places: dict[Key, Place] = field(default_factory=dict)
+    places: dict[Key, Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     recognised: list[str] = field(default_factory=list)  # data files whose columns were recognised
 
@@ -51,7 +51,7 @@ class Layer:
         self.notes += above.notes
         self._merge(self.tree, above.tree, (), above.places)
 
-    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
+    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Location]) -> None:
         self._make_room(below, above, at, places)
         if at == ("model", "new"):
             self._require_free_sizes(below, above, places)
@@ -67,7 +67,7 @@ class Layer:
                 below[name] = value
                 self.places |= {key: place for key, place in places.items() if key[: len(here)] == here}
 
-    def _merge_task(self, below: dict[str, Any], value: dict[str, Any], places: Mapping[Key, Place]) -> None:
+    def _merge_task(self, below: dict[str, Any], value: dict[str, Any], places: Mapping[Key, Location]) -> None:
         """`tasks` as a mapping changes the one entry there is; a name or a list would replace all entries."""
         entries = below.setdefault("tasks", [{}])
         if not isinstance(entries, list) or len(entries) != 1 or not isinstance(entries[0], dict):
@@ -78,7 +78,9 @@ class Layer:
         self.places[("tasks", 0)] = moved[("tasks", 0)]
         self._merge(entries[0], value, ("tasks", 0), moved)
 
-    def _make_room(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Place]) -> None:
+    def _make_room(
+        self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Location]
+    ) -> None:
         """Drop keys of the old kind when the kind changes, because the new kind does not know them."""
         gone: list[str] = []
         if at in (("method",), ("mix",), ("weighting",)) and _changed(below, above):
@@ -99,25 +101,27 @@ class Layer:
         if lost:
             self.notes.append(f"{_dotted(at)} changed its kind: dropped {', '.join(lost)}.")
 
-    def _elsewhere(self, at: Key, place: Place) -> bool:
+    def _elsewhere(self, at: Key, place: Location) -> bool:
         """Whether a value was written in another source: lines of one file and words of one command are one source."""
         return _source(self.places[at]) != _source(place)
 
-    def _require_free_sizes(self, below: dict[str, Any], above: Mapping[str, Any], places: Mapping[Key, Place]) -> None:
+    def _require_free_sizes(
+        self, below: dict[str, Any], above: Mapping[str, Any], places: Mapping[Key, Location]
+    ) -> None:
         """A size or kind over numbers of another source would be ignored, or fit nothing."""
         numbers, given = _mapping(below.get("config")), _mapping(above.get("config"))
         for key in ("size", "kind"):
             if key not in above or above[key] == below.get(key):
                 continue
-            place = places["model", "new", key]
+            location = places["model", "new", key]
             names = [name for name in numbers if name not in given and (key == "kind" or name in SIZES)]
-            fixed = [name for name in names if self._elsewhere(("model", "new", "config", name), place)]
+            fixed = [name for name in names if self._elsewhere(("model", "new", "config", name), location)]
             if fixed:
                 where = self.places["model", "new", "config", fixed[0]].text
                 raise UserError(
-                    f"{place.text}: model.new.{key}: {where} sets {', '.join(fixed)} by number, for {below.get(key)}; "
-                    f"{key} would not change them. Set them too (--model.new.config.{fixed[0]} VALUE), or begin from a "
-                    "recipe without such numbers."
+                    f"{location.text}: model.new.{key}: {where} sets {', '.join(fixed)} by number, for "
+                    f"{below.get(key)}; {key} would not change them. Set them too (--model.new.config.{fixed[0]} VALUE)"
+                    ", or begin from a recipe without such numbers."
                 )
 
     def _forget(self, at: Key) -> None:
@@ -128,7 +132,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _source(place: Place) -> str:
+def _source(place: Location) -> str:
     """`rte.yaml:3` is of rte.yaml; `command line, --lr` of the command line."""
     return re.sub(r":\d+$", "", place.text.partition(", ")[0])
 
@@ -142,7 +146,7 @@ def _dotted(key: Key) -> str:
     return ".".join(map(str, key))
 
 
-def from_mapping(tree: Mapping[str, Any], place: Place) -> Layer:
+def from_mapping(tree: Mapping[str, Any], place: Location) -> Layer:
     """Data handed over in Python: every key has the same place."""
     plain = _copy(tree)
     return _expand(Layer(plain, dict.fromkeys(_keys(plain, ()), place)))
@@ -200,7 +204,7 @@ def _from_read(read: yaml.Read, shown: str, folder: Path, above: tuple[Path, ...
         return Layer()
     if not isinstance(read.tree, dict):
         raise UserError(f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`.")
-    places = {key: Place(f"{shown}:{line}", folder) for key, line in read.lines.items()}
+    places = {key: Location(f"{shown}:{line}", folder) for key, line in read.lines.items()}
     return stack(_expand(Layer(read.tree, places)), folder, above)
 
 
@@ -220,21 +224,21 @@ def stack(top: Layer, folder: Path, above: tuple[Path, ...] = ()) -> Layer:
 
 def with_overrides(layer: Layer, overrides: Sequence[str]) -> Layer:
     """The layer with what the command line says on top."""
-    for above in from_overrides(overrides, Place("command line", Path.cwd())):
+    for above in from_overrides(overrides, Location("command line", Path.cwd())):
         layer.lay(above)
     return layer
 
 
-def from_overrides(words: Sequence[str], place: Place) -> Iterator[Layer]:
+def from_overrides(words: Sequence[str], location: Location) -> Iterator[Layer]:
     """One layer for each override on the command line, in their order; `tasks` itself goes below its own keys."""
     for key, text in sorted(pairs(list(words)), key=lambda pair: pair[0] != "tasks"):
         try:
             tree = yaml.value(text)
         except UserError as error:
-            raise UserError(f"{place.text}: {key}: {error}") from None
+            raise UserError(f"{location.text}: {key}: {error}") from None
         for name in reversed(key.split(".")):
             tree = {name: tree}
-        yield from_mapping(tree, place)
+        yield from_mapping(tree, location)
 
 
 def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
@@ -275,7 +279,7 @@ def _expand(layer: Layer) -> Layer:
     return layer
 
 
-def _entry(entry: Any, index: int, places: dict[Key, Place]) -> Any:
+def _entry(entry: Any, index: int, places: dict[Key, Location]) -> Any:
     if not isinstance(entry, str):
         return entry
     if entry.startswith("mtdnn:"):  # mtdnn:PATH#TASK

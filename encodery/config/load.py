@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from encodery.config import layers
 from encodery.config.components import find, names
-from encodery.config.layers import Layer, Place, differences, flat, leaves
+from encodery.config.layers import Layer, Location, differences, flat, leaves
 from encodery.config.own_code import FOLDER, LISTING, Code
 from encodery.config.schema import Config, Entry
 from encodery.config.validate import check, check_beside_task, options
@@ -62,14 +62,14 @@ def load(
     directory run only with `allow_code` (own_code.py). Without `weights` a tokenizer is model enough.
     """
     if source is None or isinstance(source, Mapping):
-        layer = layers.stack(layers.from_mapping(source or {}, Place("given", Path.cwd())), Path.cwd())
+        layer = layers.stack(layers.from_mapping(source or {}, Location("given", Path.cwd())), Path.cwd())
         return _resolve(layer, overrides, Path.cwd(), "", Code(allow_code), weights)
     if str(source).startswith("recipe:"):
         name = as_name(str(source).removeprefix("recipe:"))
         layer = layers.from_source(str(source), Path.cwd())
         return _resolve(layer, overrides, Path.cwd(), name, Code(allow_code), weights)
     if is_data(source):
-        layer = layers.from_mapping({"tasks": str(source)}, Place("command line", Path.cwd()))
+        layer = layers.from_mapping({"tasks": str(source)}, Location("command line", Path.cwd()))
         return _resolve(layer, overrides, Path.cwd(), as_name(Path(source).stem), Code(allow_code), weights)
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
@@ -128,7 +128,7 @@ def _resolve(
     weights: bool = True,
 ) -> Resolved:
     if isinstance(overrides, Mapping):
-        layer.lay(layers.from_mapping(overrides, Place("given", Path.cwd())))
+        layer.lay(layers.from_mapping(overrides, Location("given", Path.cwd())))
     else:
         layers.with_overrides(layer, overrides)
     checked = check(layer, code, weights)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from encodery.config.foreign_flags import advice
-from encodery.config.layers import Layer, Place, is_data_file
+from encodery.config.layers import Layer, Location, is_data_file
 from encodery.config.own_code import Code
 from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry
 from encodery.core.options import Options
@@ -180,7 +180,7 @@ class _Check:
         kinds = {section: self._section(section, self._meant(section)) for section in KINDS}
         if self.errors or config is None:
             raise UserError("\n".join(dict.fromkeys(self.errors)))
-        plain = [_whole(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
+        plain = [_complete(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
         built = {section: options for section, options in kinds.items() if options is not None}
         whole = {section: {"kind": self._meant(section)["kind"], **own.to_dict()} for section, own in built.items()}
         config = config.model_copy(update={"tasks": plain, **whole})
@@ -208,7 +208,7 @@ class _Check:
         entry = self.layer.tree.get(key, {})
         if isinstance(entry, str):
             by = "file" if is_data_file(entry) else "name"
-            self.layer.places[key, by] = self.layer.places.get((key,), Place("given", Path.cwd()))
+            self.layer.places[key, by] = self.layer.places.get((key,), Location("given", Path.cwd()))
             entry = {by: entry}
         entry = self._of_file(entry, (key,))
         if isinstance(entry, dict):
@@ -224,15 +224,15 @@ class _Check:
         """`{file: reviews.csv, label: stars}`: the entry with everything that the file itself says."""
         if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
             return entry
-        place = self.layer.places.get((*at, "file"), Place("given", Path.cwd()))
+        location = self.layer.places.get((*at, "file"), Location("given", Path.cwd()))
         own = {key: value for key, value in entry.items() if key not in (*Entry.model_fields, "file")}
-        table: Any = self.code.find("tasks", "table", place.folder)
+        table: Any = self.code.find("tasks", "table", location.folder)
         # In messages the file is called as it was typed.
-        options, remarks = table.of_file(entry["file"], place.folder, own)
+        options, remarks = table.of_file(entry["file"], location.folder, own)
         if (*at, "train") not in self.layer.places:
-            self.layer.places[*at, "train"] = place
+            self.layer.places[*at, "train"] = location
         for key in options:
-            self.layer.places.setdefault((*at, key), Place(f"recognised in {entry['file']}", place.folder))
+            self.layer.places.setdefault((*at, key), Location(f"recognised in {entry['file']}", location.folder))
         self.layer.recognised.append(entry["file"])
         self.layer.notes += [f"{entry['file']}: {remark}" for remark in remarks]
         return options | {key: value for key, value in entry.items() if key in Entry.model_fields}
@@ -400,7 +400,7 @@ def _beside(names: Any, folder: Path) -> Any:
     return str((folder / names).resolve()) if isinstance(names, str) and (folder / names).exists() else names
 
 
-def _whole(entry: Mapping[str, Any], task: "Task", options: Entry) -> dict[str, Any]:
+def _complete(entry: Mapping[str, Any], task: "Task", options: Entry) -> dict[str, Any]:
     """An entry with all its defaults; `part` is left out because the name says it."""
     own = task.to_dict()
     own["data"] = entry.get("data")  # not the run's folder, which has its own key

@@ -55,12 +55,12 @@ def is_secret_key(key: str) -> bool:
 
 def scrub(text: str) -> str:
     """Hide in free text what is known or looks like a token."""
-    for secret in _known():
+    for secret in _secrets():
         text = text.replace(secret, HIDDEN)
     return _SHAPES.sub(HIDDEN, text)
 
 
-def _known() -> list[str]:
+def _secrets() -> list[str]:
     """Secret values of the environment, the longest first, since one may hold another."""
     values = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and _is_secret(name, value)}
     return sorted(values, key=len, reverse=True)

@@ -136,18 +136,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class MicroBatcher:
-    """Cuts the sequences of a step into micro-batches of one layout, below a token budget."""
+    """Splits the sequences of a step into micro-batches of one layout, below a token budget."""
 
     layout: LayoutName
     form: InputForm
     budget: int
-    most: int | None = None
+    max_sequences: int | None = None
     device: torch.device = CPU
 
-    def cut(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
-        """Micro-batches of the given table rows. Without dropout the gradient does not depend on how they are cut."""
+    def split(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
+        """Micro-batches of the given table rows. Without dropout the gradient does not depend on how they are split."""
         if table.group is not None:
-            return self._cut_groups(table, rows, task, seed)
+            return self._split_groups(table, rows, task, seed)
         lengths = np.asarray(table.lengths[rows])
         if self.layout != "padded":
             order = np.argsort(-lengths, kind="stable")  # longest first: a lack of memory shows at once
@@ -158,13 +158,13 @@ class MicroBatcher:
             self.batch(table, rows[a:b], task, rng.key(seed, "micro", i)) for i, (a, b) in enumerate(pairwise(places))
         ]
 
-    def _cut_groups(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
-        """As `cut`, where sequences of one group stay together; a group larger than the budget goes alone."""
+    def _split_groups(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> list[Batch]:
+        """As `split`, where sequences of one group stay together; a group larger than the budget goes alone."""
         assert table.group is not None
         lengths = np.asarray(table.lengths[rows])
         parts = [np.flatnonzero(table.group[rows] == number) for number in dict.fromkeys(table.group[rows].tolist())]
         parts.sort(key=lambda part: -int(lengths[part].max()))
-        sizes = group_cuts([lengths[part] for part in parts], self.budget, self.most, self.layout != "packed")
+        sizes = group_cuts([lengths[part] for part in parts], self.budget, self.max_sequences, self.layout != "packed")
         batches, place = [], 0
         for i, size in enumerate(sizes):
             chosen = np.concatenate(parts[place : place + size])
@@ -176,8 +176,8 @@ class MicroBatcher:
     def sizes(self, lengths: np.ndarray) -> list[int]:
         """How many sequences go into each micro-batch."""
         if self.layout == "rows":
-            return row_cuts(lengths, self.budget, self.most)
-        return fill_cuts(lengths, self.budget, self.most, padded=self.layout == "padded")
+            return row_cuts(lengths, self.budget, self.max_sequences)
+        return fill_cuts(lengths, self.budget, self.max_sequences, padded=self.layout == "padded")
 
     def batch(self, table: TokenTable, rows: np.ndarray, task: str, seed: int) -> Batch:
         """One micro-batch of exactly these rows."""
@@ -261,21 +261,21 @@ class Batches:
 
     def rows_at(self, step: int) -> np.ndarray:
         """The table rows of a step: each once in an epoch in random order, all classes equally often, or by scores."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        begin = place * self.batch_size
+        epoch, index = divmod(step, self.steps_per_epoch)
+        begin = index * self.batch_size
         end = min(begin + self.batch_size, len(self.rows))
         if self.sampler is not None:
             places = self.sampler.draw(rng.key(self.seed, f"sample{self.own}", step), end - begin)
-            return self.table.whole(self.rows[places])
+            return self.table.whole_groups(self.rows[places])
         if self.neighbours:
-            number = rng.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([place]))[0]
+            number = rng.Order(self.seed, 0, self.steps_per_epoch, f"batches{self.own}").at(np.array([index]))[0]
             begin = number * self.batch_size
-            return self.table.whole(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
+            return self.table.whole_groups(self.rows[np.arange(begin, min(begin + self.batch_size, len(self.rows)))])
         if self.balance:
             places = epoch * len(self.rows) + np.arange(begin, end)
-            return self.table.whole(self.rows[self.balance.at(places, self.seed, self.own)])
+            return self.table.whole_groups(self.rows[self.balance.at(places, self.seed, self.own)])
         order = rng.Order(self.seed, epoch, len(self.rows), f"order{self.own}")
-        return self.table.whole(self.rows[order.at(np.arange(begin, end))])
+        return self.table.whole_groups(self.rows[order.at(np.arange(begin, end))])
 
     def tasks_at(self, step: int) -> dict[str, float]:
         """The tasks of a step, and how much each counts."""
@@ -297,7 +297,7 @@ class Batches:
     def alone(self, row: int) -> Batch:
         """One row of the table, with its group, as a micro-batch of its own, to look at it closely."""
         table, _ = texts_of(self.table, np.zeros(1, np.int64))
-        return self.batcher.batch(table, table.whole(np.array([row])), self.task, 0)
+        return self.batcher.batch(table, table.whole_groups(np.array([row])), self.task, 0)
 
     def at(self, step: int) -> list[Batch]:
         """The micro-batches of a step."""
@@ -310,20 +310,22 @@ class Batches:
     def uniform_rows(self, step: int, count: int) -> np.ndarray:
         """So many rows of the set, each at most once, drawn for this step alone; all of them if there are fewer."""
         order = rng.Order(self.seed, step, len(self.rows), f"presample{self.own}")
-        return self.table.whole(self.rows[order.at(np.arange(min(count, len(self.rows))))])
+        return self.table.whole_groups(self.rows[order.at(np.arange(min(count, len(self.rows))))])
 
-    def of_rows(self, rows: np.ndarray, step: int, place: int = 0) -> list[Batch]:
+    def of_rows(self, rows: np.ndarray, step: int, pass_index: int = 0) -> list[Batch]:
         """Micro-batches of table rows for a step, which may hold several: this process's share, perhaps none."""
         mine = self.share.of(self.table, rows)
         if not len(mine):
             return []
         table, rows = texts_of(self.table, mine)
-        when = (step, place) if place else (step,)
-        who = (step, place, self.share.rank) if self.share.rank else when  # dropout alone differs between processes
+        when = (step, pass_index) if pass_index else (step,)
+        who = (
+            (step, pass_index, self.share.rank) if self.share.rank else when
+        )  # dropout alone differs between processes
         first, *more = [rows] if table.group is None else copies(rows)
-        micro = self.batcher.cut(table, first, self.task, rng.key(self.noise, "dropout", *who))
+        micro = self.batcher.split(table, first, self.task, rng.key(self.noise, "dropout", *who))
         for turn, again in enumerate(more, 1):
-            micro += self.batcher.cut(table, again, self.task, rng.key(self.noise, "dropout of copies", *who, turn))
+            micro += self.batcher.split(table, again, self.task, rng.key(self.noise, "dropout of copies", *who, turn))
         noise = rng.key(self.noise, "noise", *when)
         return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
 
@@ -337,15 +339,15 @@ def moved(batch: Batch, device: torch.device) -> Batch:
 
     def put(value: Any) -> Any:
         if isinstance(value, list):
-            return [replace(group, lengths=put(group.lengths), _known={}) for group in value]
+            return [replace(group, lengths=put(group.lengths), _orders={}) for group in value]
         return value.to(device) if isinstance(value, Tensor) else value
 
     layout, group = batch.layout, None if batch.group is None else put(batch.group)
     there: Layout
     if isinstance(layout, Packed):
-        there = Packed(put(layout.lengths), layout.known)
+        there = Packed(put(layout.lengths), layout.lengths_on_host)
     else:
-        there = Rows(put(layout.mask), layout.known)
+        there = Rows(put(layout.mask), layout.lengths_on_host)
     inputs, targets = ({name: put(value) for name, value in named.items()} for named in (batch.inputs, batch.targets))
     return replace(batch, inputs=inputs, targets=targets, layout=there, group=group, twin=batch)
 
@@ -363,7 +365,7 @@ def in_order(table: TokenTable, batcher: MicroBatcher, task: str, batch_size: in
     if table.group is not None:
         order = order[np.sort(np.unique(table.group[order], return_index=True)[1])]  # each group's longest
     chunks = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-    return [batch for rows in chunks for batch in batcher.cut(table, table.whole(rows), task, 0)]
+    return [batch for rows in chunks for batch in batcher.split(table, table.whole_groups(rows), task, 0)]
 
 
 def describe(batches: Sequence[Batch]) -> Mapping[str, int]:

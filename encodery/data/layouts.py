@@ -26,12 +26,12 @@ class Packed:
     """Sequences one after the other in a single row."""
 
     lengths: Tensor  # [n]
-    known: np.ndarray | None = None  # the same numbers on the host
+    lengths_on_host: np.ndarray | None = None  # the same numbers on the host
 
     @cached_property
     def host_lengths(self) -> np.ndarray:
         """Tokens in each sequence, where no device must be waited for."""
-        return self.lengths.cpu().numpy() if self.known is None else self.known
+        return self.lengths.cpu().numpy() if self.lengths_on_host is None else self.lengths_on_host
 
     @cached_property
     def starts(self) -> Tensor:
@@ -95,7 +95,7 @@ class Rows:
     """One sequence a row, padded at the right."""
 
     mask: Tensor  # [n, L] of bool
-    known: np.ndarray | None = None  # tokens in each sequence, on the host
+    lengths_on_host: np.ndarray | None = None  # tokens in each sequence, on the host
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -105,17 +105,21 @@ class Rows:
     @cached_property
     def host_lengths(self) -> np.ndarray:
         """Tokens in each sequence, where no device must be waited for."""
-        return self.lengths.cpu().numpy() if self.known is None else self.known
+        return self.lengths.cpu().numpy() if self.lengths_on_host is None else self.lengths_on_host
 
     @cached_property
     def sequence_of_token(self) -> Tensor:
         """Number of the sequence that each token belongs to."""
-        return self.mask.nonzero()[:, 0] if self.known is None else repeated(self.lengths, int(self.known.sum()))
+        return (
+            self.mask.nonzero()[:, 0]
+            if self.lengths_on_host is None
+            else repeated(self.lengths, int(self.lengths_on_host.sum()))
+        )
 
     @cached_property
     def cells(self) -> Tensor:
         """Where each real token lies among the flattened cells: [T]."""
-        if self.known is None:
+        if self.lengths_on_host is None:
             return self.mask.flatten().nonzero()[:, 0]
         return cells_of(self.lengths, self.sequence_of_token, self.mask.shape[1])
 
@@ -188,7 +192,7 @@ class Group:
     lengths: Tensor  # [n]
     tokens: int
     longest: int
-    _known: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _orders: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @cached_property
     def mask(self) -> Tensor | None:
@@ -221,7 +225,7 @@ class Group:
 
     def _index(self, heads: int) -> tuple[Tensor, Tensor]:
         """For each cell its value (padded ones: any) and for each value its cell; the same for all layers."""
-        if heads not in self._known:
+        if heads not in self._orders:
             assert self.mask is not None
             device = self.lengths.device
             real = self.mask[:, 0, 0]
@@ -231,8 +235,8 @@ class Group:
             row = repeated(self.lengths, self.tokens)
             column = cells_of(self.lengths, row, self.longest) - row * self.longest
             back = (row[:, None] * heads + head) * self.longest + column[:, None]
-            self._known[heads] = take.reshape(-1), back.reshape(-1)
-        return self._known[heads]
+            self._orders[heads] = take.reshape(-1), back.reshape(-1)
+        return self._orders[heads]
 
 
 def groups_of(lengths: np.ndarray, sizes: list[int], device: torch.device) -> list[Group]:
@@ -265,14 +269,14 @@ def attention_groups(lengths: np.ndarray, call: float = 60.0) -> list[int]:
     return sizes[::-1]
 
 
-def row_cuts(lengths: np.ndarray, budget: int, most: int | None, one_pass: float = 200.0) -> list[int]:
+def row_cuts(lengths: np.ndarray, budget: int, max_sequences: int | None, one_pass: float = 200.0) -> list[int]:
     """Rows layout: cut sorted sequences into micro-batches where that saves more padding than a pass costs."""
     n = len(lengths)
     best, cut = [0.0] + [float("inf")] * n, [0] * (n + 1)
     for end in range(1, n + 1):
         for begin in range(end - 1, -1, -1):
             cells = (end - begin) * int(max(lengths[begin], lengths[end - 1]))
-            if end - begin > 1 and (cells > budget or (most and end - begin > most)):
+            if end - begin > 1 and (cells > budget or (max_sequences and end - begin > max_sequences)):
                 break
             cost = best[begin] + cells + one_pass
             if cost < best[end]:
@@ -284,27 +288,27 @@ def row_cuts(lengths: np.ndarray, budget: int, most: int | None, one_pass: float
     return sizes[::-1]
 
 
-def fill_cuts(lengths: np.ndarray, budget: int, most: int | None, padded: bool) -> list[int]:
+def fill_cuts(lengths: np.ndarray, budget: int, max_sequences: int | None, padded: bool) -> list[int]:
     """Fill micro-batches in order up to the token budget (with padding: rows × longest)."""
     sizes: list[int] = []
     count, total, longest = 0, 0, 0
     for length in lengths.tolist():
         tokens = max(longest, length) * (count + 1) if padded else total + length
-        if count and (tokens > budget or (most and count >= most)):
+        if count and (tokens > budget or (max_sequences and count >= max_sequences)):
             sizes.append(count)
             count, total, longest = 0, 0, 0
         count, total, longest = count + 1, total + length, max(longest, length)
     return [*sizes, count] if count else sizes
 
 
-def group_cuts(groups: list[np.ndarray], budget: int, most: int | None, padded: bool) -> list[int]:
+def group_cuts(groups: list[np.ndarray], budget: int, max_sequences: int | None, padded: bool) -> list[int]:
     """How many groups (each the lengths of its sequences) go into each micro-batch; none is cut."""
     sizes: list[int] = []
     inside: list[np.ndarray] = []
     for group in groups:
         lengths = np.concatenate([*inside, group])
         tokens = int(lengths.max()) * len(lengths) if padded else int(lengths.sum())
-        if inside and (tokens > budget or (most and len(lengths) > most)):
+        if inside and (tokens > budget or (max_sequences and len(lengths) > max_sequences)):
             sizes.append(len(inside))
             inside = []
         inside.append(group)

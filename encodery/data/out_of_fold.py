@@ -22,11 +22,11 @@ class OutOfFold:
     rows: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def open(cls, place: Path | str) -> "OutOfFold":
+    def open(cls, source: Path | str) -> "OutOfFold":
         """Of the folder of a cross-validation, or of its file."""
-        path = Path(place) / FILE if Path(place).is_dir() else Path(place)
+        path = Path(source) / FILE if Path(source).is_dir() else Path(source)
         if not path.is_file():
-            raise UserError(f"{place}: has no {FILE}; `encodery train … --folds 5 -o {place}` makes it")
+            raise UserError(f"{source}: has no {FILE}; `encodery train … --folds 5 -o {source}` makes it")
         rows = {}
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             try:
@@ -49,12 +49,12 @@ class OutOfFold:
                 f"{self.path}: {len(other):,} of {len(ids):,} rows have another label there (first: {other[0]}): it is "
                 "of other rows, or the labels were changed since; train the folds again"
             )
-        found = np.empty((len(ids), len(labels)))
-        for place, id in enumerate(ids):
+        aligned = np.empty((len(ids), len(labels)))
+        for row, id in enumerate(ids):
             chances = self.rows[id]["probabilities"]
             if set(chances) != set(labels):
                 raise UserError(
                     f"{self.path}: row {id} has probabilities of {', '.join(chances)}, not of the pool's labels"
                 )
-            found[place] = [chances[label] for label in labels]
-        return found
+            aligned[row] = [chances[label] for label in labels]
+        return aligned

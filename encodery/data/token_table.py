@@ -99,7 +99,7 @@ class TokenTable:
         rows = np.flatnonzero(np.isin(self.example, examples))
         return rows if self.group is None else rows[np.unique(self.group[rows], return_index=True)[1]]
 
-    def whole(self, rows: np.ndarray) -> np.ndarray:
+    def whole_groups(self, rows: np.ndarray) -> np.ndarray:
         """All rows of the groups that these rows stand for."""
         if self.group is None:
             return rows

@@ -157,12 +157,12 @@ def any_of(flag: bool) -> bool:
 
 def add_up(numbers: Mapping[tuple[str, str], Number]) -> dict[tuple[str, str], Number]:
     """Sums over all processes; what only some of them have counts too."""
-    found: dict[tuple[str, str], Number] = {}
+    totals: dict[tuple[str, str], Number] = {}
     for said in gather([[*key, value] for key, value in numbers.items()]):
         for first, second, value in said:
-            known = found.get((first, second))
-            found[first, second] = value if known is None else _plus(known, value)
-    return found
+            known = totals.get((first, second))
+            totals[first, second] = value if known is None else _plus(known, value)
+    return totals
 
 
 def _plus(a: Number, b: Number) -> Number:
@@ -202,13 +202,13 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         rows = [used_rows(p.grad) if p.grad is not None else None for p in every]
         counts = _gathered(torch.tensor([_count(p, some) for p, some in zip(every, rows, strict=True)]))
         dense = []
-        for parameter, some, found in zip(every, rows, counts.T.tolist(), strict=True):
-            if max(found) == UNUSED:
+        for parameter, some, used in zip(every, rows, counts.T.tolist(), strict=True):
+            if max(used) == UNUSED:
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if is_table(parameter) and 2 * sum(max(one, 0) for one in found) < len(parameter):
-                _reduce_rows(parameter.grad, some, [max(one, 0) for one in found])
+            if is_table(parameter) and 2 * sum(max(one, 0) for one in used) < len(parameter):
+                _reduce_rows(parameter.grad, some, [max(one, 0) for one in used])
             else:
                 dense.append(parameter)
         for bucket in buckets(dense):
@@ -259,12 +259,12 @@ def buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.
     """Parameters whose gradients are of one type, up to 25 MB together."""
     held: list[torch.nn.Parameter] = []
     room = 0
-    for one in parameters:
-        bytes_ = one.numel() * one.element_size()
-        if held and (room + bytes_ > BUCKET or one.dtype != held[0].dtype or one.device != held[0].device):
+    for parameter in parameters:
+        bytes_ = parameter.numel() * parameter.element_size()
+        if held and (room + bytes_ > BUCKET or parameter.dtype != held[0].dtype or parameter.device != held[0].device):
             yield held
             held, room = [], 0
-        held.append(one)
+        held.append(parameter)
         room += bytes_
     if held:
         yield held

@@ -64,11 +64,11 @@ class Bandit:
         """A round is over."""
         before = self.history[-1]["score"] if self.history else 0.0
         reward = float(score >= before)
-        place = list(self.names).index(arm)
+        index = list(self.names).index(arm)
         self.alpha = (1 - self.rate) * self.alpha + self.rate
         self.beta = (1 - self.rate) * self.beta + self.rate
-        self.alpha[place] += reward
-        self.beta[place] += 1 - reward
+        self.alpha[index] += reward
+        self.beta[index] += 1 - reward
         self.history.append({"arm": arm, "score": score, "reward": reward})
 
     @property

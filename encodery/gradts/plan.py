@@ -61,29 +61,31 @@ class Plan:
     @property
     def importance_cost(self) -> str:
         """What the ranking costs in trainings."""
-        one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
-        wanted = one.importance_seeds
-        line = f"{tasks * wanted} fine-tunings, whose heads are measured by {one.importance.estimator} "
+        options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
+        wanted = options.importance_seeds
+        line = f"{tasks * wanted} fine-tunings, whose heads are measured by {options.importance.estimator} "
         line += f"({tasks} tasks × {wanted} seed{'s' * (wanted > 1)}; importance_seeds: 1 costs {tasks}"
-        if one.finetune:
+        if options.finetune:
             return f"{line}); single-task runs have other settings and come on top"
         also = len(self.primaries) * min(wanted, seeds)
         return f"{line}); {also} of them are the single-task runs too"
 
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
-        one, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
+        options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
         yield f"{tasks} tasks: {', '.join(self.tasks)}"
-        yield f"for {', '.join(self.primaries)}: {one.strategy}, beside {', '.join(one.strategies)}; {seeds} seeds"
-        if one.ranks:
+        beside = ", ".join(options.strategies)
+        yield f"for {', '.join(self.primaries)}: {options.strategy}, beside {beside}; {seeds} seeds"
+        if options.ranks:
             yield self.importance_cost
-        if {"trial", "fg"} & set(one.strategies):
+        if {"trial", "fg"} & set(options.strategies):
             least, most = (len(self.primaries) * seeds * min(count, tasks - 1) for count in (2, tasks - 1))
             yield f"{least} to {most} trials (the primary with the first 1, 2, … candidates)"
-        if "autosem" in one.strategies:
-            yield f"{len(self.primaries)} × {one.autosem.rounds} rounds of {one.autosem.steps} steps for autosem"
-        once = "all" in one.strategies and self.shares_runs
-        most = seeds * (len(self.primaries) * (len(one.strategies) - once) + once)
+        if "autosem" in options.strategies:
+            bandit = options.autosem
+            yield f"{len(self.primaries)} × {bandit.rounds} rounds of {bandit.steps} steps for autosem"
+        once = "all" in options.strategies and self.shares_runs
+        most = seeds * (len(self.primaries) * (len(options.strategies) - once) + once)
         yield f"at most {most} final trainings; equal ones are trained once" + (
             ", for whichever primary" if self.shares_runs else " for each primary: " + self.why_apart
         )
@@ -99,7 +101,7 @@ def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: b
 
 def require_sound(plan: Plan) -> None:
     """What could only fail after hours is refused now."""
-    one, names = plan.gradts, list(plan.tasks)
+    options, names = plan.gradts, list(plan.tasks)
     if len(names) < len(plan.base.tasks):
         raise UserError(f"tasks: every task needs a name of its own; there are {', '.join(names)}")
     unknown = [name for name in plan.primaries if name not in names]
@@ -110,13 +112,13 @@ def require_sound(plan: Plan) -> None:
     plain = [name for name, task in plan.tasks.items() if not task.labelled]
     if plain:
         raise UserError(f"tasks: {plain[0]} is plain text; only tasks with labels can be chosen")
-    if "fg" in one.strategies:
-        if one.fg_threshold is None and one.keep_fraction is None:
+    if "fg" in options.strategies:
+        if options.fg_threshold is None and options.keep_fraction is None:
             raise UserError("fg: give fg_threshold (0.40 to 0.62 as released) or keep_fraction; none fits all encoders")
         cut = [e["name"] for e in plan.base.config.tasks if e.get("subset") or e.get("count") or e["fraction"] != 1.0]
         if cut:
             raise UserError(f"fg: chooses rows itself; leave subset, count and fraction of {cut[0]} away")
-    named = [one.metric] if isinstance(one.metric, str) else list((one.metric or {}).values())
+    named = [options.metric] if isinstance(options.metric, str) else list((options.metric or {}).values())
     require_direction(named)
 
 

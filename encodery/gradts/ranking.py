@@ -47,11 +47,11 @@ class Correlations:
 
     def between(self, first: str, second: str) -> dict[int, float]:
         """Of two tasks, by seed."""
-        found = {}
+        by_seed = {}
         for seed, matrix in self.matrices.items():
             names = list(self.heads[seed])
-            found[seed] = float(matrix.values[names.index(first), names.index(second)])
-        return found
+            by_seed[seed] = float(matrix.values[names.index(first), names.index(second)])
+        return by_seed
 
     def draws(self, primary: str, other: str) -> Numbers:
         """The correlation with other examples drawn from the same ones, again and again; its mean over the seeds."""
@@ -71,15 +71,15 @@ class Correlations:
         values = {name: self.between(primary, name) for name in candidates if name != primary}
         order = ranked({name: stats.mean(list(by_seed.values())) for name, by_seed in values.items()})
         drawn = {name: self.draws(primary, name) for name in order}
-        found = []
-        for place, name in enumerate(order):
+        ranked_tasks = []
+        for rank, name in enumerate(order):
             interval = uncertain(list(values[name].values()), drawn[name])
             unsure = False
-            for after in order[place + 1 : place + 2]:
+            for after in order[rank + 1 : rank + 2]:
                 ahead = [values[name][seed] - values[after][seed] for seed in values[name]]
                 unsure = uncertain(ahead, drawn[name] - drawn[after])[0] <= 0
-            found.append(Candidate(name, values[name], interval, unsure))
-        return found
+            ranked_tasks.append(Candidate(name, values[name], interval, unsure))
+        return ranked_tasks
 
     def stability(self) -> dict[str, float]:
         """How alike a task's own matrices of different seeds are; nothing where they began with other weights."""
@@ -87,11 +87,11 @@ class Correlations:
         for tasks in self.heads.values():
             for name, one in tasks.items():
                 by_task.setdefault(name, []).append(one)
-        found = {}
+        stability = {}
         for name, several in by_task.items():
             same = all(one.meta.get(key) == several[0].meta.get(key) for one in several for key in SAME)
             if len(several) > 1 and same:
                 rows = flat(np.stack([one.matrix(self.norm) for one in several]))
                 values = correlations(rows, rows, self.kind)
-                found[name] = stats.mean([float(values[i, j]) for i, j in combinations(range(len(rows)), 2)])
-        return found
+                stability[name] = stats.mean([float(values[i, j]) for i, j in combinations(range(len(rows)), 2)])
+        return stability

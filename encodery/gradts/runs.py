@@ -63,8 +63,8 @@ class Runner:
         if len(specs) != len(lines):
             raise RuntimeError(f"{folder}: {len(lines)} trainings became {len(specs)} runs")
         done = self.done_elsewhere(folder)
-        known = {spec.id: path for spec in specs if (path := planner.done_in(spec, done))}
-        left = [spec for spec in specs if spec.id not in known]
+        finished = {spec.id: path for spec in specs if (path := planner.done_in(spec, done))}
+        left = [spec for spec in specs if spec.id not in finished]
         files.write_atomic(folder / "sweep.yaml", text)
         write_plan(folder, left, {"metric": {}})
         if left:
@@ -72,7 +72,7 @@ class Runner:
             plan = FixedPlan(left)
             outcomes = execute(folder, plan, options.resources, options.limits, self.executor, self.progress)
             study.require_done(folder, left, outcomes)
-        paths = (known.get(spec.id) or folder / spec.name for spec in specs)
+        paths = (finished.get(spec.id) or folder / spec.name for spec in specs)
         return dict(zip(lines, paths, strict=True))
 
     def line(self, training: Training) -> dict[str, Any]:
@@ -93,11 +93,11 @@ class Runner:
         """Finished runs by their identity: of the other stages, and of the folders that `reuse` names."""
         places = [other for other in self.folder.iterdir() if other.is_dir() and other.resolve() != folder.resolve()]
         places = [place for place in places if (place / "plan.json").is_file()]
-        found: dict[str, Path] = {}
+        by_identity: dict[str, Path] = {}
         for one in find_runs(*places, *(Path(one) for one in self.options.reuse)):
             if one.problem is None and one.run.is_done and "identity" in (info := one.run.info()):
-                found.setdefault(str(info["identity"]), one.run.path)
-        return found
+                by_identity.setdefault(str(info["identity"]), one.run.path)
+        return by_identity
 
 
 # What a run says
@@ -105,11 +105,11 @@ class Runner:
 
 def scores_of(path: Path, task: str) -> dict[str, float]:
     """The scores of one of a run's tasks, on the first of its splits."""
-    found: Mapping[str, Mapping[str, float]] = RunDir(path).read_scores()["scores"]
-    key = next((key for key in found if key.rpartition(":")[0] == task), None)
+    scores: Mapping[str, Mapping[str, float]] = RunDir(path).read_scores()["scores"]
+    key = next((key for key in scores if key.rpartition(":")[0] == task), None)
     if key is None:
-        raise RunFailed(f"{path}: has no scores of {task}; it has {', '.join(found) or 'none'}")
-    return dict(found[key])
+        raise RunFailed(f"{path}: has no scores of {task}; it has {', '.join(scores) or 'none'}")
+    return dict(scores[key])
 
 
 def main_metric(path: Path, task: str) -> str:
@@ -120,14 +120,14 @@ def main_metric(path: Path, task: str) -> str:
 
 def on_the_way(path: Path, task: str) -> list[dict[str, float]]:
     """What a run recorded of a task's scores while it was trained, evaluation by evaluation."""
-    found = []
+    evaluations = []
     for record in MetricsFile(path / "metrics.jsonl").read():
         scores = {key.removeprefix("eval."): value for key, value in record.items() if key.startswith("eval.")}
         if "split" in record and record.get("task", task) == task and scores:
-            found.append({"step": record["step"], **scores})
-    if not found:
+            evaluations.append({"step": record["step"], **scores})
+    if not evaluations:
         raise RunFailed(f"{path}: recorded no scores of {task} on the way; set train.evaluate to 1 epoch")
-    return found
+    return evaluations
 
 
 def chosen_step(path: Path, task: str) -> int:

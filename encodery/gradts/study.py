@@ -46,12 +46,12 @@ class Cost:
 
     def plus(self, *others: "Cost") -> "Cost":
         """Both together, shared runs once."""
-        whole = Cost(set(self.runs), dict(self.more), self.bandits)
+        total = Cost(set(self.runs), dict(self.more), self.bandits)
         for other in others:
-            whole.runs |= other.runs
-            whole.more |= other.more
-            whole.bandits += other.bandits
-        return whole
+            total.runs |= other.runs
+            total.more |= other.more
+            total.bandits += other.bandits
+        return total
 
     @property
     def trainings(self) -> int:
@@ -69,7 +69,7 @@ class Study:
 
     def __init__(self, plan: Plan, progress: Progress, executor: str = "local"):
         require_metrics(plan)
-        self.plan, self.one, self.progress = plan, plan.gradts, progress
+        self.plan, self.options, self.progress = plan, plan.gradts, progress
         self.runner = Runner(plan.base, plan.gradts, plan.folder, progress, executor, plan.allow_code)
         self.notes: list[str] = []
         self.tried: dict[str, list[Tried]] = {}
@@ -79,46 +79,46 @@ class Study:
 
     def run(self) -> Choices:
         """Everything that is not there yet."""
-        plan, one = self.plan, self.one
+        plan, options = self.plan, self.options
         measured, rankings, related = Cost(), dict[str, list[Candidate]](), None
-        if one.ranks:
+        if options.ranks:
             heads, measured = self.measure()
-            related = Correlations(heads, one.correlation, one.norm)
-            if one.importance_seeds < FEW:
+            related = Correlations(heads, options.correlation, options.norm)
+            if options.importance_seeds < FEW:
                 self.notes.append(ONE_FINE_TUNING)
             self.notes += [note for matrix in related.matrices.values() for note in matrix.notes]
             rankings = {name: related.ranking(name, plan.candidates(name)) for name in plan.primaries}
         sets: dict[tuple[Strategy, str], tuple[Set, Cost]] = {}
-        for strategy in sorted(one.strategies, key=lambda name: name == "fg"):  # fg begins with what trial found
+        for strategy in sorted(options.strategies, key=lambda name: name == "fg"):  # fg begins with what trial found
             for primary, (chosen, cost) in self.choose(strategy, rankings, related).items():
                 ranks = measured if strategy in ("trial", "thres", "fg") else Cost()
                 sets[strategy, primary] = chosen, cost.plus(ranks)
-        found = Choices(
-            one.strategy, rankings, self.tried, self.rows(sets), related.matrices if related else {},
+        choices = Choices(
+            options.strategy, rankings, self.tried, self.rows(sets), related.matrices if related else {},
             related.stability() if related else {}, tuple(self.notes),
         )  # fmt: skip
-        write(plan.folder, found, self.head_maps(related))
-        return found
+        write(plan.folder, choices, self.head_maps(related))
+        return choices
 
     # Importance
 
     def measure(self) -> tuple[dict[int, dict[str, Importance]], Cost]:
         """Fine-tune every task and measure its heads, once for each of the seeds."""
         wanted = {
-            (seed, name): Training(((name, None),), seed, (name,), fine_tuning=bool(self.one.finetune))
-            for seed in self.one.importance_seed_list
+            (seed, name): Training(((name, None),), seed, (name,), fine_tuning=bool(self.options.finetune))
+            for seed in self.options.importance_seed_list
             for name in self.plan.tasks
         }
         self.progress.say(self.plan.importance_cost)
         runs = self.runner.run("singles", list(wanted.values()))
         self.singles = {key: runs[training] for key, training in wanted.items()}
-        found: dict[int, dict[str, Importance]] = {}
+        heads: dict[int, dict[str, Importance]] = {}
         cost = Cost(set(runs.values()))
         for (seed, name), training in wanted.items():
             importance = self.heads_of(runs[training], name, seed)
-            found.setdefault(seed, {})[name] = importance
+            heads.setdefault(seed, {})[name] = importance
             cost.more[f"heads {name} {seed}"] = float(importance.meta["seconds"])
-        return found, cost
+        return heads, cost
 
     def heads_of(self, run: Path, name: str, seed: int, every_row: bool = False) -> Importance:
         """Head importance of a fine-tuned task, from the folder or made now; of the rows of the run, or of all."""
@@ -127,7 +127,7 @@ class Study:
         from encodery.inference.task_argument import TaskSplit
         from encodery.models import locate
 
-        how = self.one.importance.model_copy(update={"max_rows": None}) if every_row else self.one.importance
+        how = self.options.importance.model_copy(update={"max_rows": None}) if every_row else self.options.importance
         folder = self.plan.folder / "heads" / f"{as_name(name)}-seed-{seed}{'-all' if every_row else ''}"
         task = self.plan.tasks[name]
         rows = None if every_row else rows_of_run(RunDir(run), TaskSplit(task, "train"))
@@ -137,11 +137,11 @@ class Study:
         }  # fmt: skip
         if damaged := cache.damages(folder):
             cache.discard(folder, damaged)
-        known = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
-        same = known is not None and all(known.get(key) == value for key, value in wanted.items())
+        stored = next((files.read_json(folder / n) for n in ("meta.json", "plan.json") if (folder / n).is_file()), None)
+        same = stored is not None and all(stored.get(key) == value for key, value in wanted.items())
         if same and (folder / "meta.json").is_file():
             return Importance(folder)
-        if known is not None and not same:  # of other settings or older weights
+        if stored is not None and not same:  # of other settings or older weights
             shutil.rmtree(folder)
         self.progress.say(f"heads of {name}, seed {seed}")
         model = open_classifier(run, self.plan.base.config.device)
@@ -150,7 +150,7 @@ class Study:
     def head_maps(self, related: Correlations | None) -> dict[str, Any]:
         """Every task's matrix, first seed."""
         first = next(iter(related.heads.values())) if related else {}
-        return {name: one.matrix(self.one.norm) for name, one in first.items()}
+        return {name: one.matrix(self.options.norm) for name, one in first.items()}
 
     # Strategies
 
@@ -164,7 +164,7 @@ class Study:
         elif strategy == "thres":
             order = {p: dict.fromkeys(plan.candidates(p), 0.0) for p in plan.primaries}
             means = {p: order[p] | {c.name: c.mean for c in rankings[p]} for p in plan.primaries}
-            names = {p: rules.above(means[p], self.one.threshold) for p in plan.primaries}
+            names = {p: rules.above(means[p], self.options.threshold) for p in plan.primaries}
         elif strategy == "autosem":
             return self.autosem()
         else:
@@ -180,14 +180,14 @@ class Study:
         while True:
             wanted = {p: [order[p][:k] for k in range(lengths[p] + 1)] for p in order}
             runs = self.train("trials", wanted)
-            found = {p: [self.trial_of(p, runs[p, chosen]) for chosen in wanted[p]] for p in order}
-            left = [p for p in order if not rules.ended(found[p][1:], len(order[p]), self.one.rule)]
+            tried = {p: [self.trial_of(p, runs[p, chosen]) for chosen in wanted[p]] for p in order}
+            left = [p for p in order if not rules.ended(tried[p][1:], len(order[p]), self.options.rule)]
             if not left:
                 break
             for primary in left:
-                lengths[primary] = min(lengths[primary] + self.one.ahead, len(order[primary]))
+                lengths[primary] = min(lengths[primary] + self.options.ahead, len(order[primary]))
         result = {}
-        for primary, trials in found.items():
+        for primary, trials in tried.items():
             place = self.settle(primary, trials[0], trials[1:], [name for name, _ in order[primary]])
             cost = Cost({path for chosen in wanted[primary] for path in runs[primary, chosen].values()})
             result[primary] = order[primary][:place], cost
@@ -195,27 +195,27 @@ class Study:
 
     def settle(self, primary: str, alone: rules.Trial, trials: Sequence[rules.Trial], order: Sequence[str]) -> int:
         """How many candidates the best trial has; what was tried is kept for the report."""
-        count = rules.counted(trials, self.one.rule)
+        count = rules.counted(trials, self.options.rule)
         tried = [Tried((), alone.scores)]
         tried += [Tried(tuple(order[: k + 1]), trial.scores, k < count) for k, trial in enumerate(trials)]
         self.tried[primary] = tried
-        if self.one.rule == "released":
+        if self.options.rule == "released":
             return rules.winner(trials[:count], "released") + 1
         place = rules.winner([alone, *trials[:count]], "sound")
         if place:
             gain = rules.gain(trials[place - 1].scores, alone.scores, picked_from=count)
             if not gain.clear:
                 how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
-                kept = "single-task stays" if self.one.sure else "it is chosen all the same (sure: true would not)"
+                kept = "single-task stays" if self.options.sure else "it is chosen all the same (sure: true would not)"
                 self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
-                place = 0 if self.one.sure else place
+                place = 0 if self.options.sure else place
         return place
 
     def trial_of(self, primary: str, runs: Mapping[int, Path]) -> rules.Trial:
         """The scores of a set of tasks, by seed."""
         metric = self.metric(primary, next(iter(runs.values())))
         scores = {seed: self.score(path, primary, metric) for seed, path in runs.items()}
-        if self.one.rule == "sound":
+        if self.options.rule == "sound":
             return rules.Trial(scores)
         ways = {seed: on_the_way(path, primary) for seed, path in runs.items()}
         headline = next(name for name in scores_of(next(iter(runs.values())), primary))
@@ -249,7 +249,7 @@ class Study:
         """Each primary with each of its sets, by seed; equal sets of tasks are one training for all primaries."""
         trainings = {
             (primary, chosen, seed): self.training(primary, chosen, seed)
-            for seed in self.one.seed_list
+            for seed in self.options.seed_list
             for primary, sets in wanted.items()
             for chosen in sets
         }
@@ -261,31 +261,31 @@ class Study:
 
     def training(self, primary: str, chosen: Set, seed: int) -> Training:
         """A primary with its auxiliary tasks: in the file's order, so that it is the same for every primary in it."""
-        place = list(self.plan.tasks).index
-        rest = sorted(chosen, key=lambda one: place(one[0]))
+        position = list(self.plan.tasks).index
+        rest = sorted(chosen, key=lambda one: position(one[0]))
         if not self.plan.shares_runs:
             return Training(((primary, None), *rest), seed, (primary,))
-        members = sorted([(primary, None), *rest], key=lambda one: place(one[0]))
+        members = sorted([(primary, None), *rest], key=lambda one: position(one[0]))
         wanted = {primary, *self.plan.primaries}
         return Training(tuple(members), seed, tuple(name for name, cut in members if cut is None and name in wanted))
 
     def fine_grained(self, primary: str, chosen: Set, cost: Cost, related: Correlations) -> tuple[Set, Cost]:
         """Of trial's tasks only the examples that are alike enough; a task with none left is left out."""
         seed, first = next(iter(related.heads.items()))
-        matrix, found, about = first[primary].matrix(self.one.norm), list[tuple[str, str | None]](), dict[str, str]()
-        sampled = self.one.importance.max_rows is not None or self.plan.base.config.train.holdout > 0
+        matrix, kept, about = first[primary].matrix(self.options.norm), list[tuple[str, str | None]](), dict[str, str]()
+        sampled = self.options.importance.max_rows is not None or self.plan.base.config.train.holdout > 0
         for name, _ in chosen:
             heads = self.heads_of(self.singles[seed, name], name, seed, every_row=True) if sampled else first[name]
-            alike = heads.correlation_of_instances(matrix, self.one.norm, self.one.correlation)
-            keep = rules.kept(alike, self.one.fg_threshold, self.one.keep_fraction, heads.ids)
+            alike = heads.correlation_of_instances(matrix, self.options.norm, self.options.correlation)
+            keep = rules.kept(alike, self.options.fg_threshold, self.options.keep_fraction, heads.ids)
             about[name] = f"{int(keep.sum()):,} of {len(keep):,} examples"
             self.progress.say(f"{primary}: fg keeps {about[name]} of {name}")
             if keep.all():
-                found.append((name, None))
+                kept.append((name, None))
             elif keep.any():
-                found.append((name, self.subset(primary, name, heads, alike, keep)))
+                kept.append((name, self.subset(primary, name, heads, alike, keep)))
         self.kept["fg", primary] = about
-        return tuple(found), cost
+        return tuple(kept), cost
 
     def subset(self, primary: str, name: str, heads: Importance, alike: np.ndarray, keep: np.ndarray) -> str:
         """The rows that are left of a task, as a selection, the most alike first."""
@@ -293,8 +293,8 @@ class Study:
         ids = heads.ids
         places = np.array([place for place in rules.most_alike(alike, ids) if keep[place]], np.int64)
         meta = {
-            "selector": {"kind": "gradts", "primary": primary, "threshold": self.one.fg_threshold,
-                         "keep_fraction": self.one.keep_fraction},
+            "selector": {"kind": "gradts", "primary": primary, "threshold": self.options.fg_threshold,
+                         "keep_fraction": self.options.keep_fraction},
             "task": name, "split": "train", "pool": len(examples), "fingerprint": fingerprint(examples), "short": True,
             "heads": {key: heads.meta[key] for key in ("model", "estimator", "rows")},
         }  # fmt: skip
@@ -305,14 +305,14 @@ class Study:
 
     def autosem(self) -> dict[str, tuple[Set, Cost]]:
         """The tasks of highest utility under AUTOSEM's bandit."""
-        found: dict[str, tuple[Set, Cost]] = {}
+        sets: dict[str, tuple[Set, Cost]] = {}
         for primary in self.plan.primaries:
             folder = self.plan.folder / "autosem" / as_name(primary)
-            bandit: Bandit = utilities(self.plan.base, primary, self.one.autosem, folder, self.progress)
-            names = bandit.best(self.plan.candidates(primary), self.one.autosem.keep)
+            bandit: Bandit = utilities(self.plan.base, primary, self.options.autosem, folder, self.progress)
+            names = bandit.best(self.plan.candidates(primary), self.options.autosem.keep)
             cost = Cost(more={f"bandit {primary}": bandit.seconds}, bandits=1)
-            found[primary] = tuple((name, None) for name in names), cost
-        return found
+            sets[primary] = tuple((name, None) for name in names), cost
+        return sets
 
     # The end
 
@@ -322,21 +322,21 @@ class Study:
         for (_, primary), (chosen, _) in sets.items():
             wanted.setdefault(primary, []).append(chosen)
         runs = self.train("finals", {primary: list(dict.fromkeys(some)) for primary, some in wanted.items()})
-        found = []
+        rows = []
         for primary in wanted:
             alone = runs[primary, ()]
             metric = self.metric(primary, next(iter(alone.values())))
             single = {seed: self.reported(path, primary, metric) for seed, path in alone.items()}
-            for strategy in self.one.strategies:
+            for strategy in self.options.strategies:
                 chosen, cost = sets[strategy, primary]
                 mine = runs[primary, chosen]
                 scores = {seed: self.reported(path, primary, metric) for seed, path in mine.items()}
                 gain = rules.gain(scores, single)
-                whole = cost.plus(Cost(set(mine.values())))
+                total = cost.plus(Cost(set(mine.values())))
                 names = tuple(name for name, _ in chosen)
                 kept = {n: text for n, text in self.kept.get((strategy, primary), {}).items() if n in names}
-                found.append(
+                rows.append(
                     Row(primary, strategy, names, metric, scores, gain.mean, gain.interval, gain.p, None,
-                        whole.trainings, whole.seconds, kept)
+                        total.trainings, total.seconds, kept)
                 )  # fmt: skip
-        return adjusted(found)
+        return adjusted(rows)

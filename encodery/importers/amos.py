@@ -56,7 +56,7 @@ RENAMES = [
 
 
 @dataclass(frozen=True)
-class Found:
+class AmosFile:
     """What a file holds, under our names."""
 
     body: dict[str, Tensor]
@@ -92,7 +92,7 @@ def tokenizer_file(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> AmosFile:
     """All tensors of a checkpoint; one that has no place is an error."""
     file = next((path / name for name in WEIGHTS if (path / name).is_file()), path) if path.is_dir() else path
     tensors, settings = load(file)
@@ -105,7 +105,7 @@ def read(path: Path) -> Found:
     body = renamed(path, part(tensors, prefix))
     rest = {key: value for key, value in tensors.items() if not key.startswith((prefix, "auxiliary."))}
     generator, mixture = auxiliary(path, part(tensors, "auxiliary."), body)
-    return Found(body, detector(path, rest, body), generator, mixture, settings)
+    return AmosFile(body, detector(path, rest, body), generator, mixture, settings)
 
 
 def load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -192,7 +192,7 @@ def auxiliary(
     return made, None if mixture is None else mixture.flatten()
 
 
-def config_of(parts: Found, heads: int | None) -> AmosConfig:
+def config_of(parts: AmosFile, heads: int | None) -> AmosConfig:
     """Sizes as the tensors have them; what no tensor tells comes from their config, or is as published."""
     body = parts.body
     try:
@@ -221,7 +221,7 @@ def write(folder: Path, body: Mapping[str, Tensor], head: Mapping[str, Tensor], 
     return about("discriminator", model)
 
 
-def write_generator(folder: Path, parts: Found, config: Any, tokenizer: Built) -> str:
+def write_generator(folder: Path, parts: AmosFile, config: Any, tokenizer: Built) -> str:
     """The generator, and its mixture beside it."""
     layers = {int(match[1]) for key in parts.generator if (match := re.search(r"encoder\.layer\.(\d+)\.", key))}
     smaller = AmosConfig(**{**config.to_diff_dict(), "num_hidden_layers": max(layers) + 1})

@@ -55,7 +55,7 @@ def read(path: Path) -> Imported:
     notes = _resource_notes(tree)
     program = shlex.split(executor)
     ours = _Ours(program, path, notes)
-    if ours.known and (sweep := ours.sweep(blocks)) is not None:
+    if ours.is_ours and (sweep := ours.sweep(blocks)) is not None:
         return Imported(sweep, [], notes)
     return Imported(None, [_command(program, task) for task in tasks(blocks)], notes)
 
@@ -221,7 +221,7 @@ class _Ours:
     notes: list[str]
 
     @property
-    def known(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether the program is encodery itself or ParaGen."""
         return self.program == ["paragen-run"] or self.program[-2:] == ["encodery", "train"]
 

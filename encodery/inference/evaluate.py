@@ -31,7 +31,7 @@ DIFFERENT = 0.01  # share of them that rounding may change
 
 
 @dataclass(frozen=True)
-class Found:
+class LabelOrder:
     """The order of labels that fits best, with its accuracy and the next best one's."""
 
     labels: tuple[str, ...]
@@ -43,7 +43,7 @@ class Found:
         return f"labels by calibration: {order} (accuracy {self.accuracy:.3f}, the next order {self.next_best:.3f})"
 
 
-def calibrated(model: Classifier, asked: TaskSplit) -> tuple[Classifier, Found]:
+def calibrated(model: Classifier, asked: TaskSplit) -> tuple[Classifier, LabelOrder]:
     """The model with names for its outputs: the order that answers a labelled split best, if it is unmistakable."""
     task, examples = asked.task, asked.task.examples(asked.split)
     if len(task.labels) != len(model.labels):
@@ -63,14 +63,14 @@ def calibrated(model: Classifier, asked: TaskSplit) -> tuple[Classifier, Found]:
     return with_labels(model, order.labels), order
 
 
-def best_order(guesses: Sequence[int], gold: Sequence[str], labels: Sequence[str]) -> Found:
+def best_order(guesses: Sequence[int], gold: Sequence[str], labels: Sequence[str]) -> LabelOrder:
     """Of all orders the one with the highest accuracy."""
     right = {
         order: sum(order[guess] == label for guess, label in zip(guesses, gold, strict=True)) / len(gold)
         for order in itertools.permutations(labels)
     }
     first, second = sorted(right, key=right.__getitem__, reverse=True)[:2]
-    return Found(first, right[first], right[second])
+    return LabelOrder(first, right[first], right[second])
 
 
 def path_alarm(model: Classifier, run: RunDir, task: Task, allow_code: bool = False) -> str | None:
@@ -321,22 +321,25 @@ def keep_in_folder(folder: Path, evaluation: Evaluation, models: Sequence[str]) 
     return path
 
 
-def slices_page(run: RunDir, found: Evaluation) -> dict[str, str]:
+def slices_page(run: RunDir, evaluation: Evaluation) -> dict[str, str]:
     """The scores by columns as a file beside the predictions; other columns of the same rows stay in it."""
-    if not found.slices:
+    if not evaluation.slices:
         return {}
-    task, split = found.asked
+    task, split = evaluation.asked
     digest = task.origin(split).digest
     path = run.predictions_path(task.name, split).with_suffix(".slices.json")
     before = files.read_json(path) if path.is_file() else {}
     known = before.get("by", {}) if before.get("digest") == digest else {}
-    about = {"format": 1, "task": task.name, "split": split, "metric": found.main, "digest": digest}
-    return {"slices.json": files.plain_json({**about, "by": {**known, **found.slices}}, indent=1) + "\n"}
+    about = {"format": 1, "task": task.name, "split": split, "metric": evaluation.main, "digest": digest}
+    return {"slices.json": files.plain_json({**about, "by": {**known, **evaluation.slices}}, indent=1) + "\n"}
 
 
-def _write(run: RunDir, found: Evaluation) -> Path:
-    if not found.asked.task.labelled:  # sums over the whole text: the scores are all there is
+def _write(run: RunDir, evaluation: Evaluation) -> Path:
+    if not evaluation.asked.task.labelled:  # sums over the whole text: the scores are all there is
         return run.scores
     return run.write_answers(
-        found.asked.task, found.asked.split, found.answers, found.pages() | slices_page(run, found)
+        evaluation.asked.task,
+        evaluation.asked.split,
+        evaluation.answers,
+        evaluation.pages() | slices_page(run, evaluation),
     )

@@ -42,7 +42,7 @@ class Pretrained:
 
     model: Model
     tokenizer: Any
-    name: str  # of its question
+    name: str  # of its objective
     max_length: int
     source: str
 
@@ -89,10 +89,10 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
 def _foreign(folder: Path, source: str, device: str) -> Pretrained:
     """Somebody else's masked language model."""
     encoder, tokenizer, _ = open_model.open_encoder(folder)
-    question = open_model.make_objective({"kind": "mlm"}).build(encoder, tokenizer)
-    if question.load_heads(encoder, folder):
+    objective = open_model.make_objective({"kind": "mlm"}).build(encoder, tokenizer)
+    if objective.load_heads(encoder, folder):
         raise UserError(f"{source}: has no head that guesses masked words, so text says nothing of it")
-    model = Model(encoder, {"text": question})
+    model = Model(encoder, {"text": objective})
     open_model.make_ready(model, encoder, device)
     return Pretrained(model, tokenizer, "text", min(longest_of(encoder), LONGEST), source)
 

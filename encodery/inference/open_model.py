@@ -31,7 +31,7 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
         )
 
 
-def questions(
+def objective_modules(
     encoder: Encoder, objectives: Mapping[str, Any], tokenizer: Any, seed: int | None = None
 ) -> dict[str, Any]:
     """The modules of all objectives on one encoder, whose pooler stays if any of them uses it."""
@@ -94,7 +94,7 @@ def load_model(
             raise UserError(f"{folder}: has no head {head}; it has {', '.join(card['tasks'])}")
         card = card | {"tasks": {head: card["tasks"][head]}}
     objectives = {name: make_objective(about["objective"], code) for name, about in card["tasks"].items()}
-    model = Model(encoder, questions(encoder, objectives, tokenizer))
+    model = Model(encoder, objective_modules(encoder, objectives, tokenizer))
     model.load_heads(folder)
     make_ready(model, encoder, device)
     return model, tokenizer, card

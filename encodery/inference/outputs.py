@@ -86,7 +86,7 @@ def sums(
     noise: int = 0,
     share: Share = WHOLE,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the question's answers add up to over a table: memory does not grow with it. `noise` decides the masks."""
+    """What the objective's answers add up to over a table: memory does not grow with it. `noise` decides the masks."""
 
     def work(batch: Batch) -> Any:
         batch = replace(batch, noise=noise)

@@ -89,13 +89,13 @@ def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> S
     a wrong byte must not turn a file of UTF-8 into another one."""
     if not path.is_file() or path.suffix.lower() == ".parquet":
         return read(path)
-    found = encoding or detect_encoding(path.read_bytes())
-    if encoding is None and found == "cp1252" and trained.get("encoding") is None:
-        found = None
+    codec = encoding or detect_encoding(path.read_bytes())
+    if encoding is None and codec == "cp1252" and trained.get("encoding") is None:
+        codec = None
     delimiter = None
     with suppress(UserError):  # one column has none
-        delimiter = detect_delimiter(path, as_utf8(path, path.read_bytes(), found))
-    return read(path, delimiter=delimiter if path.suffix.lower() in TABLES else None, encoding=found)
+        delimiter = detect_delimiter(path, as_utf8(path, path.read_bytes(), codec))
+    return read(path, delimiter=delimiter if path.suffix.lower() in TABLES else None, encoding=codec)
 
 
 def _read(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
@@ -157,11 +157,11 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
     need_columns(sheet, [first, second])
     id = _id_column(trained, sheet)
 
-    def example(place: int, row: FileRow) -> Example:
+    def example(number: int, row: FileRow) -> Example:
         texts = row.values.get(second)
         if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
             raise Bad(f"{shown(texts)} is no list of two texts or more", second)
-        return Example(name_of(row.values, id) if id else str(place), (text_of(row.values, first), *texts))
+        return Example(name_of(row.values, id) if id else str(number), (text_of(row.values, first), *texts))
 
     return good_rows(sheet, example, id)
 
@@ -181,11 +181,11 @@ def _of_lines(data: bytes, pairs: bool) -> tuple[list[Example], Sheet]:
     if not sheet.rows and not sheet.bad:
         raise UserError("stdin: there is nothing to read")
 
-    def example(place: int, row: FileRow) -> Example:
+    def example(number: int, row: FileRow) -> Example:
         texts = tuple(row.values["text"].split("\t")) if pairs else (row.values["text"],)
         if pairs and len(texts) != 2:
             raise Bad("two texts with one tab between them are needed")
-        return Example(str(place), texts)
+        return Example(str(number), texts)
 
     return good_rows(sheet, example, None), sheet
 

@@ -17,17 +17,17 @@ FEWEST = 10  # rows of a bootstrap: fewer do not show how far others could be
 SHARES = frozenset({"accuracy", "exact"})  # means of 0 and 1 over examples
 
 
-def slices_of(found: Evaluation, name: str) -> list[dict[str, Any]]:
+def slices_of(evaluation: Evaluation, name: str) -> list[dict[str, Any]]:
     """One entry for each value of a column, the largest first."""
-    task, split = found.asked
-    if found.scores is None:
-        raise UserError(f"--by {name}: the labels of {found.asked.key} are hidden, so nothing can be scored")
+    task, split = evaluation.asked
+    if evaluation.scores is None:
+        raise UserError(f"--by {name}: the labels of {evaluation.asked.key} are hidden, so nothing can be scored")
     values = column(task, split, name)
     rows: dict[str, list[Example]] = {}
     for example in task.examples(split):
         rows.setdefault(values[example.id], []).append(example)
     order = sorted(rows, key=lambda value: (-len(rows[value]), value))
-    return [{"value": value, "rows": len(rows[value]), **_scored(found, rows[value])} for value in order]
+    return [{"value": value, "rows": len(rows[value]), **_scored(evaluation, rows[value])} for value in order]
 
 
 def _scored(found: Evaluation, rows: Sequence[Example]) -> dict[str, Any]:
@@ -36,27 +36,27 @@ def _scored(found: Evaluation, rows: Sequence[Example]) -> dict[str, Any]:
     return {"scores": scores, "low": low, "high": high}
 
 
-def interval(found: Evaluation, rows: Sequence[Example], score: float) -> tuple[float | None, float | None]:
+def interval(evaluation: Evaluation, rows: Sequence[Example], score: float) -> tuple[float | None, float | None]:
     """95 % over rows: Wilson's of a share, else percentiles of a bootstrap; None of too few rows."""
-    if spelled(found.main) in SHARES:
+    if spelled(evaluation.main) in SHARES:
         return wilson(score, len(rows))
     if len(rows) < FEWEST:
         return None, None
-    rng, task = np.random.default_rng(0), found.asked.task
+    rng, task = np.random.default_rng(0), evaluation.asked.task
     drawn = []
     for _ in range(DRAWS):
         some = [rows[i] for i in rng.integers(0, len(rows), len(rows))]
-        drawn.append(task.score({row.id: found.answers[row.id] for row in some}, some)[found.main])
+        drawn.append(task.score({row.id: evaluation.answers[row.id] for row in some}, some)[evaluation.main])
     low, high = np.quantile(drawn, [0.025, 0.975])
     return float(low), float(high)
 
 
-def lines(found: Evaluation) -> list[str]:
+def lines(evaluation: Evaluation) -> list[str]:
     """For people: a line for each value."""
     printed = []
-    for name, entries in found.slices.items():
+    for name, entries in evaluation.slices.items():
         width = max(len(str(entry["value"])) for entry in entries)
-        printed += [f"  {name} {entry['value']!s:{width}}  {_spelled(entry, found.main)}" for entry in entries]
+        printed += [f"  {name} {entry['value']!s:{width}}  {_spelled(entry, evaluation.main)}" for entry in entries]
     return printed
 
 

@@ -199,9 +199,9 @@ class Perturbation(Method):
             raise TypeError("lengths relative to the encoder: use what start(model) returns")
         if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
-        return each(self.one, model, micro, totals)
+        return each(self.on_batch, model, micro, totals)
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         raise NotImplementedError
 
     def space(self, model: Model, batch: Batch) -> Space:
@@ -261,7 +261,7 @@ class OneStep(Perturbation):
         """The perturbation that follows from the gradient at the clean embeddings."""
         raise NotImplementedError
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         """One micro-batch, a perturbation for each sequence."""
         space, summed = self.space(model, batch), Terms()
         here, part, words = space.zero().requires_grad_(), totals.times(self.share or 1.0), Words()

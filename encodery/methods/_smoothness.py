@@ -27,8 +27,8 @@ def again(model: Model, batch: Batch, outputs: Outputs) -> Batch:
 
 def distance(model: Model, batch: Batch, a: Outputs, b: Outputs, one_sided: bool = False) -> Tensor:
     """Sum over the examples of how far two answers are, with the weights of task and examples."""
-    question = model.objective(batch.task)
-    apart: Tensor = (question.divergence if one_sided else question.distance)(a, b, batch)
+    objective = model.objective(batch.task)
+    apart: Tensor = (objective.divergence if one_sided else objective.distance)(a, b, batch)
     if batch.weights is not None:
         apart = apart * batch.weights
     return apart.sum() * model.weights.get(batch.task, 1.0)
@@ -43,7 +43,7 @@ class Smooth(Perturbation):
     weight: float = Field(default=1.0, ge=0)
     """How much smoothness counts, λ."""
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         loss, _, whole = self.smoothed(model, batch, totals)
         loss.backward()  # type: ignore[no-untyped-call]
         return whole

@@ -54,7 +54,7 @@ class _FreeAT(Updating):
         deltas, summed = [space.draw(options.init_mag) for space in spaces], Terms()
         for k in range(1, options.steps + 1):
             terms = Terms()
-            deltas = [self.one(model, s, d, totals, k, terms) for s, d in zip(spaces, deltas, strict=True)]
+            deltas = [self.on_batch(model, s, d, totals, k, terms) for s, d in zip(spaces, deltas, strict=True)]
             add(summed, terms, 1 / options.steps)
             if k < options.steps and not self.update_now(losses_of(terms), micro):
                 break  # fp16 overflowed: the loop sees that gradient and skips the rest of the step
@@ -62,7 +62,7 @@ class _FreeAT(Updating):
             add(summed, options.look(model, space, delta, clean=not options.clean_weight))
         return summed
 
-    def one(self, model: Model, space: Space, delta: Tensor, totals: Totals, k: int, summed: Terms) -> Tensor:
+    def on_batch(self, model: Model, space: Space, delta: Tensor, totals: Totals, k: int, summed: Terms) -> Tensor:
         """One pass over a micro-batch; returns the next perturbation."""
         options, batch, last = self.options, space.batch, k == self.options.steps
         clean, left, weight = options.clean(model, batch, totals)

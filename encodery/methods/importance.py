@@ -45,8 +45,8 @@ class Importance(Method):
 
     def start(self, model: Model) -> ActiveMethod:
         """What holds the smoothed τ."""
-        for question in model.questions.values():
-            options = getattr(question, "options", None)
+        for objective in model.questions.values():
+            options = getattr(objective, "options", None)
             if getattr(options, "form", None) is None or getattr(options, "pool", None):
                 raise UserError("method.kind: importance needs a task with one answer for each text, in one window")
         return Sampling(self)

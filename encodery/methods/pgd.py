@@ -17,7 +17,7 @@ from encodery.models.model import Model, Terms
 class PGD(Attack):
     """The gradient at the last of K perturbations; the passes before it only climb."""
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         space = self.space(model, batch)
         summed, left, weight = self.clean(model, batch, totals)
         delta = space.draw(self.init_mag)

@@ -11,7 +11,7 @@ class Plain(Method):
     """One forward and one backward pass per micro-batch."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
-        return each(self.one, model, micro, totals)
+        return each(self.on_batch, model, micro, totals)
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         return backward(model, batch, totals)[1]

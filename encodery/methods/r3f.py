@@ -42,7 +42,7 @@ class R3F(Perturbation):
         """The bound of the noise; of normal noise nearly all of it."""
         return self.eps if self.noise == "uniform" else 2 * self.eps
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         space = self.space(model, batch)
         clean, terms = self.run(model, batch, None)
         delta = space.draw(self.eps) if self.noise == "uniform" else space.normal(self.eps)

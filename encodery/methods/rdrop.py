@@ -27,9 +27,9 @@ class RDrop(Method):
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         if step_of(micro, totals) < self.start_step:
             return Plain()(model, micro, totals)
-        return each(self.one, model, micro, totals)
+        return each(self.on_batch, model, micro, totals)
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         seed_dropout(batch, 0)
         first, terms = model(batch)
         seed_dropout(batch, 1)

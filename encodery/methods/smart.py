@@ -60,7 +60,7 @@ class _Smart:
             return Plain()(model, micro, totals)
         if self.options.proximal_weight and step != self.step:  # a step may be tried again after a lack of memory
             self.follow(model, step)
-        return each(self.one, model, micro, totals)
+        return each(self.on_batch, model, micro, totals)
 
     @torch.no_grad()
     def follow(self, model: Model, step: int) -> None:
@@ -73,7 +73,7 @@ class _Smart:
             self.mean[name] = torch.lerp(self.mean[name].to(value.device), value, 1 - rate)
         self.step = step
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         options = self.options
         loss, clean, summed = options.smoothed(model, batch, totals)
         if options.proximal_weight:

@@ -29,7 +29,7 @@ class YOPO(Attack):
         super().require(model)
         first_block(model.encoder.net)
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         with Watch(model.encoder) as watch:
 
             def ascend(space: Space, delta: Tensor, k: int) -> Tensor:

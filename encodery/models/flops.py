@@ -77,17 +77,17 @@ def amos(
     return TRAINING * (main + generator.forward(lengths, dense) + readouts * generator.guess(asked) + product)
 
 
-def step(question: Any, config: Any, lengths: np.ndarray, done: int = 0) -> float:
+def step(objective: Any, config: Any, lengths: np.ndarray, done: int = 0) -> float:
     """A plain training step of a pretraining objective after `done` steps, on such lengths; 0 for any other one."""
-    masking = getattr(getattr(question, "options", None), "masking", None)
+    masking = getattr(getattr(objective, "options", None), "masking", None)
     if masking is None:
         return 0.0
     asked = float(np.maximum(np.rint(masking.at(done).probability * lengths), 1).sum())
-    if not hasattr(question, "generator"):
+    if not hasattr(objective, "generator"):
         return mlm(net_of(config), lengths, asked)
-    generator = net_of(question.generator.encoder.net.config) if question.generator else None
+    generator = net_of(objective.generator.encoder.net.config) if objective.generator else None
     linear = config.model_type == "amos"  # the encoder with relative positions brings its own head
-    if generator and hasattr(question, "readouts"):
-        learned = question.mixture is not None and question.options.reversal != 0
-        return amos(net_of(config), generator, len(question.readouts), lengths, asked, learned, linear=linear)
+    if generator and hasattr(objective, "readouts"):
+        learned = objective.mixture is not None and objective.options.reversal != 0
+        return amos(net_of(config), generator, len(objective.readouts), lengths, asked, learned, linear=linear)
     return electra(net_of(config), generator, lengths, asked, linear=linear)

@@ -65,7 +65,7 @@ def sharded_parts(model: nn.Module) -> list[Any]:
     return [part for part in model.modules() if isinstance(part, FSDPModule)]
 
 
-def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors as one process would hold them. All processes must come here."""
     return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in tensors.items()}
 

@@ -1,4 +1,4 @@
-"""Model = encoder + one question per task; saved as transformers folders."""
+"""Model = encoder + one objective per task; saved as transformers folders."""
 
 import contextlib
 import json
@@ -24,15 +24,16 @@ CARD = "encodery.json"
 
 
 class Model(nn.Module):
-    """The encoder that travels and the questions of this run, by task name."""
+    """The encoder that travels and the objectives of this run, by task name."""
 
     def __init__(
-        self, encoder: Encoder, questions: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None
+        self, encoder: Encoder, objectives: Mapping[str, nn.Module], weights: Mapping[str, float] | None = None
     ):
         super().__init__()
         self.encoder = encoder
-        self.names = {task: safe(task) for task in questions}
-        self.questions = nn.ModuleDict({self.names[task]: module for task, module in questions.items()})
+        self.names = {task: safe(task) for task in objectives}
+        # The attribute's name is part of the names of weights in every checkpoint.
+        self.questions = nn.ModuleDict({self.names[task]: module for task, module in objectives.items()})
         self.weights = dict(weights or {})
         self.sharded = False  # whether its parameters are spread over processes (fsdp)
         self.autocast_to: torch.dtype | None = None  # set for bf16 and fp16
@@ -74,12 +75,12 @@ class Model(nn.Module):
     def save(self, folder: Path, tokenizer: Any, card: Mapping[str, Any]) -> None:
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
         folder.mkdir(parents=True, exist_ok=True)
-        questions: list[Any] = list(self.questions.values())
-        saved = [getattr(q.head, "saved", None) for q in questions[:1] if hasattr(q, "head")]
+        objectives: list[Any] = list(self.questions.values())
+        saved = [getattr(q.head, "saved", None) for q in objectives[:1] if hasattr(q, "head")]
         with quiet():
-            if len(questions) == 1 and hasattr(questions[0], "save"):  # it knows folders of its own
-                folder = questions[0].save(folder, self.encoder, tokenizer)
-            elif len(questions) == 1 and saved and saved[0] is not None:
+            if len(objectives) == 1 and hasattr(objectives[0], "save"):  # it knows folders of its own
+                folder = objectives[0].save(folder, self.encoder, tokenizer)
+            elif len(objectives) == 1 and saved and saved[0] is not None:
                 saved[0].save_pretrained(folder)
             else:
                 self.encoder.net.save_pretrained(folder)
@@ -89,8 +90,8 @@ class Model(nn.Module):
 
     def _save_heads(self, folder: Path) -> None:
         folder.mkdir()
-        for name, question in self.questions.items():
-            state = {k: v.detach().cpu().contiguous() for k, v in untied(question).items()}
+        for name, objective in self.questions.items():
+            state = {k: v.detach().cpu().contiguous() for k, v in untied(objective).items()}
             save_file(state, folder / f"{name}.safetensors")
 
     def take_heads(self, folder: Path) -> list[str]:
@@ -110,20 +111,20 @@ class Model(nn.Module):
         return [*taken, f"new heads: {', '.join(fresh)}"] if fresh else taken
 
     def load_heads(self, folder: Path) -> None:
-        """Put the heads of a saved folder into the questions; anything missing or left over is an error."""
-        question: Any
-        for name, question in self.questions.items():
-            head: Any = getattr(question, "head", None)
+        """Put the heads of a saved folder into the objectives; anything missing or left over is an error."""
+        objective: Any
+        for name, objective in self.questions.items():
+            head: Any = getattr(objective, "head", None)
             stock = getattr(head, "stock", None)
             file = folder / "heads" / f"{name}.safetensors"
             if file.exists():
-                load_untied(question, file)
-            elif hasattr(question, "load_heads"):
-                if lacking := question.load_heads(self.encoder, folder):
+                load_untied(objective, file)
+            elif hasattr(objective, "load_heads"):
+                if lacking := objective.load_heads(self.encoder, folder):
                     raise UserError(f"{folder}: {'; '.join(lacking)}")
             elif stock is not None:
                 _load_stock_head(head, folder)
-                question.taken = frozenset(head.state_dict())
+                objective.taken = frozenset(head.state_dict())
             else:
                 raise UserError(f"{folder}: no head for {name}")
 
@@ -145,19 +146,19 @@ def _load_stock_head(head: nn.Module, folder: Path) -> None:
         raise UserError(f"{folder}: has no head that fits this task ({detail})") from None
 
 
-def untied(question: nn.Module) -> dict[str, Tensor]:
-    """The weights of a question, tied ones under their first name only."""
+def untied(objective: nn.Module) -> dict[str, Tensor]:
+    """The weights of an objective, tied ones under their first name only."""
     found: dict[int, str] = {}
-    state: dict[str, Tensor] = question.state_dict()
+    state: dict[str, Tensor] = objective.state_dict()
     return {name: value for name, value in state.items() if found.setdefault(value.data_ptr(), name) == name}
 
 
-def load_untied(question: nn.Module, file: Path) -> None:
+def load_untied(objective: nn.Module, file: Path) -> None:
     """What `untied` gave; nothing may be missing or left over."""
-    stored, wanted = load_file(file), untied(question)
+    stored, wanted = load_file(file), untied(objective)
     if odd := sorted(stored.keys() ^ wanted.keys()):
         raise UserError(f"{file}: {'lacks' if odd[0] in wanted else 'has a foreign'} {odd[0]}")
-    question.load_state_dict(stored, strict=False)  # tied ones follow
+    objective.load_state_dict(stored, strict=False)  # tied ones follow
 
 
 def safe(task: str) -> str:

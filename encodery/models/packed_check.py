@@ -35,7 +35,7 @@ def largest_difference(encoder: Encoder) -> float:
     table = probe_table(encoder)
     rows = np.arange(len(table))
     device = next(encoder.parameters()).device
-    found = []
+    hidden = []
     was_training = encoder.training
     encoder.eval()
     try:
@@ -44,12 +44,12 @@ def largest_difference(encoder: Encoder) -> float:
             batcher = MicroBatcher(layout, encoder.form, 1 << 30, device=device)
             batch: Batch = batcher.batch(table, rows, "probe", 0)
             with torch.no_grad():
-                found.append(batch.tokens(encoder(batch)))
+                hidden.append(batch.tokens(encoder(batch)))
     finally:
         encoder.net.set_attn_implementation(packed.NAME)
         encoder.train(was_training)
-    largest = max(1.0, float(found[1].abs().max()))  # rounding grows with the numbers
-    return float((found[0] - found[1]).abs().max()) / largest
+    largest = max(1.0, float(hidden[1].abs().max()))  # rounding grows with the numbers
+    return float((hidden[0] - hidden[1]).abs().max()) / largest
 
 
 def require_equal(encoder: Encoder) -> None:

@@ -23,24 +23,24 @@ class Words:
 
     def __init__(self) -> None:
         self.draws = Draws()
-        self.known: list[tuple[Tensor, Tensor, Tensor]] = []  # ids, rows of the table, the leaf that passes use
+        self.leaves: list[tuple[Tensor, Tensor, Tensor]] = []  # ids, rows of the table, the leaf that passes use
 
     def leaf(self, ids: Tensor, rows: Tensor) -> Tensor:
         """What a pass uses in place of the rows it looked up; its gradient adds up here."""
         if not rows.requires_grad:
             return rows
-        for known, _, leaf in self.known:
+        for known, _, leaf in self.leaves:
             if known is ids or (ids.device.type == "cpu" and torch.equal(known, ids)):  # elsewhere a wait costs more
                 return leaf
-        self.known.append((ids, rows, rows.detach().requires_grad_()))
-        return self.known[-1][2]
+        self.leaves.append((ids, rows, rows.detach().requires_grad_()))
+        return self.leaves[-1][2]
 
     def settle(self) -> None:
         """Hand what has been gathered on to the table."""
-        for _, rows, leaf in self.known:
+        for _, rows, leaf in self.leaves:
             if leaf.grad is not None:
                 rows.backward(leaf.grad)  # type: ignore[no-untyped-call]
-        self.known.clear()
+        self.leaves.clear()
 
 
 class Shift:

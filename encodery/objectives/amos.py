@@ -76,7 +76,7 @@ class Mixture(Detector):
     def __init__(self, options: Amos, encoder: Encoder, tokenizer: Any):
         ObjectiveModule.__init__(self)
         self.options = options
-        self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
+        self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)
         self.detect = detector_head(encoder)
         self.generator = Stages(options, encoder)
         self.readouts = self.generator.readouts
@@ -89,7 +89,7 @@ class Mixture(Detector):
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Logits of all tokens, and what the readouts said at the asked positions."""
-        masked = mask(batch, self.options.masking, self.known)
+        masked = mask(batch, self.options.masking, self.vocabulary)
         features = self.generator(batch, masked)
         shares = self.shares(features, batch, masked)
         readout = self.read(features, shares, batch, masked)
@@ -132,7 +132,7 @@ class Mixture(Detector):
         vectors = head(features.flatten(0, 1)).view(*features.shape[:2], -1)
         weights = None if batch.weights is None else batch.weights[masked.sequence]
         steered = shares.requires_grad and options.reversal != 0
-        draw = Draw(noise_of(batch, masked), self.known.mask_id, options.temperature, steered)
+        draw = Draw(noise_of(batch, masked), self.vocabulary.mask_id, options.temperature, steered)
         return read_all(vectors, shares, head.weight, head.bias, masked.truth, weights, draw)
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
@@ -142,7 +142,7 @@ class Mixture(Detector):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Tokens, special ones included, and positions that each readout is asked about."""
-        asked = float(count(batch, self.options.masking, self.known))
+        asked = float(count(batch, self.options.masking, self.vocabulary))
         tokens = {"discriminator": float(batch.layout.host_lengths.sum())}
         return tokens | {f"mlm_{depth}": asked for depth in self.readouts}
 

@@ -82,13 +82,13 @@ class Detector(ObjectiveModule):
     def __init__(self, options: Electra, encoder: Encoder, tokenizer: Any):
         super().__init__()
         self.options = options
-        self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
+        self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)
         self.detect = detector_head(encoder)
         self.generator = None if options.uniform_generator else Generator(options, encoder)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """Logits of all tokens, and what the generator said at the asked positions."""
-        masked = mask(batch, self.options.masking, self.known)
+        masked = mask(batch, self.options.masking, self.vocabulary)
         guess = self.guess(batch, masked)
         sample = batch.targets.get(DRAWN, guess.sample)
         fake = written(batch, masked, sample)
@@ -110,13 +110,13 @@ class Detector(ObjectiveModule):
         """What the generator thinks of the asked positions, and one sample for each."""
         options = self.options
         if self.generator is None:
-            ordinary = torch.from_numpy(self.known.ordinary).to(masked.truth.device)
+            ordinary = torch.from_numpy(self.vocabulary.ordinary).to(masked.truth.device)
             place = (masked.uniform * len(ordinary)).long().clamp(max=len(ordinary) - 1)
             nothing = torch.zeros_like(masked.uniform)
             return Reading(nothing.sum(), nothing, torch.full_like(masked.truth, -1), ordinary[place])
         vectors = self.generator(batch, masked)
         weights = None if batch.weights is None else batch.weights[masked.sequence]
-        sampler = Sampler(masked.uniform, self.known.mask_id, options.temperature, options.disallow_correct)
+        sampler = Sampler(masked.uniform, self.vocabulary.mask_id, options.temperature, options.disallow_correct)
         return read(vectors, self.generator.weight, self.generator.bias, masked.truth, weights, sampler)
 
     def enter(self, encoder: Encoder, batch: Batch, fake: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class Detector(ObjectiveModule):
         """Tokens, special ones included, and positions that the generator is asked about."""
         found = {"discriminator": float(batch.layout.host_lengths.sum())}
         if self.generator is not None:
-            found["generator"] = float(count(batch, self.options.masking, self.known))
+            found["generator"] = float(count(batch, self.options.masking, self.vocabulary))
         return found
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
@@ -194,7 +194,7 @@ class Detector(ObjectiveModule):
             asked |= of_masks(outputs)
         return detected | {name: empty.index_add(0, outputs["sequence"], v.double()) for name, v in asked.items()}
 
-    def whole(self, encoder: Encoder) -> AbstractContextManager[None]:
+    def as_saved(self, encoder: Encoder) -> AbstractContextManager[None]:
         """Inside, the encoder alone is what will be saved: disentangled words are added up."""
         return whole_words(self, encoder)
 

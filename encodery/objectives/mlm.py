@@ -36,12 +36,12 @@ class Guesser(ObjectiveModule):
     def __init__(self, options: Mlm, encoder: Encoder, tokenizer: Any):
         super().__init__()
         self.options = options
-        self.known = vocabulary(tokenizer, encoder.net.config.vocab_size)
+        self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)
         self.head = VocabularyHead(encoder)
 
     def forward(self, encoder: Encoder, batch: Batch) -> Outputs:
         """The summed loss, and what was guessed at each asked position."""
-        masked = mask(batch, self.options.masking, self.known)
+        masked = mask(batch, self.options.masking, self.vocabulary)
         vectors = self.head(masked.gather(encoder(batch, ids=masked.ids)))
         weights = None if batch.weights is None else batch.weights[masked.sequence]
         found = read(vectors, self.head.weight, self.head.bias, masked.truth, weights)
@@ -55,7 +55,7 @@ class Guesser(ObjectiveModule):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Positions that are asked about."""
-        return {"mlm": float(count(batch, self.options.masking, self.known))}
+        return {"mlm": float(count(batch, self.options.masking, self.vocabulary))}
 
     def distance(self, a: Outputs, b: Outputs, batch: Batch) -> Tensor:
         """Symmetric Kullback-Leibler divergence of the guesses, mean over the asked positions of a sequence."""

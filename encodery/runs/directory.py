@@ -366,24 +366,24 @@ class RunDir:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRun:
     """A run directory that was found, and what is wrong with it, if anything."""
 
     run: RunDir
     problem: str | None = None
 
 
-def find_runs(*folders: Path | str, depth: int | None = None) -> list[Found]:
+def find_runs(*folders: Path | str, depth: int | None = None) -> list[FoundRun]:
     """The runs at and below the folders, damaged ones too; what `move_aside` put away counts only if named itself.
 
     `depth` limits how far below.
     """
-    by_path: dict[Path, Found] = {}
+    by_path: dict[Path, FoundRun] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder")
         for path in _run_paths(folder, set(), depth):
-            by_path.setdefault(path.resolve(), Found(RunDir(path), RunDir(path).problem()))
+            by_path.setdefault(path.resolve(), FoundRun(RunDir(path), RunDir(path).problem()))
     return list(by_path.values())
 
 

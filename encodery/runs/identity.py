@@ -168,7 +168,7 @@ def as_before(tree: Mapping[str, Any]) -> Tree:
     copied: Tree = by_value(tree)
     sections = [(name, _inner(field.annotation), copied.get(name)) for name, field in Config.model_fields.items()]
     sections += [
-        (f"{name}:{_kind(copied.get(name))}", _known(room, copied.get(name)), copied.get(name))
+        (f"{name}:{_kind(copied.get(name))}", _component(room, copied.get(name)), copied.get(name))
         for name, (room, _) in KINDS.items()
     ]
     for entry in copied.get("tasks") or () if isinstance(copied.get("tasks"), list) else ():
@@ -188,7 +188,7 @@ def _kind(section: Any) -> str:
     return str(section.get("kind", "")).replace("-", "_") if isinstance(section, dict) else ""
 
 
-def _known(room: str, section: Any) -> type[Options] | None:
+def _component(room: str, section: Any) -> type[Options] | None:
     """The class of a component of ours; None for own code and for what is not there."""
     kind = _kind(section)
     try:
@@ -208,11 +208,11 @@ def _parts(name: str, section: Any, tasks: "Sequence[Task]") -> Iterator[tuple[s
     for entry, task in zip(section, tasks, strict=False) if name == "tasks" else ():
         yield "tasks", Entry, entry
         if ".py:" not in (kind_or_name := str(entry.get("kind") or entry["name"])):
-            yield f"tasks:{_place(kind_or_name, type(task))}", type(task), entry
+            yield f"tasks:{_file_and_form(kind_or_name, type(task))}", type(task), entry
 
 
 @cache
-def _place(name: str, kind: "type[Task]") -> str:
+def _file_and_form(name: str, kind: "type[Task]") -> str:
     """`table/spans`: the file of a task and the form of its question."""
     head = SPELLINGS.get(name, name).partition("/")[0].replace("-", "_")
     forms: Mapping[str, type] = getattr(find("tasks", head), "variants", {})

@@ -92,14 +92,14 @@ def _text(name: str, file: File, answers: Mapping[str, Answer]) -> str:
 
 def _shown(name: str, file: File, id: str, answer: Answer) -> str:
     guess = answer["prediction"]
-    known = TABLE[file.part]
-    if known.bounds:
+    dataset = TABLE[file.part]
+    if dataset.bounds:
         number = float(guess)
         if number != number:
             raise UserError(f"{name}: the answer to {id} is not a number")
-        return f"{min(max(number, known.bounds[0]), known.bounds[1]):.3f}"
-    if guess not in known.labels:
-        raise UserError(f'{name}: the answer to {id} is "{guess}", not one of {", ".join(known.labels)}')
+        return f"{min(max(number, dataset.bounds[0]), dataset.bounds[1]):.3f}"
+    if guess not in dataset.labels:
+        raise UserError(f'{name}: the answer to {id} is "{guess}", not one of {", ".join(dataset.labels)}')
     return str(guess)
 
 
@@ -144,20 +144,20 @@ def _fault(name: str, data: bytes) -> str | None:
     if lines[0] != HEADER:
         return f"must begin with the line index<TAB>prediction, not {lines[0][:80]!r}"
     file = FILES[name]
-    for place, line in enumerate(lines[1:]):
+    for row, line in enumerate(lines[1:]):
         index, tab, guess = line.partition("\t")
-        if index != str(place) or not tab:
-            return f"line {place + 2} must have the index {place} and one tab, not {line[:80]!r}"
+        if index != str(row) or not tab:
+            return f"line {row + 2} must have the index {row} and one tab, not {line[:80]!r}"
         if not _is_legal(file, guess):
-            return f"line {place + 2} has an illegal prediction, {guess[:80]!r}"
+            return f"line {row + 2} has an illegal prediction, {guess[:80]!r}"
     return None if len(lines) - 1 == file.rows else f"has {len(lines) - 1:,} rows instead of {file.rows:,}"
 
 
 def _is_legal(file: File, guess: str) -> bool:
-    known = TABLE[file.part]
-    if not known.bounds:
-        return guess in known.labels
+    dataset = TABLE[file.part]
+    if not dataset.bounds:
+        return guess in dataset.labels
     try:
-        return known.bounds[0] <= float(guess) <= known.bounds[1]
+        return dataset.bounds[0] <= float(guess) <= dataset.bounds[1]
     except ValueError:
         return False

@@ -86,14 +86,14 @@ def read_predictions(path: str | Path) -> dict[str, Answer]:
 def read_mapping(path: str | Path) -> dict[str, Any]:
     """A JSON object, such as SQuAD's prediction files are."""
     try:
-        found = json.loads(Path(path).read_bytes())
+        mapping = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
     except ValueError as error:
         raise UserError(f"{path}: is not valid JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         raise UserError(f"{path}: should be an object with an entry for each id")
-    return found
+    return mapping
 
 
 def _column(sheet: Sheet, names: Sequence[str], what: str) -> str:

@@ -43,7 +43,7 @@ def compared(
     from sklearn.metrics import adjusted_rand_score, silhouette_score
 
     some = points[rows[:ROWS]]
-    found = []
+    lines = []
     for k in counts:
         if k > len(some) // 2:
             raise UserError(f"--try-k: {k} clusters of {len(some):,} rows; ask for fewer")
@@ -54,9 +54,9 @@ def compared(
             for one in each
             if 1 < len(set(one.labels[:SILHOUETTE].tolist())) < len(some[:SILHOUETTE])
         ]
-        found.append({
+        lines.append({
             "k": k, "inertia": float(np.mean([np.mean(one.distances**2) for one in each])),
             "silhouette": float(np.mean(shapes)) if shapes else None,
             "stability": float(np.mean(alike)), "stability_sd": float(np.std(alike, ddof=1)), "seeds": SEEDS,
         })  # fmt: skip
-    return found
+    return lines

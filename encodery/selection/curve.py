@@ -96,12 +96,14 @@ def train_parts(
 ) -> dict[tuple[int, str, int], Path]:
     """The runs on parts, each training once; a part that is everything is the run on everything."""
     once = lines_of(parts)
-    whole = {one.training: full[one.seed] for one in once if (one.taken.rows, one.steps) == (plan.pool, plan.steps)}
-    left = [one for one in once if one.training not in whole]
+    on_everything = {
+        one.training: full[one.seed] for one in once if (one.taken.rows, one.steps) == (plan.pool, plan.steps)
+    }
+    left = [one for one in once if one.training not in on_everything]
     if not left:
-        return whole
+        return on_everything
     ran = sweep(plan, "parts", {"zip": [one.line for one in left]}, progress, executor)
-    return whole | {one.training: ran[tuple(one.line.values())] for one in left}
+    return on_everything | {one.training: ran[tuple(one.line.values())] for one in left}
 
 
 # The choice
@@ -157,12 +159,12 @@ def look(plan: Plan, path: Path, progress: Progress) -> None:
     if not left:
         return
     model = open_classifier(path, plan.base.config.device)
-    for one in left:
-        progress.say(f"{path.name} on {one.key}")
-        found = evaluate([model], one)
-        keep_in_run(run, found)
-        for sentence in found.alarms:
-            progress.say(f"ALARM {path.name} on {one.key}: {sentence}")
+    for asked in left:
+        progress.say(f"{path.name} on {asked.key}")
+        evaluation = evaluate([model], asked)
+        keep_in_run(run, evaluation)
+        for sentence in evaluation.alarms:
+            progress.say(f"ALARM {path.name} on {asked.key}: {sentence}")
 
 
 def gather(

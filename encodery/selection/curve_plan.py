@@ -95,13 +95,13 @@ class Curve(Options):
     @property
     def parts(self) -> list[float]:
         """Fractions in order, 1 always among them."""
-        found = spelled(self.fractions) if isinstance(self.fractions, str) else list(self.fractions)
-        wrong = next((one for one in found if not 0 < one <= 1), None)
+        fractions = spelled(self.fractions) if isinstance(self.fractions, str) else list(self.fractions)
+        wrong = next((one for one in fractions if not 0 < one <= 1), None)
         if wrong is not None:
             raise UserError(f"fractions: {wrong:g} is not above 0 and at most 1; write 0.3 or 30%")
-        if not set(found) - {1.0}:
+        if not set(fractions) - {1.0}:
             raise UserError("fractions: there is none below 1, so nothing is chosen; write [0.1, 0.3] or 0.1:1.0:0.1")
-        return sorted({*found, 1.0})
+        return sorted({*fractions, 1.0})
 
     def parts_of(self, method: str) -> list[float]:
         """The fractions at which a method is tried, 1 always among them."""
@@ -255,13 +255,13 @@ def looks_of(train: TrainOptions, rows: int) -> int:
 
 def require_parts(curve: Curve) -> None:
     """Fractions that are parts, of methods that there are."""
-    known = curve.parts
+    fractions = curve.parts
     for name, parts in curve.fewer.items():
         if name not in curve.selectors:
             raise UserError(f"fewer: there is no method {name}; there are {', '.join(curve.selectors)}")
-        odd = [part for part in parts if part not in known]
+        odd = [part for part in parts if part not in fractions]
         if odd or not set(parts) - {1.0}:
-            listed = ", ".join(f"{part:g}" for part in known)
+            listed = ", ".join(f"{part:g}" for part in fractions)
             raise UserError(f"fewer.{name}: {odd[0] if odd else parts}: give some of the fractions {listed}")
 
 

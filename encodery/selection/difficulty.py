@@ -26,13 +26,13 @@ class Difficulty:
 
     def of(self, members: Numbers) -> dict[str, Any]:
         """Means over some rows; None where no run tells."""
-        found: dict[str, Any] = {
+        means: dict[str, Any] = {
             name: _mean(values[members])
             for name, values in (
                 ("error", self.error), ("confidence", self.confidence), ("variability", self.variability),
             )
         }  # fmt: skip
-        return found | {"rows": int((~np.isnan(self.error[members])).sum())}
+        return means | {"rows": int((~np.isnan(self.error[members])).sum())}
 
 
 def _mean(values: Numbers) -> float | None:
@@ -70,13 +70,13 @@ def _of_run(pool: Pool, run: Path) -> Difficulty:
     )
 
 
-def _of_dynamics(pool: Pool, found: Dynamics) -> Difficulty:
+def _of_dynamics(pool: Pool, dynamics: Dynamics) -> Difficulty:
     """Error at the last look at each row; a row that the run was not trained on stays unknown."""
-    found.made_from.require_fit(str(found.path), pool.made_from)
-    at = {id: place for place, id in enumerate(found.ids)}
+    dynamics.made_from.require_fit(str(dynamics.path), pool.made_from)
+    at = {id: place for place, id in enumerate(dynamics.ids)}
     there = np.array([at.get(id, -1) for id in pool.ids])
     places = np.flatnonzero(there >= 0)
-    logits = np.asarray(found.in_order_of(pool.label_names), np.float64)[:, there[places]]
+    logits = np.asarray(dynamics.in_order_of(pool.label_names), np.float64)[:, there[places]]
     whole = ~np.isnan(logits).any(axis=(1, 2))
     own = chances(logits[whole])[:, np.arange(len(places)), pool.labels[places]]
     wrong = logits[whole][-1].argmax(-1) != pool.labels[places]

@@ -11,6 +11,7 @@ from encodery.core import files
 from encodery.data.subset import Subset
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Task
+from encodery.tasks.sources.published import OnHub
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -37,19 +38,19 @@ def export(chosen: Subset, task: Task, split: str, path: Path) -> Path:
 
 def rows_of(chosen: Subset, task: Task, split: str) -> list[dict[str, Any]]:
     """Each chosen row: the columns of its file, or its texts and its label, and its score and cluster."""
-    published = hasattr(task, "known")  # its files have numbers for labels
+    published = isinstance(task, OnHub)  # its files have numbers for labels
     raw = task.raw_rows(split)
     examples = {example.id: example for example in task.examples(split)}
     more: dict[str, Sequence[Any] | None] = {"score": chosen.scores, "cluster": chosen.clusters}
-    found = []
-    for place, id in enumerate(chosen.ids):
+    rows = []
+    for rank, id in enumerate(chosen.ids):
         row = dict(raw[id]) if id in raw else plain(examples[id])
         row.setdefault("id", id)
         if published and isinstance(examples[id].label, str):
             row["label"] = examples[id].label
-        row |= {f"selection_{name}": values[place] for name, values in more.items() if values is not None}
-        found.append(row)
-    return found
+        row |= {f"selection_{name}": values[rank] for name, values in more.items() if values is not None}
+        rows.append(row)
+    return rows
 
 
 def plain(example: Example) -> dict[str, Any]:

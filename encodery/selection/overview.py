@@ -40,11 +40,11 @@ class Options:
 def analyse(clusters: Clusters, points: Numbers, pool: Pool, folder: Path, options: Options) -> dict[str, Any]:
     """Write clusters.json, map.json, clusters.svg (sizes and purity) and map.svg; what is in the first."""
     rows = sample(pool, SAMPLE)
-    found = summary(clusters, points, pool, rows, options)
+    overview = summary(clusters, points, pool, rows, options)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(folder / "clusters.json", files.plain_json(found, indent=1) + "\n")
-    sizes = [one["size"] for one in found["clusters"]]
-    purity = [one["purity"] for one in found["clusters"]]
+    files.write_atomic(folder / "clusters.json", files.plain_json(overview, indent=1) + "\n")
+    sizes = [one["size"] for one in overview["clusters"]]
+    purity = [one["purity"] for one in overview["clusters"]]
     files.write_atomic(folder / "clusters.svg", figures.cluster_sizes(sizes, purity))
     shown = sample(pool, options.map_rows or (SAMPLE if options.how == "tsne" else MAP_ROWS))
     flat, explained = flattened(points[shown], options.how, pool.seed)
@@ -55,7 +55,7 @@ def analyse(clusters: Clusters, points: Numbers, pool: Pool, folder: Path, optio
     names = [str(pool.examples[i].label) for i in shown[:SAMPLE]]
     picture = figures.cluster_map(few, clusters.labels[shown[:SAMPLE]].tolist(), names, options.how)
     files.write_atomic(folder / "map.svg", picture)
-    return found
+    return overview
 
 
 def sample(pool: Pool, most: int) -> Numbers:
@@ -70,16 +70,16 @@ def summary(clusters: Clusters, points: Numbers, pool: Pool, rows: Numbers, opti
     kept = [one["purity"] * one["size"] for one in each if one["size"]]
     dbscan = options.algorithm == "dbscan"
     tried = compared(points, rows, options.counts, options.algorithm, pool.seed) if not dbscan else []
-    whole = np.arange(len(pool))
+    everything = np.arange(len(pool))
     return {
         "format": 2, "task": pool.made_from.task, "split": pool.made_from.split,
         "rows": len(pool), "clusters_found": int((sizes > 0).sum()), "empty": int((sizes == 0).sum()),
         "k": None if dbscan else len(sizes), "labels": dict(labels.most_common()),
-        "columns": {name: column_counts(values, pool, whole) for name, values in options.columns.items()},
+        "columns": {name: column_counts(values, pool, everything) for name, values in options.columns.items()},
         "size": {"median": float(np.median(sizes)), "largest": int(sizes.max()), "smallest": int(sizes.min())},
         "purity": sum(kept) / len(pool), "purity_by_chance": purity_by_chance(pool, sizes.tolist()),
         "silhouette": silhouette(clusters, points, rows), "silhouette_rows": len(rows),
-        **({"difficulty": options.difficulty.of(whole)} if options.difficulty else {}),
+        **({"difficulty": options.difficulty.of(everything)} if options.difficulty else {}),
         "k_choice": tried, "notes": list(clusters.notes), "clusters": each,
     }  # fmt: skip
 

@@ -152,13 +152,13 @@ def runs_of(asking: Asking) -> list[str]:
 
 def dynamics_of(run: str, pool: Provenance, say: Say) -> Dynamics:
     """What a run recorded, if that was of the pool's rows; of part of them only if the ids say so later."""
-    found = Dynamics.open(run)
-    part = found.made_from.rows is not None and pool.rows is not None and found.made_from.rows < pool.rows
-    if part and (found.made_from.task, found.made_from.split) == (pool.task, pool.split):
-        return found  # `aligned` names a row that the run was not trained on
-    if warning := found.made_from.require_fit(str(found.path), pool):
+    dynamics = Dynamics.open(run)
+    part = dynamics.made_from.rows is not None and pool.rows is not None and dynamics.made_from.rows < pool.rows
+    if part and (dynamics.made_from.task, dynamics.made_from.split) == (pool.task, pool.split):
+        return dynamics  # `aligned` names a row that the run was not trained on
+    if warning := dynamics.made_from.require_fit(str(dynamics.path), pool):
         say(f"WARNING {warning}")
-    return found
+    return dynamics
 
 
 def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str], Any]:
@@ -213,20 +213,20 @@ def _at(pool: Pool, order: Any) -> list[str]:
 def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:
     """Everything that somebody needs to know who uses the selection, or who wants to make it again."""
     chosen, task = asking.options, asking.task
-    found: dict[str, Any] = {
+    meta: dict[str, Any] = {
         "selector": {"kind": chosen.selector.get("kind", "random"), **asking.selector.to_dict()},
         "seed": chosen.seed, "task": task.name, "split": chosen.split, "pool": len(pool),
         "fingerprint": pool.made_from.answers, "notes": list(ranked.notes), "encodery": version(),
         **ranked.about,
     }  # fmt: skip
     if chosen.embeddings:
-        found["embeddings"] = Embeddings.open(asking.folder / chosen.embeddings).meta
+        meta["embeddings"] = Embeddings.open(asking.folder / chosen.embeddings).meta
     elif chosen.embed and "embeddings" in asking.selector.needs:
         from encodery.models import locate
 
-        found["embed"] = chosen.embed.to_dict() | {
+        meta["embed"] = chosen.embed.to_dict() | {
             "digest": locate.resolve(chosen.embed.model, near=asking.folder).digest()
         }
     if chosen.runs:
-        found["runs"] = list(chosen.runs)
-    return found
+        meta["runs"] = list(chosen.runs)
+    return meta

@@ -89,14 +89,14 @@ def overlap(paths: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def overlap_table(found: Mapping[str, Any]) -> str:
+def overlap_table(overlap: Mapping[str, Any]) -> str:
     """Shared rows, and in brackets what independent choices of these sizes share on average."""
-    header = ["shared rows (by chance)", *found["names"]]
+    header = ["shared rows (by chance)", *overlap["names"]]
     lines = []
-    for i, name in enumerate(found["names"]):
+    for i, name in enumerate(overlap["names"]):
         cells = []
-        for j in range(len(found["names"])):
-            chance = f" ({found['by_chance'][i][j]:,.0f})" if found["by_chance"] and i != j else ""
-            cells.append(f"{found['shared'][i][j]:,}{chance}")
+        for j in range(len(overlap["names"])):
+            chance = f" ({overlap['by_chance'][i][j]:,.0f})" if overlap["by_chance"] and i != j else ""
+            cells.append(f"{overlap['shared'][i][j]:,}{chance}")
         lines.append([name, *cells])
     return markdown_table(header, lines)

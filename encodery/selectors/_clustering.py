@@ -64,11 +64,11 @@ def _dbscan(points: Numbers, eps: float, min_samples: int) -> Clusters:
 
 def distances_to(points: Numbers, centres: Numbers, labels: Numbers, block: int = 65536) -> Numbers:
     """Each point's distance to its own centre, in blocks of bounded memory."""
-    found = np.empty(len(points))
+    distances = np.empty(len(points))
     for i in range(0, len(points), block):
         gap = points[i : i + block] - centres[labels[i : i + block]]
-        found[i : i + block] = np.sqrt(np.einsum("ij,ij->i", gap, gap, dtype=np.float64))
-    return found
+        distances[i : i + block] = np.sqrt(np.einsum("ij,ij->i", gap, gap, dtype=np.float64))
+    return distances
 
 
 def remarks(sizes: Numbers) -> tuple[str, ...]:

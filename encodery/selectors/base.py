@@ -47,9 +47,9 @@ class Pool:
         folder: Path = Path(),
     ):
         hashes = id_hash([example.id for example in examples])
-        self.place = np.argsort(hashes, kind="stable")  # of each row of the pool in the file
-        self.hashes = hashes[self.place]
-        self.examples = [examples[i] for i in self.place]
+        self.file_order = np.argsort(hashes, kind="stable")  # of each row of the pool in the file
+        self.hashes = hashes[self.file_order]
+        self.examples = [examples[i] for i in self.file_order]
         self.ids = [example.id for example in self.examples]
         self.label_names, self.seed, self.models = tuple(labels), seed, tuple(models)
         self._vectors, self.dynamics, self.made_from = vectors, dynamics, made_from
@@ -78,12 +78,12 @@ class Pool:
         """[n, width], rows as in this pool."""
         if self._vectors is None:
             raise UserError("select: this selector needs vectors: give embed.model, or a folder under embeddings")
-        ids, found = self._vectors()
+        ids, vectors = self._vectors()
         at = {id: i for i, id in enumerate(ids)}
         lost = next((id for id in self.ids if id not in at), None)
         if lost is not None:
             raise UserError(f"embeddings: there is no vector for example {lost}; embed the same split")
-        return np.asarray(found[np.array([at[id] for id in self.ids])])
+        return np.asarray(vectors[np.array([at[id] for id in self.ids])])
 
     @cached_property
     def logits(self) -> list[Numbers]:
@@ -154,19 +154,19 @@ def apportioned(sizes: Sequence[int] | Numbers) -> Numbers:
     first. So subsets are nested and stratified at once.
     """
     sizes = np.asarray(sizes, np.float64)
-    known = np.flatnonzero(sizes > 0)
-    total, shares = int(sizes.sum()), sizes[known] / sizes.sum()
-    if len(known) < 2:
-        return np.repeat(known, total)
-    slack = 1 / (2 * len(known) - 2)
-    given, found = np.zeros(len(known)), np.empty(total, np.int64)
+    groups = np.flatnonzero(sizes > 0)
+    total, shares = int(sizes.sum()), sizes[groups] / sizes.sum()
+    if len(groups) < 2:
+        return np.repeat(groups, total)
+    slack = 1 / (2 * len(groups) - 2)
+    given, sequence = np.zeros(len(groups)), np.empty(total, np.int64)
     for k in range(1, total + 1):
         behind = k * shares - given
-        due = np.where((behind >= slack - 1e-12) & (given < sizes[known]), (1 - slack - behind) / shares, np.inf)
+        due = np.where((behind >= slack - 1e-12) & (given < sizes[groups]), (1 - slack - behind) / shares, np.inf)
         chosen = int(due.argmin())
         given[chosen] += 1
-        found[k - 1] = known[chosen]
-    return found
+        sequence[k - 1] = groups[chosen]
+    return sequence
 
 
 def interleaved(groups: Sequence[Numbers], turns: Numbers) -> Numbers:

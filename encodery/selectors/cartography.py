@@ -45,10 +45,10 @@ class Cartography(Selector):
 def both_ends(order: Numbers) -> Numbers:
     """From an order that begins with the hardest: 7 of the hard end and 3 of the easy end in every ten."""
     turns = apportioned([HARD, 10 - HARD])
-    first, last, found = 0, len(order) - 1, np.empty_like(order)
-    for place in range(len(order)):
-        if turns[place % 10] == 0:
-            found[place], first = order[first], first + 1
+    first, last, mixed = 0, len(order) - 1, np.empty_like(order)
+    for turn in range(len(order)):
+        if turns[turn % 10] == 0:
+            mixed[turn], first = order[first], first + 1
         else:
-            found[place], last = order[last], last - 1
-    return found
+            mixed[turn], last = order[last], last - 1
+    return mixed

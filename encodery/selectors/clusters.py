@@ -60,12 +60,12 @@ class ByCluster(Selector):
 
     def middles(self, clusters: Clusters, members: list[Numbers], pool: Pool) -> Numbers:
         """The example nearest to each centre; of an empty cluster the nearest that is not taken yet."""
-        found = [int(group[0]) for group in members if len(group)]
+        middles = [int(group[0]) for group in members if len(group)]
         for centre in (clusters.centres[i] for i, group in enumerate(members) if not len(group)):
             gap = np.linalg.norm(self.points(pool) - centre, axis=1)
-            gap[found] = np.inf
-            found.append(int(gap.argmin()))
-        return np.array(found, np.int64)
+            gap[middles] = np.inf
+            middles.append(int(gap.argmin()))
+        return np.array(middles, np.int64)
 
     @property
     def order_within(self) -> str:
@@ -80,13 +80,13 @@ class ByCluster(Selector):
             return round_robin(members)
         if self.pick == "proportional":
             return interleaved(members, apportioned(clusters.sizes))
-        return whole(members, count) if self.pick == "whole" else self.middles(clusters, members, pool)
+        return whole_groups(members, count) if self.pick == "whole" else self.middles(clusters, members, pool)
 
 
 def members_of(clusters: Clusters, pool: Pool, within: str) -> list[Numbers]:
     """The positions of each cluster, in the order that is asked for; ties at random."""
     by = {
-        "random": pool.draws, "file": pool.place, "near": clusters.distances, "far": -clusters.distances,
+        "random": pool.draws, "file": pool.file_order, "near": clusters.distances, "far": -clusters.distances,
     }[within]  # fmt: skip
     order = np.lexsort((pool.draws, by, clusters.labels))
     return np.split(order, np.cumsum(clusters.sizes)[:-1])
@@ -100,7 +100,7 @@ def round_robin(members: list[Numbers]) -> Numbers:
     return found
 
 
-def whole(members: list[Numbers], count: int) -> Numbers:
+def whole_groups(members: list[Numbers], count: int) -> Numbers:
     """Whole groups, as long as the next one fits the budget; with a budget of everything it is everything."""
     ends = np.cumsum([len(group) for group in members])
     fit = int((ends <= count).sum())

@@ -64,31 +64,31 @@ class Dedup(Selector):
 
 
 def one_of_each(
-    found: list[tuple[int, int, float]], order: Numbers, gone: set[int] | frozenset[int] = frozenset()
+    alike_pairs: list[tuple[int, int, float]], order: Numbers, gone: set[int] | frozenset[int] = frozenset()
 ) -> dict[int, tuple[int, float]]:
     """Rows that are like a row that is kept: row → (that row, similarity). Rows are kept in the given order.
 
     Equal rows count as one. A row is dropped only for one that is kept and as like it as the pair says, so a chain of
     rows, each like the next, does not vanish behind its first.
     """
-    first = {b: a for a, b, alike in found if alike == 1}  # of equal rows
+    first = {b: a for a, b, alike in alike_pairs if alike == 1}  # of equal rows
     near: dict[int, dict[int, float]] = defaultdict(dict)
-    for a, b, alike in found:
+    for a, b, alike in alike_pairs:
         if alike < 1:
             near[a][b] = near[b][a] = alike
     kept: dict[int, int] = {}  # class of equal rows → the row that is kept of it
     dropped: dict[int, tuple[int, float]] = {}
-    for place in order.tolist():
-        if place in gone:
+    for row in order.tolist():
+        if row in gone:
             continue
-        own = first.get(place, place)
+        own = first.get(row, row)
         if own in kept:
-            dropped[place] = kept[own], 1.0
+            dropped[row] = kept[own], 1.0
             continue
         known = [(similarity, kept[other]) for other, similarity in near[own].items() if other in kept]
         if known:
             similarity, instead = max(known)
-            dropped[place] = instead, similarity
+            dropped[row] = instead, similarity
         else:
-            kept[own] = place
+            kept[own] = row
     return dropped

@@ -61,14 +61,14 @@ def similar(a: Numbers, b: Numbers) -> Numbers:
 def nearest(points: Numbers, k: int) -> tuple[Numbers, Numbers, Numbers]:
     """For each example the rows that have it among their k nearest (with their similarity), as sparse columns."""
     rows = len(points)
-    found, values = np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
+    neighbours, values = np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
     step = max(1, CELLS // rows)
     for i in range(0, rows, step):
         block = similar(points[i : i + step], points)
         top = np.argpartition(block, rows - k, axis=1)[:, rows - k :]
-        found[i : i + step], values[i : i + step] = top, np.take_along_axis(block, top, 1)
-    order = np.argsort(found.ravel(), kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(found.ravel(), minlength=rows))])
+        neighbours[i : i + step], values[i : i + step] = top, np.take_along_axis(block, top, 1)
+    order = np.argsort(neighbours.ravel(), kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(neighbours.ravel(), minlength=rows))])
     return starts, (order // k).astype(np.int32), values.ravel()[order]
 
 

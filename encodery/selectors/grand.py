@@ -39,11 +39,11 @@ class Grand(Selector):
         if set(model.labels) != set(pool.label_names):
             raise UserError(f"select: {model.source} has other labels than the pool ({', '.join(model.labels)})")
         model.model.eval()
-        found = np.empty(len(pool))
+        norms = np.empty(len(pool))
         for begin in range(0, len(pool), CHUNK):
             part = pool.examples[begin : begin + CHUNK]
-            found[begin : begin + len(part)] = norms_of(model, part, self.weights)
-        return found
+            norms[begin : begin + len(part)] = norms_of(model, part, self.weights)
+        return norms
 
 
 def norms_of(model: Classifier, examples: list[Example], weights: str) -> Numbers:
@@ -51,19 +51,19 @@ def norms_of(model: Classifier, examples: list[Example], weights: str) -> Number
     from encodery.analysis.attack import labelled
 
     table = labelled(model, model.head, examples)
-    found = np.empty(len(examples))
+    norms = np.empty(len(examples))
     if weights == "last":
         for batch in in_order(table, model.batcher, model.head.name):
-            found[batch.ids.numpy()] = last_layer(model, batch)
-        return found
+            norms[batch.ids.numpy()] = last_layer(model, batch)
+        return norms
     for row in range(len(examples)):
         batch = model.batcher.batch(table, np.array([row]), model.head.name, 0)
         model.model.zero_grad(set_to_none=True)
         torch.stack(list(losses_of(model.model(batch)[1]).values())).sum().backward()  # type: ignore[no-untyped-call]
         squares = [p.grad.double().square().sum() for p in model.model.parameters() if p.grad is not None]
-        found[row] = float(torch.stack(squares).sum().sqrt())
+        norms[row] = float(torch.stack(squares).sum().sqrt())
     model.model.zero_grad(set_to_none=True)
-    return found
+    return norms
 
 
 @torch.no_grad()

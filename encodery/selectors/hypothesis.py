@@ -37,10 +37,10 @@ class HypothesisOnly(Selector):
 
         words = HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
         x = words.transform([example.texts[-1] for example in pool.examples])
-        fold, found = pool.draws % np.uint64(self.folds), np.zeros((len(pool), len(pool.label_names)))
+        fold, chances = pool.draws % np.uint64(self.folds), np.zeros((len(pool), len(pool.label_names)))
         for number in range(self.folds):
             out = fold == number
             model = SGDClassifier(loss="log_loss", alpha=1e-5, max_iter=100, tol=1e-3, random_state=pool.seed)
             model.fit(x[~out], pool.labels[~out])
-            found[np.ix_(out, model.classes_)] = model.predict_proba(x[out])
-        return found
+            chances[np.ix_(out, model.classes_)] = model.predict_proba(x[out])
+        return chances

@@ -28,12 +28,12 @@ class Scores(Selector):
         if not self.file:
             raise UserError("selector.file: the kind scores needs a file with the columns id and score")
         path = pool.folder / Path(self.file).expanduser()
-        known = self.read(path)
-        lost = [id for id in pool.ids if id not in known]
+        scores_by_id = self.read(path)
+        lost = [id for id in pool.ids if id not in scores_by_id]
         if lost:
             raise UserError(f"{path}: has no score for {len(lost):,} of {len(pool):,} rows (first: {lost[0]})")
-        scores = np.array([known[id] for id in pool.ids])
-        more = len(known) - len(pool)
+        scores = np.array([scores_by_id[id] for id in pool.ids])
+        more = len(scores_by_id) - len(pool)
         notes = (f"{more:,} scores in {path.name} are of rows that the pool has not",) if more else ()
         about = {"scores_file": {"name": path.name, "sha256": files.sha256(path)}}
         return Ranked(pool.sorted(scores, highest=self.first == "high"), scores, notes=notes, about=about)
@@ -45,13 +45,13 @@ class Scores(Selector):
         sheet = read(path, [self.id, self.score])
         refuse(sheet.bad, "Correct them.")
         need_columns(sheet, [self.id, self.score])
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for row in sheet.rows:
             id = str(row.values[self.id])
-            if id in found:
+            if id in scores:
                 raise UserError(f"{path}, line {row.line}: the id {id} occurs twice")
-            found[id] = number(row.values[self.score], f'{path}, line {row.line}, column "{self.score}"')
-        return found
+            scores[id] = number(row.values[self.score], f'{path}, line {row.line}, column "{self.score}"')
+        return scores
 
 
 def number(value: Any, where: str) -> float:

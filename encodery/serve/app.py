@@ -218,19 +218,19 @@ def _refusal(request: Request, token: str | None, hosts: Sequence[str], limits: 
 def _pages(app: FastAPI) -> None:
     """The page, the schema as a page, and what they load: all from here, so that no network is needed."""
     assets = resources("encodery.serve") / "assets"
-    found = {name: (assets / name).read_text(encoding="utf-8") for name in
+    pages = {name: (assets / name).read_text(encoding="utf-8") for name in
              ("page.html", "schema.html", "serve.css", "serve.js", "schema.js")}  # fmt: skip
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return HTMLResponse(found["page.html"])
+        return HTMLResponse(pages["page.html"])
 
     @app.get("/docs", include_in_schema=False)
     async def schema() -> Response:
-        return HTMLResponse(found["schema.html"])
+        return HTMLResponse(pages["schema.html"])
 
     @app.get("/assets/{name}", include_in_schema=False)
     async def asset(name: str) -> Response:
-        if name not in found or name.endswith(".html"):
+        if name not in pages or name.endswith(".html"):
             raise HTTPException(404, "no such file")
-        return Response(found[name], media_type=KINDS[name.rpartition(".")[2]])
+        return Response(pages[name], media_type=KINDS[name.rpartition(".")[2]])

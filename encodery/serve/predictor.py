@@ -107,7 +107,7 @@ class OnnxModel:
     training = False
 
     def __init__(self, model: Classifier, session: Any):
-        self.whole, self.task, self.session = model.model, model.head.name, session
+        self.full_model, self.task, self.session = model.model, model.head.name, session
         self.encoder = OnnxEncoder(model.model.encoder.form)
         self.names = onnx_file.input_names(self.encoder.form.types)
 
@@ -121,7 +121,7 @@ class OnnxModel:
 
     def objective(self, task: str) -> Any:
         """The module that turns outputs into rows for the task."""
-        return self.whole.objective(task)
+        return self.full_model.objective(task)
 
     def outputs(self, batch: Batch) -> dict[str, Tensor]:
         """Logits, of texts or of their tokens; those of a text's windows are joined as in training."""

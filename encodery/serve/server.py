@@ -44,14 +44,14 @@ def is_loopback(host: str) -> bool:
 def read_token(file: str | None) -> str | None:
     """The token of a file or of the environment; never of the command line, which other users of a machine can read."""
     try:
-        found = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN, "").strip()
+        token = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN, "").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--token-file {file}: cannot be read ({error})") from None
-    if (file or found) and len(found) < SHORTEST:
-        raise UserError(f"the token of {file or TOKEN} has {len(found)} characters; it needs at least {SHORTEST}")
-    if not found.isascii():
+    if (file or token) and len(token) < SHORTEST:
+        raise UserError(f"the token of {file or TOKEN} has {len(token)} characters; it needs at least {SHORTEST}")
+    if not token.isascii():
         raise UserError(f"the token of {file or TOKEN} must be plain ASCII, since it is sent as a header")
-    return found or None
+    return token or None
 
 
 def require_token(address: Address) -> None:
@@ -66,14 +66,14 @@ def require_token(address: Address) -> None:
 def open_socket(address: Address) -> socket.socket:
     """The socket, so that a port that is taken is a sentence, and port 0 a free one."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((address.host, address.port))
+        listener.bind((address.host, address.port))
     except (OSError, OverflowError) as error:
-        found.close()
+        listener.close()
         raise UserError(f"--host {address.host} --port {address.port}: cannot listen there ({error})") from None
-    return found
+    return listener
 
 
 def url(address: Address, listening: socket.socket) -> str:

@@ -27,7 +27,7 @@ from encodery.sweep.sweep_file import Limits, Resources
 PRUNE = ".prune"  # in a run's folder: it is not worth going on
 
 
-class One:
+class SingleRun:
     """A source of one run."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -59,11 +59,13 @@ def scheduler_of(text: str) -> tuple[Scheduler, str]:
     resources = Resources.model_validate_json(json.dumps(job["resources"]))
     limits = Limits.model_validate_json(json.dumps(job["limits"]))
     (Path(job["folder"]) / spec.name / PRUNE).unlink(missing_ok=True)
-    scheduler = Scheduler(Path(job["folder"]), One(spec), [whole(resources)], limits, warm=False, share=False)
+    scheduler = Scheduler(
+        Path(job["folder"]), SingleRun(spec), [slot_of_job(resources)], limits, warm=False, share=False
+    )
     return scheduler, spec.id
 
 
-def whole(resources: Resources) -> Slot:
+def slot_of_job(resources: Resources) -> Slot:
     """All that the cluster gave to this process, as one slot."""
     cores = cores_here()
     found = None if resources.devices.startswith("cpu") else accelerators()
@@ -162,7 +164,7 @@ class Driver:
 
     def status(self, spec: RunSpec) -> RunStatus:
         """What the run's own files say."""
-        return state.known(state.run_path(self.folder, spec.name))
+        return state.status_of(state.run_path(self.folder, spec.name))
 
     def look(self, run: str) -> None:
         """Has the job ended? Then the files say how; a job that broke is a failure of its run."""

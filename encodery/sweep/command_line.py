@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from encodery.config.layers import Layer, Place, from_mapping, pairs
+from encodery.config.layers import Layer, Location, from_mapping, pairs
 from encodery.config.validate import options as checked
 from encodery.core import yaml
 from encodery.core.options import Options
@@ -55,7 +55,7 @@ def _check(key: str, values: list[Any] | str) -> None:
 def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> SweepFile:
     """The sweep with the command line on top."""
     axes, fixed = split(words)
-    sweep, here = file.sweep, Place("command line", Path.cwd())
+    sweep, here = file.sweep, Location("command line", Path.cwd())
     if sweep.stages and (axes or seeds is not None):
         raise UserError("command line: this sweep has stages; write axes and seeds into the stage that they belong to.")
     if seeds is not None and seeds < 1:
@@ -64,7 +64,7 @@ def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> Sw
     sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
     if seeds is not None:
         sweep = sweep.model_copy(update={"seeds": seeds})
-    places: dict[Key, Place] = {**file.places, **{("grid", key): here for key in axes}}
+    places: dict[Key, Location] = {**file.places, **{("grid", key): here for key in axes}}
     blocks: list[Key] = [(), *(("stages", name) for name in sweep.stages)]
     places |= {(*at, "fixed", key): here for at in blocks for key in fixed}
     sweep = checked(Sweep, Layer(sweep.to_dict(), places))  # together they may not fit, such as tpe and an axis
@@ -100,7 +100,7 @@ def _without(tree: Mapping[str, Any], keys: set[str], above: str = "") -> dict[s
 def changed(options: T, **given: Any) -> T:
     """Options with what the command line says instead; its values are checked like a file's."""
     new = {key: value for key, value in given.items() if value is not None}
-    layer = from_mapping(options.to_dict() | new, Place("command line", Path.cwd()))
+    layer = from_mapping(options.to_dict() | new, Location("command line", Path.cwd()))
     return checked(type(options), layer)
 
 

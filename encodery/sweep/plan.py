@@ -24,8 +24,7 @@ from encodery.sweep import points
 from encodery.sweep.points import FIRST, Setting, Variant
 from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
 from encodery.sweep.sweep_file import Block, Stage, SweepFile
-from encodery.tasks.forms.metric_table import METRICS, among
-from encodery.tasks.forms.metric_table import known as known_metric
+from encodery.tasks.forms.metric_table import METRICS, among, is_listed
 
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
@@ -102,7 +101,7 @@ class Planner:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
         drawn = [
-            Setting(points.long_key(key, values[key]), values[key], self.file.place(("search", "space", key)))
+            Setting(points.long_key(key, values[key]), values[key], self.file.location(("search", "space", key)))
             for key in space
         ]
         variant = Variant(None, (), (), (((tuple(drawn)),),), ())
@@ -169,7 +168,7 @@ class Planner:
         never = set.intersection(*(set(point.dropped) for _, point in checked)) if checked else set()
         for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
             if one.key in never:
-                raise UserError(f"{one.place.text}: {one.key}: no method of this sweep has this key.")
+                raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key.")
 
     def _check_steps(self, point: Point) -> None:
         """Early stopping compares at equal steps, so there must be a score at each of them."""
@@ -181,7 +180,7 @@ class Planner:
         steps = intervals.parse(given, 1) if given.endswith(("step", "steps")) else intervals.parse("never", 1)
         if not steps.due(rule.unit):
             raise UserError(
-                f"{self.file.place(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
+                f"{self.file.location(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
                 f"train.{key} is '{train[key]}': set it to a number of steps that divides {rule.unit}."
             )
 
@@ -198,7 +197,7 @@ class Planner:
         if metrics and among(metric.name, metrics) not in metrics and not _of_readouts(metric.name, task):
             near = difflib.get_close_matches(metric.name, metrics, n=1, cutoff=0.6)
             hint = f" Did you mean {near[0]}?" if near else ""
-            place = self.file.place(("metric", "name")).text
+            place = self.file.location(("metric", "name")).text
             raise UserError(
                 f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(metrics)}."
             )
@@ -209,7 +208,7 @@ class Planner:
             ones = points.settings(entry, (*at, "exclude", i), self.file)
             for one in ones:
                 if one.key not in keys:
-                    raise UserError(f"{one.place.text}: exclude: {one.key} does not vary in this sweep.")
+                    raise UserError(f"{one.location.text}: exclude: {one.key} does not vary in this sweep.")
             entries.append({one.key: one.value for one in ones})
         return entries
 
@@ -226,7 +225,7 @@ class Planner:
         named = point.stages()
         for key, other in named.items():
             if other not in before:
-                place = self.file.place(at).text
+                place = self.file.location(at).text
                 raise UserError(f"{place}: model.{key}: stage:{other} is not among the stages that {stage} needs.")
         digests = self.resolver.digests(point)
         others = list(dict.fromkeys(named.values()))
@@ -261,7 +260,7 @@ def short(full: str, taken: dict[str, str]) -> str:
 
 def _of_readouts(name: str, task: "Task") -> bool:
     """`mlm_loss_4`: which layers AMOS reads out is known to its objective alone."""
-    return not task.labelled and name not in METRICS and known_metric(name)
+    return not task.labelled and name not in METRICS and is_listed(name)
 
 
 def _in_order(stages: Mapping[str, Stage], file: SweepFile) -> list[str]:
@@ -273,7 +272,7 @@ def _in_order(stages: Mapping[str, Stage], file: SweepFile) -> list[str]:
             name, stage = next((n, s) for n, s in stages.items() if n not in done)
             missing = [needed for needed in stage.before if needed not in stages]
             what = f"there is no stage {missing[0]}" if missing else "the stages wait for each other in a circle"
-            raise UserError(f"{file.place(('stages', name, 'needs')).text}: stages.{name}.needs: {what}.")
+            raise UserError(f"{file.location(('stages', name, 'needs')).text}: stages.{name}.needs: {what}.")
         done += ready
     return done
 

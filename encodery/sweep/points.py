@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encodery.config.layers import Place
+from encodery.config.layers import Location
 from encodery.core.yaml import Key
 from encodery.errors import UserError
 from encodery.sweep import search_space
@@ -30,7 +30,7 @@ class Setting:
 
     key: str
     value: Any
-    place: Place
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def settings(tree: Mapping[str, Any], at: Key, file: SweepFile) -> tuple[Setting
 
 def _leaves(tree: Mapping[str, Any], above: tuple[str, ...], at: Key, file: SweepFile) -> Iterator[Setting]:
     for name, value in tree.items():
-        here, place = (*above, name), file.place((*at, *above, name))
+        here, location = (*above, name), file.location((*at, *above, name))
         key = ".".join(here)
         if not _KEY.fullmatch(key):
-            raise UserError(f"{place.text}: '{key}' is not a key such as optim.lr.")
+            raise UserError(f"{location.text}: '{key}' is not a key such as optim.lr.")
         if isinstance(value, dict) and value:
             yield from _leaves(value, here, at, file)
         else:
-            yield Setting(long_key(key, value), value, place)
+            yield Setting(long_key(key, value), value, location)
 
 
 def variants(block: Block, at: Key, file: SweepFile, search: Search | None = None) -> list[Variant]:
@@ -84,11 +84,11 @@ def _variant(
     extends = tree.get("extends", [])
     sources = [extends] if isinstance(extends, str) else extends
     if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
-        place = file.place((*at, "extends")).text
+        place = file.location((*at, "extends")).text
         raise UserError(f"{place}: extends: expected a file, recipe:name, or a list of these.")
     grid, lines = tree.get("grid", {}), tree.get("zip", [])
     if not isinstance(grid, dict) or not isinstance(lines, list) or not all(isinstance(x, dict) for x in lines):
-        raise UserError(f"{file.place(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
+        raise UserError(f"{file.location(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
     own = settings({key: value for key, value in tree.items() if key not in _OF_VARIANT}, at, file)
     factors = {**shared, **_factors(grid, lines, at, file)}
     return Variant(name, tuple(sources), own, (*drawn, *factors.values()), at)
@@ -100,29 +100,29 @@ def _factors(
     """Key → its choices; all lines of zip are one factor."""
     factors: dict[str, Factor] = {}
     for key, given in grid.items():
-        place = file.place((*at, "grid", key))
+        location = file.location((*at, "grid", key))
         if not _KEY.fullmatch(key):
-            raise UserError(f"{place.text}: grid: '{key}' is not a key such as optim.lr.")
+            raise UserError(f"{location.text}: grid: '{key}' is not a key such as optim.lr.")
         try:
             choices = search_space.values(given)
         except ValueError as error:
-            raise UserError(f"{place.text}: grid.{key}: {error}.") from None
-        factors[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, place),) for v in choices)
+            raise UserError(f"{location.text}: grid.{key}: {error}.") from None
+        factors[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, location),) for v in choices)
     if lines:
         joint = tuple(settings(line, (*at, "zip", i), file) for i, line in enumerate(lines))
-        _check_zip(joint, factors, file.place((*at, "zip")))
+        _check_zip(joint, factors, file.location((*at, "zip")))
         factors["zip"] = joint
     return factors
 
 
-def _check_zip(joint: Factor, grid: Mapping[str, Factor], place: Place) -> None:
+def _check_zip(joint: Factor, grid: Mapping[str, Factor], location: Location) -> None:
     keys = {one.key for one in joint[0]}
     for line in joint:
         if {one.key for one in line} != keys:
-            raise UserError(f"{line[0].place.text if line else place.text}: zip: every line sets the same keys.")
+            raise UserError(f"{line[0].location.text if line else location.text}: zip: every line sets the same keys.")
     both = sorted(keys & set(grid))
     if both:
-        raise UserError(f"{place.text}: zip: {both[0]} is an axis of grid too; give it in one of them.")
+        raise UserError(f"{location.text}: zip: {both[0]} is an axis of grid too; give it in one of them.")
 
 
 def _drawn(search: Search, file: SweepFile) -> Factor:
@@ -134,7 +134,7 @@ def _draw(search: Search, number: int, file: SweepFile) -> Iterator[Setting]:
     for key, given in search.space.items():
         share = random.Random(f"{search.seed}/{number}/{key}").random()
         value = search_space.draw(given).at(share)
-        yield Setting(long_key(key, value), value, file.place(("search", "space", key)))
+        yield Setting(long_key(key, value), value, file.location(("search", "space", key)))
 
 
 def points(variant: Variant) -> Iterator[tuple[Setting, ...]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encodery.config import layers
-from encodery.config.layers import Layer, Place
+from encodery.config.layers import Layer, Location
 from encodery.config.load import find
 from encodery.config.own_code import Code, is_own
 from encodery.config.schema import DEFAULT_MODEL, Config
@@ -215,7 +215,7 @@ def _lay(layer: Layer, setting: Setting) -> None:
     tree = setting.value
     for name in reversed(setting.key.split(".")):
         tree = {name: tree}
-    layer.lay(layers.from_mapping(tree, setting.place))
+    layer.lay(layers.from_mapping(tree, setting.location))
 
 
 def _copied(layer: Layer) -> Layer:
@@ -246,9 +246,9 @@ def _absolute(layer: Layer, code: Code) -> None:
     tree, places = layer.tree, layer.places
     model = tree.get("model")
     for key in _PATHS if isinstance(model, dict) else ():
-        place = places.get(("model", key))
-        if isinstance(model, dict) and isinstance(model.get(key), str) and place:
-            model[key] = _found(model[key], place)
+        location = places.get(("model", key))
+        if isinstance(model, dict) and isinstance(model.get(key), str) and location:
+            model[key] = _beside_config(model[key], location)
     sections: list[tuple[Any, tuple[Any, ...]]] = [(tree.get(name), (name,)) for name in KINDS]
     entries = tree.get("tasks")
     for i, entry in enumerate(entries if isinstance(entries, list) else []):
@@ -258,12 +258,12 @@ def _absolute(layer: Layer, code: Code) -> None:
     _absolute_data(tree)
     for section, at in sections:
         kind = section.get("kind") if isinstance(section, dict) else None
-        if isinstance(kind, str) and is_own(kind) and (place := places.get((*at, "kind"))):
+        if isinstance(kind, str) and is_own(kind) and (location := places.get((*at, "kind"))):
             file, _, name = kind.rpartition(":")
             try:
-                section["kind"] = f"{code.path_of(file, place.folder)}:{name}"
+                section["kind"] = f"{code.path_of(file, location.folder)}:{name}"
             except UserError as error:
-                raise UserError(f"{place.text}: {'.'.join(map(str, at))}.kind: {error}") from None
+                raise UserError(f"{location.text}: {'.'.join(map(str, at))}.kind: {error}") from None
 
 
 def _absolute_data(tree: Tree) -> None:
@@ -271,11 +271,11 @@ def _absolute_data(tree: Tree) -> None:
         tree["data"] = os.path.abspath(tree["data"])
 
 
-def _found(name: str, place: Place) -> str:
+def _beside_config(name: str, location: Location) -> str:
     """The folder or file of that name beside the config that names it, or in this folder; else it is a hub name."""
     if name == DEFAULT_MODEL:
         return name
-    for base in (place.folder, Path()):
+    for base in (location.folder, Path()):
         path = base / name
         if path.is_file() or (path / "config.json").exists() or (path / "model" / "config.json").exists():
             return str(path.resolve())

@@ -229,7 +229,7 @@ class Scheduler:
             self.report(RunStatus(spec.id, spec.name, "failed", ended=time.time(), error=str(error)))
 
     def take_claimed(self, spec: RunSpec, held: Claim, slot: Slot | None) -> None:
-        before = self.unwritten.get(spec.id) or state.known(state.run_path(self.folder, spec.name))
+        before = self.unwritten.get(spec.id) or state.status_of(state.run_path(self.folder, spec.name))
         if before.state in FINAL:
             held.release()
             self.settle(before)

@@ -214,7 +214,7 @@ def job_file(folder: Path, job: dict[str, Any]) -> Iterator[Path]:
 
 
 def shards_elsewhere(engine: Callable[[Path], Engine]) -> Callable[[Job, Iterable[Batch]], Iterator[Batch]]:
-    """In place of `crew.make_all`: the shards of a corpus are made on other machines."""
+    """In place of `workers.make_all`: the shards of a corpus are made on other machines."""
 
     def make(job: Job, batches: Iterable[Batch]) -> Iterator[Batch]:
         held: dict[int, Batch] = {}

@@ -62,7 +62,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Found:
+class Accelerators:
     """The accelerators of this machine that this process may use."""
 
     kind: Kind
@@ -81,7 +81,7 @@ def find_slots(resources: Resources, environment: Mapping[str, str] = os.environ
     return gpu_slots(resources, *_asked(wanted, found))
 
 
-def _asked(wanted: str, machine: Found | None) -> tuple[Found, list[str]]:
+def _asked(wanted: str, machine: Accelerators | None) -> tuple[Accelerators, list[str]]:
     """The devices that somebody named; an error where this machine does not have them."""
     words = wanted.split(",")
     kinds = [word.partition(":")[0] for word in words if word.partition(":")[0] in ACCELERATORS]
@@ -101,7 +101,7 @@ def _asked(wanted: str, machine: Found | None) -> tuple[Found, list[str]]:
     return machine, named
 
 
-def _named(word: str, machine: Found, uuids: Sequence[str]) -> str:
+def _named(word: str, machine: Accelerators, uuids: Sequence[str]) -> str:
     """A device by its position among the visible ones, or by its UUID or the beginning of it."""
     if word.isdigit() and int(word) < len(machine.devices):
         return machine.devices[int(word)]
@@ -112,7 +112,7 @@ def _named(word: str, machine: Found, uuids: Sequence[str]) -> str:
     raise UserError(f"devices: there is no device {word}; {len(machine.devices)} are visible here ({there})")
 
 
-def gpu_slots(resources: Resources, machine: Found, devices: Sequence[str]) -> list[Slot]:
+def gpu_slots(resources: Resources, machine: Accelerators, devices: Sequence[str]) -> list[Slot]:
     """Slots on accelerators; the CPU threads are shared out evenly."""
     groups = _groups([(device,) for device in devices], resources)
     threads = _threads(resources, len(cores_here()) // max(len(groups), 1))
@@ -161,16 +161,16 @@ def cores_here() -> list[int]:
 # What this machine has
 
 
-def accelerators(environment: Mapping[str, str] = os.environ) -> Found | None:
+def accelerators(environment: Mapping[str, str] = os.environ) -> Accelerators | None:
     """The accelerators that are visible to this process, as far as the system says without torch."""
     for kind, count in ((k, counted) for k, ask in _ASK for counted in [ask()] if counted):
         inherited = environment.get(VISIBLE.get(kind, ""))
         if inherited is None and kind == "hip":
             inherited = environment.get(VISIBLE["cuda"])  # HIP obeys both
         if inherited is None:
-            return Found(kind, tuple(map(str, range(count))))
+            return Accelerators(kind, tuple(map(str, range(count))))
         names = tuple(name.strip() for name in inherited.split(",") if name.strip() not in ("", "-1"))
-        return Found(kind, names, inherited=True) if names else None
+        return Accelerators(kind, names, inherited=True) if names else None
     return None
 
 

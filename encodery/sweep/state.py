@@ -172,7 +172,7 @@ def read(path: Path) -> RunStatus | None:
     return replace(status, id=id_of(path.name), name=path.name) if sound else None
 
 
-def known(path: Path) -> RunStatus:
+def status_of(path: Path) -> RunStatus:
     """The status of a run folder, with what its files say where status.json is missing, damaged or out of date."""
     stored = read(path)
     status = stored or _guess(path)
@@ -230,7 +230,7 @@ def status(folder: Path) -> list[RunStatus]:
     """Every run that was ever started in a sweep's folder, by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder")
-    return [known(path) for path in sorted(folder.iterdir()) if (path / NAME).exists()]
+    return [status_of(path) for path in sorted(folder.iterdir()) if (path / NAME).exists()]
 
 
 def select(statuses: Iterable[RunStatus], words: Iterable[str]) -> list[RunStatus]:

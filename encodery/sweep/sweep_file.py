@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from encodery.config.layers import Layer, Place
+from encodery.config.layers import Layer, Location
 from encodery.config.schema import Config
 from encodery.config.validate import options
 from encodery.core import yaml
@@ -308,16 +308,16 @@ class SweepFile:
     """A sweep as it was written: checked, and with the place of every key."""
 
     sweep: Sweep
-    places: Mapping[Key, Place]
+    places: Mapping[Key, Location]
     folder: Path  # where its relative paths start
     name: str
     text: str  # what goes into the sweep's folder
 
-    def place(self, at: Key) -> Place:
+    def location(self, at: Key) -> Location:
         """Where a key stands, or the nearest one above it."""
         while at and at not in self.places:
             at = at[:-1]
-        return self.places.get(at) or Place(self.name, self.folder)
+        return self.places.get(at) or Location(self.name, self.folder)
 
 
 def read(source: str | None) -> SweepFile:
@@ -337,7 +337,7 @@ def parse(text: str, shown: str, folder: Path, name: str) -> SweepFile:
     tree = {} if parsed.tree is None else parsed.tree
     if not isinstance(tree, dict):
         raise UserError(f"{shown}:1: a sweep is a mapping such as `base: rte.yaml`.")
-    places = {key: Place(f"{shown}:{line}", folder) for key, line in parsed.lines.items()}
+    places = {key: Location(f"{shown}:{line}", folder) for key, line in parsed.lines.items()}
     tree = _fold(tree, (), places)
     for key, place in list(places.items()):  # `search: {tpe: {…}}` is {kind: tpe, …}
         if key[0:1] in (("search",), ("early_stop",)) and len(key) > 2 and key[1] != "space":
@@ -352,7 +352,7 @@ def parse(text: str, shown: str, folder: Path, name: str) -> SweepFile:
     return SweepFile(sweep, places, folder, name, text)
 
 
-def _fold(tree: Mapping[str, Any], at: Key, places: dict[Key, Place]) -> dict[str, Any]:
+def _fold(tree: Mapping[str, Any], at: Key, places: dict[Key, Location]) -> dict[str, Any]:
     """Settings beside the keys of a sweep become `fixed`, below what stands there already."""
     own = {key: value for key, value in tree.items() if key.partition(".")[0] in Config.model_fields}
     rest = {key: value for key, value in tree.items() if key not in own}
@@ -364,7 +364,7 @@ def _fold(tree: Mapping[str, Any], at: Key, places: dict[Key, Place]) -> dict[st
     return rest
 
 
-def _check_calls(sweep: Sweep, places: Mapping[Key, Place], shown: str) -> None:
+def _check_calls(sweep: Sweep, places: Mapping[Key, Location], shown: str) -> None:
     """Every axis is legal; all errors at once."""
     errors = []
     blocks: list[tuple[Key, Block]] = [((), sweep), *((("stages", name), s) for name, s in sweep.stages.items())]

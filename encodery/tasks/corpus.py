@@ -18,7 +18,7 @@ from encodery.core import files as disk
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Features, Origin, Pieces, Task
 from encodery.tasks.forms.pretraining_scores import AMOS, ELECTRA, MLM, add_up, scores
-from encodery.tasks.sources.documents import Document, Format, Found, expand, from_files, from_hub, hub_commit
+from encodery.tasks.sources.documents import Document, Documents, Format, expand, from_files, from_hub, hub_commit
 from encodery.tasks.sources.readers import BadRow, refuse
 from encodery.tasks.sources.rows import file_digest
 
@@ -28,7 +28,7 @@ MOST_BAD = 10_000  # bad lines that are counted before a corpus is refused: it m
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedCorpus:
     """A corpus with a name: where the hub has it, and how its lines are cleaned."""
 
     about: str
@@ -39,10 +39,10 @@ class Known:
 
 
 KNOWN = {
-    "files": Known("own text files, jsonl, Parquet or a set of the hub; `corpus` alone means this"),
-    "toy": Known("documents of the toy grammar; toy/corpus is the same"),
-    "wikipedia": Known("English Wikipedia, without short lines", "wikimedia/wikipedia", "20231101.en", 80, True),
-    "openwebtext": Known("OpenWebText", "Skylion007/openwebtext"),
+    "files": NamedCorpus("own text files, jsonl, Parquet or a set of the hub; `corpus` alone means this"),
+    "toy": NamedCorpus("documents of the toy grammar; toy/corpus is the same"),
+    "wikipedia": NamedCorpus("English Wikipedia, without short lines", "wikimedia/wikipedia", "20231101.en", 80, True),
+    "openwebtext": NamedCorpus("OpenWebText", "Skylion007/openwebtext"),
 }
 
 
@@ -215,7 +215,7 @@ class Corpus(Task):
         return [*self._hub(), self.hub_split, self._hub_commit()]
 
     @property
-    def cleaning(self) -> Known:
+    def cleaning(self) -> NamedCorpus:
         """How lines are cleaned by default: own text under the name of a corpus is not that corpus."""
         return KNOWN["files" if self.files or self.hub else self.part]
 
@@ -229,7 +229,7 @@ class Corpus(Task):
         """Whether `()` is taken out."""
         return self.cleaning.drop_brackets if self.drop_brackets is None else self.drop_brackets
 
-    def read(self) -> Found:
+    def read(self) -> Documents:
         """All documents as they stand in the source, and what could not be read."""
         number = 0
         for item in self._source():
@@ -303,7 +303,7 @@ class Corpus(Task):
             self._counts.update(counts)
         return self._counts[split]
 
-    def _source(self) -> Found:
+    def _source(self) -> Documents:
         if self.part == "toy":
             from encodery.tasks.toy_grammar.corpus import documents
 

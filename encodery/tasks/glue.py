@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from encodery.tasks.sources.published import Known, Named, Tsv
+from encodery.tasks.sources.published import Named, PublishedSet, Tsv
 
 YES_NO = ("0", "1")
 ENTAILS = ("entailment", "not_entailment")
@@ -31,8 +31,8 @@ _MRPC = ("#1 String", "#2 String")
 _MSR_TRAIN = "msr_paraphrase_train.txt"  # Microsoft's own file: GLUE's dev rows are those in dev_ids.tsv
 _MATCHED = {"dev": ("validation_matched",), "test": ("test_matched",)}
 
-TABLE: dict[str, Known] = {
-    "cola": Known(
+TABLE: dict[str, PublishedSet] = {
+    "cola": PublishedSet(
         name="cola",
         texts=("sentence",),
         labels=YES_NO,
@@ -46,7 +46,7 @@ TABLE: dict[str, Known] = {
             "test": (Tsv("test.tsv", ("sentence",)),),
         },
     ),
-    "sst2": Known(
+    "sst2": PublishedSet(
         name="sst2",
         texts=("sentence",),
         labels=YES_NO,
@@ -56,7 +56,7 @@ TABLE: dict[str, Known] = {
         folders=("SST-2", "sst2", "sst-2"),
         tsv=_tsv(("sentence",), "label"),
     ),
-    "mrpc": Known(
+    "mrpc": PublishedSet(
         name="mrpc",
         texts=_PAIR,
         labels=YES_NO,
@@ -73,7 +73,7 @@ TABLE: dict[str, Known] = {
             "test": (Tsv("test.tsv", _MRPC), Tsv("msr_paraphrase_test.txt", _MRPC)),
         },
     ),
-    "stsb": Known(
+    "stsb": PublishedSet(
         name="stsb",
         texts=_PAIR,
         labels=(),
@@ -84,7 +84,7 @@ TABLE: dict[str, Known] = {
         folders=("STS-B", "stsb", "sts-b"),
         tsv=_tsv(_PAIR, "score"),
     ),
-    "qqp": Known(
+    "qqp": PublishedSet(
         name="qqp",
         texts=("question1", "question2"),
         labels=YES_NO,
@@ -96,7 +96,7 @@ TABLE: dict[str, Known] = {
         skip_short=True,
         stand_in={"dev": ("qqp_holdout_part", "NOT the official dev set: rows cut from train")},
     ),
-    "mnli": Known(
+    "mnli": PublishedSet(
         name="mnli",
         texts=("premise", "hypothesis"),
         labels=THREE_WAY,
@@ -114,7 +114,7 @@ TABLE: dict[str, Known] = {
             "test_mismatched": (Tsv("test_mismatched.tsv", _PAIR),),
         },
     ),
-    "qnli": Known(
+    "qnli": PublishedSet(
         name="qnli",
         texts=("question", "sentence"),
         labels=ENTAILS,
@@ -124,7 +124,7 @@ TABLE: dict[str, Known] = {
         folders=("QNLI", "qnli"),
         tsv=_tsv(("question", "sentence"), "label"),
     ),
-    "rte": Known(
+    "rte": PublishedSet(
         name="rte",
         texts=_PAIR,
         labels=ENTAILS,
@@ -134,7 +134,7 @@ TABLE: dict[str, Known] = {
         folders=("RTE", "rte"),
         tsv=_tsv(_PAIR, "label"),
     ),
-    "wnli": Known(
+    "wnli": PublishedSet(
         name="wnli",
         texts=_PAIR,
         labels=YES_NO,
@@ -144,7 +144,7 @@ TABLE: dict[str, Known] = {
         folders=("WNLI", "wnli"),
         tsv=_tsv(_PAIR, "label"),
     ),
-    "ax": Known(
+    "ax": PublishedSet(
         name="ax",
         texts=("premise", "hypothesis"),
         labels=THREE_WAY,
@@ -172,7 +172,7 @@ class Glue(Named):
         "wnli": "WNLI: whom does a pronoun mean (its dev set is adversarial to train)",
         "ax": "AX: the diagnostic set, for a model trained on MNLI",
     }
-    table: ClassVar[Mapping[str, Known]] = TABLE
+    table: ClassVar[Mapping[str, PublishedSet]] = TABLE
     room: ClassVar[str] = "glue"
 
     target_scale: float = Field(default=1.0, gt=0)

@@ -13,14 +13,14 @@ from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.forms.hans_figures import NO, REGENERATED, YES, Heuristics
 from encodery.tasks.sources import published
-from encodery.tasks.sources.published import Known, OnHub, finished
+from encodery.tasks.sources.published import OnHub, PublishedSet, finished
 from encodery.tasks.sources.readers import Bad, Row, Sheet, need_columns, read, shown
 from encodery.tasks.sources.rows import Loaded, file_digest, good_rows, text_of
 
 OFFICIAL = {"train": "heuristics_train_set", "dev": "heuristics_evaluation_set"}
 PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "hans_eval_regenerated")}
 FOLDERS = ("", "hans", "HANS")
-KNOWN = Known(
+KNOWN = PublishedSet(
     name="hans", texts=("premise", "hypothesis"), labels=(YES, NO), counts={"train": 30000, "dev": 30000},
     repository="jhu-cogsci/hans", room="hans",
 )  # fmt: skip
@@ -39,7 +39,7 @@ class Hans(OnHub, Heuristics):
         return "hans"
 
     @property
-    def known(self) -> Known:
+    def dataset(self) -> PublishedSet:
         """dev is the evaluation set; train is for augmentation."""
         return KNOWN
 

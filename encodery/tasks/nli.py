@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from encodery.tasks.sources.published import Known, Named
+from encodery.tasks.sources.published import Named, PublishedSet
 
 _PAIR = ("premise", "hypothesis")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
@@ -13,8 +13,8 @@ def _rounds(split: str) -> tuple[str, ...]:
     return tuple(f"{split}_r{number}" for number in (1, 2, 3))
 
 
-TABLE: dict[str, Known] = {
-    "snli": Known(
+TABLE: dict[str, PublishedSet] = {
+    "snli": PublishedSet(
         name="snli",
         room="extra",
         texts=_PAIR,
@@ -23,7 +23,7 @@ TABLE: dict[str, Known] = {
         repository="stanfordnlp/snli",
         skip_unlabelled=True,
     ),
-    "anli": Known(
+    "anli": PublishedSet(
         name="anli",
         room="extra",
         texts=_PAIR,
@@ -33,7 +33,7 @@ TABLE: dict[str, Known] = {
         hub_splits={split: _rounds(split) for split in ("train", "dev", "test")},
         id="uid",
     ),
-    "sick": Known(
+    "sick": PublishedSet(
         name="sick",
         room="extra",
         texts=_PAIR,
@@ -43,7 +43,7 @@ TABLE: dict[str, Known] = {
         repository="RobZamp/sick",
         hub_revision="refs/convert/parquet",  # its main branch is a script, which `datasets` no longer runs
     ),
-    "scitail": Known(
+    "scitail": PublishedSet(
         name="scitail",
         room="extra",
         texts=_PAIR,
@@ -55,7 +55,7 @@ TABLE: dict[str, Known] = {
         undivided="scitail_part",
         divide_by="hypothesis",  # made from one question each: the published split is by question too
     ),
-    "paws": Known(
+    "paws": PublishedSet(
         name="paws",
         room="extra",
         texts=("sentence1", "sentence2"),
@@ -78,7 +78,7 @@ class Nli(Named):
         "scitail": "SciTail: does a sentence support an answer to a science question (two answers)",
         "paws": "PAWS: paraphrase or not, at equal words",
     }
-    table: ClassVar[Mapping[str, Known]] = TABLE
+    table: ClassVar[Mapping[str, PublishedSet]] = TABLE
     room: ClassVar[str] = "nli"
 
     @property

@@ -9,7 +9,7 @@ from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.forms.spans import Spans, examples_of, read_squad
 from encodery.tasks.sources import published
-from encodery.tasks.sources.published import Known, Published, finished
+from encodery.tasks.sources.published import Published, PublishedSet, finished
 from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import Loaded, file_digest
 
@@ -34,7 +34,7 @@ class StandIn:
 class Version:
     """One of SQuAD's versions."""
 
-    known: Known
+    dataset: PublishedSet
     official: Mapping[str, str]
     stand_in: Mapping[str, StandIn]
 
@@ -43,7 +43,9 @@ _SHARED = "dev_cs224n_half.parquet"  # a course's half of the official dev set, 
 _TITLES = 12  # of its 16 articles that train takes
 TABLE = {
     "v1": Version(
-        Known("squad_v1", ("question", "context"), (), {"train": 87599, "dev": 10570}, "rajpurkar/squad", room="squad"),
+        PublishedSet(
+            "squad_v1", ("question", "context"), (), {"train": 87599, "dev": 10570}, "rajpurkar/squad", room="squad"
+        ),
         {"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
         {
             "train": StandIn(
@@ -54,7 +56,7 @@ TABLE = {
         },
     ),
     "v2": Version(
-        Known(
+        PublishedSet(
             "squad_v2", ("question", "context"), (), {"train": 130319, "dev": 11873}, "rajpurkar/squad_v2", room="squad"
         ),
         {"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
@@ -79,7 +81,7 @@ class Squad(Published, Spans):
         "v2": "SQuAD 2.0: half of the dev questions have none",
     }
 
-    table: ClassVar[Mapping[str, Known]] = {name: version.known for name, version in TABLE.items()}
+    table: ClassVar[Mapping[str, PublishedSet]] = {name: version.dataset for name, version in TABLE.items()}
     room: ClassVar[str] = "squad"
 
     @property
@@ -114,7 +116,7 @@ class Squad(Published, Spans):
         return self._finish(split, examples, bad, Origin("folder", "", 0, files=files, note=note), replaced)
 
     def from_hub(self, split: str, missing: str) -> Loaded:
-        sheet, commit = published.rows(self.known, split, self.revision, missing)
+        sheet, commit = published.rows(self.dataset, split, self.revision, missing)
         return self._finish(split, examples_of(sheet, hidden=False), sheet.bad, Origin("hub", "", 0, revision=commit))
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
@@ -133,7 +135,7 @@ class Squad(Published, Spans):
         return TABLE[self.part].stand_in[split]
 
     def _paths(self, split: str, folder: Path) -> list[Path]:
-        names = (TABLE[self.part].official[split], f"{self.known.name}_{split}.parquet")
+        names = (TABLE[self.part].official[split], f"{self.dataset.name}_{split}.parquet")
         if official := _first(folder, names):
             return [official]
         return [path for name in self._stand_in(split).names if (path := _first(folder, (name,)))]
@@ -141,7 +143,7 @@ class Squad(Published, Spans):
     def _finish(
         self, split: str, examples: list[Example], bad: list[BadRow], origin: Origin, replaced: bool = False
     ) -> Loaded:
-        official = None if replaced else self.known.counts[split]
+        official = None if replaced else self.dataset.counts[split]
         loaded = finished(examples, bad, origin, official, self.skip_bad_rows)
         if not self.unanswerable and any(e.label == () for e in examples):
             raise UserError(f"{self.name}:{split} has questions without an answer; use squad/v2")

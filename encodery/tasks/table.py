@@ -355,7 +355,7 @@ class Table(Own, Scored):
         """How a label is read. Only in test may it be absent; only legal ones count, as soon as they are known."""
         read_one, new_names = self._plain_reader(self._path(split).suffix.lower()), self._new_names
 
-        def known(name: str) -> str:
+        def renamed(name: str) -> str:
             if new_names and (key := matched(name, list(new_names))) is not None:
                 self._unused.pop(key, None)
                 name = new_names[key]
@@ -366,8 +366,8 @@ class Table(Own, Scored):
             if answer is None and split != "test":
                 raise Bad("there is no label")
             if isinstance(answer, tuple):
-                return tuple(dict.fromkeys(known(str(name)) for name in answer))  # two may have become one
-            return known(answer) if isinstance(answer, str) else answer
+                return tuple(dict.fromkeys(renamed(str(name)) for name in answer))  # two may have become one
+            return renamed(answer) if isinstance(answer, str) else answer
 
         return label
 

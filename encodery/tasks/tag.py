@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.forms.tagging import Tagging, read_tagged, tagged_examples
 from encodery.tasks.sources import published
-from encodery.tasks.sources.published import Known, Published, find, finished
+from encodery.tasks.sources.published import Published, PublishedSet, find, finished
 from encodery.tasks.sources.readers import Sheet
 from encodery.tasks.sources.rows import Loaded, file_digest
 
@@ -18,9 +18,9 @@ _TYPES = ("corporation", "creative-work", "group", "location", "person", "produc
 
 @dataclass(frozen=True)
 class TagSet:
-    """A published set: `known` says where its files are, `column` which tags are meant, `id` what names a sentence."""
+    """A published set: `dataset` says where its files are, `column` which tags are meant, `id` names a sentence."""
 
-    known: Known
+    dataset: PublishedSet
     column: str
     hub_column: str
     id: str | None = None
@@ -28,7 +28,7 @@ class TagSet:
 
 TABLE: dict[str, TagSet] = {
     "pos": TagSet(
-        Known(
+        PublishedSet(
             name="ud_ewt",
             room="extra",
             texts=("tokens",),
@@ -45,7 +45,7 @@ TABLE: dict[str, TagSet] = {
         id="sent_id",
     ),
     "ner": TagSet(
-        Known(
+        PublishedSet(
             name="wnut17",
             room="extra",
             texts=("tokens",),
@@ -68,11 +68,11 @@ class Tag(Published, Tagging):
         "ner": "WNUT-17: emerging names in short texts, six types (BIO)",
     }
 
-    table: ClassVar[Mapping[str, Known]] = {name: one.known for name, one in TABLE.items()}
+    table: ClassVar[Mapping[str, PublishedSet]] = {name: one.dataset for name, one in TABLE.items()}
     room: ClassVar[str] = "tag"
 
     def from_folder(self, split: str, folder: Path) -> Loaded | None:
-        file = find(self.known, split, folder)
+        file = find(self.dataset, split, folder)
         if not file:
             return None
         sheet = read_tagged(file.path, "tokens", self._set.column, self._set.id, hidden=False)
@@ -81,7 +81,7 @@ class Tag(Published, Tagging):
 
     def from_hub(self, split: str, missing: str) -> Loaded:
         """The hub's rows, whose tags are numbers."""
-        sheet, commit = published.rows(self.known, split, self.revision, missing)
+        sheet, commit = published.rows(self.dataset, split, self.revision, missing)
         for row in sheet.rows:
             tags = row.values.get(self._set.hub_column)
             row.values.update(words=row.values.get("tokens"), tags=tags, id=None)
@@ -99,4 +99,4 @@ class Tag(Published, Tagging):
 
     def _finish(self, split: str, sheet: Sheet, origin: Origin) -> Loaded:
         examples = tagged_examples(sheet, hidden=False, names=self.labels)
-        return finished(examples, sheet.bad, origin, self.known.counts[split], self.skip_bad_rows)
+        return finished(examples, sheet.bad, origin, self.dataset.counts[split], self.skip_bad_rows)

@@ -35,7 +35,7 @@ class Tracked:
     group: str | None  # the sweep, or the folder of its seeds
     config: Mapping[str, Any]  # dotted keys
     id: str  # the tracker's own, the same whenever the run is sent
-    known: bool  # whether the tracker has it already
+    is_known: bool  # whether the tracker has it already
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ class Feed:
 
     run: RunDir
     tracker: str
-    place: str = ""
+    destination: str = ""
     memory: Memory = field(init=False)
-    known: bool = field(init=False)
+    is_known: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        found = self._places().get(self.place)
-        self.known = found is not None
+        found = self._places().get(self.destination)
+        self.is_known = found is not None
         self.memory = Memory(**found) if found is not None else Memory(secrets.token_hex(8))
 
     def _places(self) -> dict[str, Any]:
         """What is remembered of each place. Earlier versions knew one: it counts for the place that is asked first."""
         found = files.read_json(self.path) if self.path.is_file() else {}
-        return {self.place: found} if "id" in found else dict(found.get("places", {}))
+        return {self.destination: found} if "id" in found else dict(found.get("places", {}))
 
     @property
     def path(self) -> Path:
@@ -88,7 +88,7 @@ class Feed:
     def tracked(self) -> Tracked:
         """The run, for the tracker."""
         tree = yaml.read_text(self.run.config_text(), str(self.run.config)).tree
-        return Tracked(self.run.path.resolve().name, group_of(self.run.path), flat(tree), self.memory.id, self.known)
+        return Tracked(self.run.path.resolve().name, group_of(self.run.path), flat(tree), self.memory.id, self.is_known)
 
     @property
     def waiting(self) -> bool:
@@ -113,8 +113,8 @@ class Feed:
     def remember(self, memory: Memory) -> None:
         """Keep what the tracker has."""
         if memory != self.memory or not self.path.is_file():
-            files.write_json(self.path, {"places": {**self._places(), self.place: asdict(memory)}})
-        self.memory, self.known = memory, True
+            files.write_json(self.path, {"places": {**self._places(), self.destination: asdict(memory)}})
+        self.memory, self.is_known = memory, True
 
 
 def event_of(record: Mapping[str, Any]) -> Event:

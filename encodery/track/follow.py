@@ -24,7 +24,7 @@ def opener(tracker: str) -> Callable[..., Sink]:
     return found
 
 
-def place_of(tracker: str, project: str, where: str | None) -> str:
+def destination_of(tracker: str, project: str, where: str | None) -> str:
     """What tells one place from another: the project, and the server, folder or account that it is in."""
     named = where or os.environ.get(DEFAULTS[tracker], "")
     if tracker == "tensorboard":
@@ -37,7 +37,7 @@ class Follower:
 
     def __init__(self, folders: Sequence[str | Path], tracker: str, project: str, where: str | None = None):
         self.folders, self.tracker, self.project, self.where = list(folders), tracker, project, where
-        self.open, self.place = opener(tracker), place_of(tracker, project, where)
+        self.open, self.destination = opener(tracker), destination_of(tracker, project, where)
         self.feeds: dict[Path, tuple[Feed, Sink]] = {}
 
     def look(self) -> tuple[int, int, bool]:
@@ -46,16 +46,16 @@ class Follower:
         for item in find_runs(*self.folders):
             if item.problem:
                 continue
-            count = self.one(item.run)
+            count = self.send_run(item.run)
             events, runs = events + count, runs + bool(count)
             working = working or item.run.holder() is not None
         return events, runs, working
 
-    def one(self, run: RunDir) -> int:
+    def send_run(self, run: RunDir) -> int:
         """Send what is new of one run; what ended is closed."""
         path = run.path.resolve()
         if path not in self.feeds:
-            feed = Feed(run, self.tracker, self.place)
+            feed = Feed(run, self.tracker, self.destination)
             if not feed.waiting:
                 return 0
             self.feeds[path] = (feed, self.open(feed.tracked(), self.project, self.where))

@@ -40,7 +40,7 @@ class Mlflow:
             raise UserError("track: MLflow is missing: pip install 'encodery[mlflow]'") from None
         with in_words():
             self.client: Any = MlflowClient(tracking_uri=where)
-            self.id = run.id if run.known else self._new(run, project)
+            self.id = run.id if run.is_known else self._new(run, project)
 
     def _new(self, run: Tracked, project: str) -> str:
         """MLflow chooses the id itself."""

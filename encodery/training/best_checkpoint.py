@@ -55,7 +55,7 @@ def stuck(losses: Sequence[float], classes: int) -> str | None:
 # What the model said when it was scored on the way: weights that are chosen in the end are not asked a second time.
 
 
-Place = tuple[str, str]  # task and split
+TaskSplit = tuple[str, str]  # task and split
 
 
 class PredictionCache:
@@ -64,10 +64,10 @@ class PredictionCache:
     def __init__(self, select: str, merged: bool) -> None:
         """`merged`: the final weights come out of a sum with adapters, and round otherwise than those on the way."""
         self.select, self.merged = select, merged
-        self.latest: dict[Place, dict[str, Answer]] = {}
-        self.kept: dict[Place, tuple[int, int, dict[str, Answer]]] = {}  # with the step and the size of the batches
+        self.latest: dict[TaskSplit, dict[str, Answer]] = {}
+        self.kept: dict[TaskSplit, tuple[int, int, dict[str, Answer]]] = {}  # with the step and the size of the batches
 
-    def add(self, answers: Mapping[Place, dict[str, Answer]]) -> None:
+    def add(self, answers: Mapping[TaskSplit, dict[str, Answer]]) -> None:
         """The answers of an evaluation."""
         self.latest = dict(answers)
 

@@ -22,9 +22,9 @@ from encodery.inference import task_argument
 from encodery.inference.model_card import about, card_of
 from encodery.inference.open_model import (
     make_objective,
+    objective_modules,
     pick_device,
     pick_precision,
-    questions,
     require_vocabulary,
     seed_weights,
 )
@@ -350,7 +350,7 @@ def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
 def make_model(
     encoder: Encoder, tasks_data: Sequence[TaskData], resolved: Resolved, tokenizer: Any
 ) -> tuple[Model, dict[str, Any]]:
-    """Encoder and questions, with what is frozen or adapted; also the card."""
+    """Encoder and objectives, with what is frozen or adapted; also the card."""
     config = resolved.config
     objectives, about_tasks = {}, {}
     for task_data in tasks_data:
@@ -361,7 +361,7 @@ def make_model(
         objectives[task_data.name] = options.fitted(targets)
         plain = {"kind": wanted["kind"], **objectives[task_data.name].to_dict()}
         about_tasks[task_data.name] = about(task_data.task, plain, task_data.max_length)
-    asked = questions(encoder, objectives, tokenizer, config.seed.init)
+    asked = objective_modules(encoder, objectives, tokenizer, config.seed.init)
     freeze(encoder, config.model.tune)
     if config.model.tune == "lora":
         lora.adapt(encoder, config.model.lora, rng.key(config.seed.init, "lora"))

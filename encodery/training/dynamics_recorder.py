@@ -106,7 +106,7 @@ class Recorder:
         left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
         chunks = [left[i : i + CHUNK] for i in range(0, len(left), CHUNK)]
         for i in range(0, len(chunks), share.size):
-            cut = [batcher.cut(self.batches.table, rows, self.batches.task, 0) for rows in chunks[i : i + share.size]]
+            cut = [batcher.split(self.batches.table, rows, self.batches.task, 0) for rows in chunks[i : i + share.size]]
             for ids, logits in in_turns(self.model, [b for some in cut for b in some], self.said, on_progress, share):
                 self._put(epoch, self.at[ids].tolist(), logits)
 

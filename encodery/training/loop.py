@@ -62,7 +62,7 @@ class TrainState:
     owes_evaluation: bool = False  # a signal came before the dev set was scored
     stopped_early: bool = False
     elapsed: float = 0.0  # seconds spent in steps
-    flops: float = 0.0  # of all steps, where the question's cost is known
+    flops: float = 0.0  # of all steps, where the objective's cost is known
 
     def remember(self, loss: float, keep: int = 100) -> None:
         """Keep the latest losses."""
@@ -250,8 +250,8 @@ def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, 
 
 def cost_of(model: Model, batch: Batch) -> float:
     """FLOPs of a micro-batch in a plain step; 0 where they are not known."""
-    question = model.objective(batch.task)
-    return flops.step(question, model.encoder.net.config, batch.layout.host_lengths, batch.step)
+    objective = model.objective(batch.task)
+    return flops.step(objective, model.encoder.net.config, batch.layout.host_lengths, batch.step)
 
 
 @dataclass(frozen=True)

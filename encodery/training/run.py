@@ -306,11 +306,11 @@ def check_same(
         named["went_on_from"] = earlier_identities(run, info)
         text = "; ".join(line.strip() for line in lines)
         notes.append(f"went on with changed settings: {text}")
-        known = setting_changes(run, info, inputs, resolved) if run.config.is_file() else []
+        changed = setting_changes(run, info, inputs, resolved) if run.config.is_file() else []
         step = max(checkpoint.steps(run.checkpoints), default=0)
         named["changes"] = [
             *info.get("changes", []),
-            {"step": step, "time": now(), "text": text, "before": {key: was for key, was, _ in known}},
+            {"step": step, "time": now(), "text": text, "before": {key: was for key, was, _ in changed}},
         ]
     elif info.get("identity"):
         named = {key: info[key] for key in named if key in info}

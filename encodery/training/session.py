@@ -114,7 +114,7 @@ class Session:
             self.dynamics.flush()
         tensors = {"model": self.built.model.state_dict(), "optimizer": self.optimizer.tensors()}
         if self.built.model.sharded:
-            tensors = {group: fsdp.whole(named) for group, named in tensors.items()}
+            tensors = {group: fsdp.gathered(named) for group, named in tensors.items()}
         if not self.run.writes:
             return
         if held := self.method.tensors():
@@ -232,10 +232,10 @@ class Session:
     def probe(self) -> None:
         """Probe the encoder as it is."""
         encoder = self.built.model.encoder
-        questions = (self.built.model.objective(name) for name in self.built.model.names)
-        question = next((one for one in questions if hasattr(one, "whole")), None)
+        objectives = (self.built.model.objective(name) for name in self.built.model.names)
+        objective = next((one for one in objectives if hasattr(one, "as_saved")), None)
         batcher = self.built.batches.with_budget(self.state.budget).batcher
-        with question.whole(encoder) if question else nullcontext():
+        with objective.as_saved(encoder) if objective else nullcontext():
             found = linear_probe.run(self.built.probes, encoder, batcher)
         self.run.record(self.state.step, **found)
         self.log(f"step {self.state.step}  " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))
@@ -434,7 +434,7 @@ class Session:
     def write_model(self, folder: Path) -> None:
         """The transformers folder, whole or not at all."""
         model = self.built.model
-        gathered = fsdp.whole(model.state_dict()) if model.sharded else {}
+        gathered = fsdp.gathered(model.state_dict()) if model.sharded else {}
         if not self.run.writes:
             return
         if self.built.plain:

@@ -359,15 +359,15 @@ def rows_line(task_data: TaskData) -> str:
 def labels_line(task_data: TaskData) -> str:
     """`labels: no 87.5 %, yes 12.5 %`, the commonest first; of numbers their range."""
     task = task_data.task
-    known = [e.label for e in task_data.train.examples if e.label is not None]
-    if known and isinstance(known[0], float):
-        numbers = np.asarray(known, dtype=float)
+    labels = [e.label for e in task_data.train.examples if e.label is not None]
+    if labels and isinstance(labels[0], float):
+        numbers = np.asarray(labels, dtype=float)
         return f"labels: numbers from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}"
     if not task.labels:
-        none = sum(label == () for label in known)
-        return f"answers: {len(known):,}" + (f", {none / len(known):.1%} of them: there is none" if none else "")
-    counts = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
-    total = sum(counts.values()) if isinstance(task, Tagging) else len(known)
+        none = sum(label == () for label in labels)
+        return f"answers: {len(labels):,}" + (f", {none / len(labels):.1%} of them: there is none" if none else "")
+    counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
+    total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
     shares = [f"{label} {count / total:.1%}" for label, count in counts.most_common()]
     unseen = [f"{label} 0.0%" for label in task.labels if label not in counts]
     listed = [*shares, *unseen]

@@ -41,14 +41,14 @@ def kept_logits(
     path = files.cache_root() / "teachers" / f"{files.digest(content)}.npy"
     if not cache.has_array(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        models = [open_classifier(place(name, folder), device, undecided=True) for name in names]
+        models = [open_classifier(teacher_path(name, folder), device, undecided=True) for name in names]
         answered = together([logits_of(model, task, examples) for model in models], task.answer_form)
         cache.save_array(path, answered)
     found: np.ndarray = np.load(path, allow_pickle=False)
     return found
 
 
-def place(name: str, folder: Path) -> str:
+def teacher_path(name: str, folder: Path) -> str:
     """A folder beside the config, or a name as it is."""
     return str(folder / name) if (folder / name).exists() else name
 

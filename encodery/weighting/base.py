@@ -94,14 +94,14 @@ class Weighting(Options):
 
 
 def taken(
-    method: ActiveMethod, model: Model, part: Part, factor: float = 1.0, *, whole: bool = False
+    method: ActiveMethod, model: Model, part: Part, factor: float = 1.0, *, reduced: bool = False
 ) -> tuple[Terms, Gradient]:
     """The gradient of one part by itself, out of .grad: methods that read .grad (SAM) must not see another task's.
 
-    `whole`: that of all processes, for those that look at the gradient; it goes back by `put_whole`.
+    `reduced`: that of all processes, for those that look at the gradient; it goes back by `put_reduced`.
     """
     terms = part.add_gradient(method, model, factor)
-    if whole:
+    if reduced:
         comm.reduce_gradients(p for p in model.parameters() if p.requires_grad)
     found = {p: p.grad for p in model.parameters() if p.grad is not None}
     for parameter in found:
@@ -109,7 +109,7 @@ def taken(
     return terms, found
 
 
-def put_whole(gradients: Iterable[Gradient]) -> None:
+def put_reduced(gradients: Iterable[Gradient]) -> None:
     """As `put`, of gradients that every process has: one of them puts it, and the loop adds the others' nothing."""
     if comm.is_main():
         put(gradients)

@@ -14,12 +14,12 @@ class Constant(Weighting):
         """One part goes straight into .grad."""
         if len(parts) == 1:
             return parts[0].add_gradient(method, model)
-        whole: Terms = {}
+        summed: Terms = {}
         held: Gradient = {}
         for part in parts:
             terms, found = taken(method, model, part)
-            add(whole, terms)
+            add(summed, terms)
             for parameter, value in found.items():
                 held[parameter] = held[parameter].add_(value) if parameter in held else value
         put([held])
-        return whole
+        return summed

@@ -16,7 +16,7 @@ from torch import Tensor
 from encodery.errors import UserError
 from encodery.methods.base import ActiveMethod, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_whole, taken
+from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_reduced, taken
 
 SMALLEST = 1e-3  # no weight falls below: a task that does not count would never come back
 
@@ -49,18 +49,18 @@ class _GradNorm:
         """Each task by its weight; then the weights move, for the next step."""
         if [part.task for part in parts] != self.tasks:
             raise UserError("weighting.kind: gradnorm needs every task in every step; remove mix or set together")
-        whole: Terms = {}
-        found, losses, sizes = [], [], []
+        summed: Terms = {}
+        gradients, losses, sizes = [], [], []
         for part, weight in zip(parts, self.weights.tolist(), strict=True):
-            terms, gradient = taken(method, model, part, weight, whole=True)
-            add(whole, terms)
-            add(whole, note(f"weighting.{part.task}", torch.tensor(weight), 1.0))
-            found.append(gradient)
+            terms, gradient = taken(method, model, part, weight, reduced=True)
+            add(summed, terms)
+            add(summed, note(f"weighting.{part.task}", torch.tensor(weight), 1.0))
+            gradients.append(gradient)
             losses.append(part.loss(terms))
             sizes.append(top_norm(model, gradient) / part.totals.scale)
-        put_whole(found)
+        put_reduced(gradients)
         self.learn(parts[0].step, torch.tensor(losses).double(), torch.tensor(sizes).double())
-        return whole
+        return summed
 
     def learn(self, step: int, losses: Tensor, sizes: Tensor) -> None:
         """One move of the weights; an fp16 overflow moves nothing."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from encodery.data import rng
 from encodery.methods.base import ActiveMethod, add, note
 from encodery.models.model import Model, Terms
-from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_whole, taken
+from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Weighting, put_reduced, taken
 
 
 class PCGrad(Weighting):
@@ -35,20 +35,20 @@ class _PCGrad:
 
     def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """All parts by themselves, then without their conflicts."""
-        whole: Terms = {}
+        summed: Terms = {}
         gradients = []
         for part in parts:
-            terms, found = taken(method, model, part, whole=True)
-            add(whole, terms)
+            terms, found = taken(method, model, part, reduced=True)
+            add(summed, terms)
             gradients.append(found)
         shared = set(model.encoder.parameters())
         orders = random_orders(self.seed, parts[0].step, len(parts))
         bent, conflicts = project([only(g, shared) for g in gradients], orders)
-        put_whole([{p: v for p, v in g.items() if p not in shared} for g in gradients])
-        put_whole(bent)
+        put_reduced([{p: v for p, v in g.items() if p not in shared} for g in gradients])
+        put_reduced(bent)
         pairs = max(len(parts) * (len(parts) - 1), 1)
-        add(whole, note("weighting.conflicts", torch.tensor(float(conflicts)), float(pairs)))
-        return whole
+        add(summed, note("weighting.conflicts", torch.tensor(float(conflicts)), float(pairs)))
+        return summed
 
     def learnt(self) -> dict[str, Learnt]:
         return {}
@@ -76,7 +76,7 @@ def only(gradient: Gradient, shared: set[nn.Parameter]) -> Gradient:
 def project(gradients: Sequence[Gradient], orders: Sequence[Sequence[int]]) -> tuple[list[Gradient], int]:
     """Each gradient without what goes against the others as they were, and how often something did."""
     sizes = [dot(g, g) for g in gradients]
-    found, conflicts = [], 0
+    projected, conflicts = [], 0
     for own, order in zip(gradients, orders, strict=True):
         bent = {p: value.clone() for p, value in own.items()}
         for j in order:
@@ -84,8 +84,8 @@ def project(gradients: Sequence[Gradient], orders: Sequence[Sequence[int]]) -> t
             if against < 0 and sizes[j] > 0:
                 conflicts += 1
                 take(bent, gradients[j], against / sizes[j])
-        found.append(bent)
-    return found, conflicts
+        projected.append(bent)
+    return projected, conflicts
 
 
 def dot(a: Gradient, b: Gradient) -> float:

@@ -39,18 +39,18 @@ class _Uncertainty:
 
     def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """Each task's loss by its precision; the log variances of idle tasks have no gradient and stay."""
-        whole: Terms = {}
-        found = []
+        summed: Terms = {}
+        gradients = []
         for part in parts:
             log, half = self.logs[part.task], self.half[part.task]
             precision = math.exp(-float(log.detach()))
             terms, gradient = taken(method, model, part, half * precision)
-            found.append(gradient)
-            add(whole, terms)
-            add(whole, note(f"weighting.{part.task}", log.new_tensor(half * precision), 1.0))
+            gradients.append(gradient)
+            add(summed, terms)
+            add(summed, note(f"weighting.{part.task}", log.new_tensor(half * precision), 1.0))
             log.grad = log.new_tensor(part.share * half * (1 - precision * part.loss(terms)))
-        put(found)
-        return whole
+        put(gradients)
+        return summed
 
     def learnt(self) -> dict[str, Learnt]:
         return {f"log_variance.{task}": Learnt(log, self.options.lr) for task, log in self.logs.items()}

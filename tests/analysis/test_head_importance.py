@@ -20,7 +20,7 @@ from encodery.objectives.ranking import Ranking
 from encodery.objectives.tagging import Tagging
 from encodery.runs.head_matrices import by_layer, flat, normalised
 from tests.analysis.gates import gated
-from tests.toolbox.models import cutter_for, gradients, random_table, small_config, small_encoder, small_model
+from tests.toolbox.models import batcher_for, gradients, random_table, small_config, small_encoder, small_model
 
 KINDS = ["bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "deberta", "deberta-v2", "modernbert"]
 DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
@@ -44,7 +44,7 @@ def model_of(kind: str, layout: str = "auto", **more: Any) -> Model:
 
 def batch_of(model: Model, lengths: list[int] = LENGTHS, rows: list[int] | None = None) -> Batch:
     table = random_table(lengths)
-    return cutter_for(model.encoder).batch(table, np.array(rows or range(len(lengths))), "t", 0)
+    return batcher_for(model.encoder).batch(table, np.array(rows or range(len(lengths))), "t", 0)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def test_G1_G2_G4_G5_ones_change_no_bit_and_many_are_as_one_by_one(kind: str, la
     assert torch.equal(model.outputs(batch)["logits"], plain)
     alone = np.stack([of_gates(model, batch_of(model, rows=[i]))[0].abs().numpy() for i in range(len(LENGTHS))])
     for size, budget in ((6, 1 << 30), (4, 24)):
-        many = importances(model, table, cutter_for(model.encoder, budget=budget), "t", MASK, batch_size=size)
+        many = importances(model, table, batcher_for(model.encoder, budget=budget), "t", MASK, batch_size=size)
         assert many.shape == (len(LENGTHS), 2, 2)
         assert np.abs(many - alone).max() < 1e-5 * alone.max()
 
@@ -123,7 +123,7 @@ def test_the_weight_estimators_are_the_gradients_of_single_examples(kind: str, e
     model = model_of(kind, **more)
     wanted = np.stack([weight_gradients(model, i, estimator != "kv_weight") for i in range(len(LENGTHS))])
     options = HeadOptions(estimator=estimator)
-    found = importances(model, random_table(LENGTHS), cutter_for(model.encoder), "t", options)
+    found = importances(model, random_table(LENGTHS), batcher_for(model.encoder), "t", options)
     assert np.abs(found - wanted).max() < 1e-5 * wanted.max()
 
 
@@ -141,9 +141,9 @@ def tagging_model() -> Model:
 
 def test_G6_losses_are_summed_over_examples_and_averaged_over_the_words_of_one() -> None:
     model, table = tagging_model(), random_table(LENGTHS, form="tagging")
-    found = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    found = importances(model, table, batcher_for(model.encoder), "t", MASK)
     for row in (0, 3):
-        batch = cutter_for(model.encoder).batch(table, np.array([row]), "t", 0)
+        batch = batcher_for(model.encoder).batch(table, np.array([row]), "t", 0)
         words = int((batch.targets["tag"] != -100).sum())
         assert words > 1
         wanted = (of_gates(model, batch)[0] / words).abs().numpy()
@@ -156,12 +156,12 @@ def test_candidates_of_one_example_are_one_loss() -> None:
     model = Model(encoder, {"t": Ranking().build(encoder, None)}).eval()
     table = random_table([9, 7, 5, 8], form="ranking")
     table.__dict__.update(example=np.array([0, 0, 1, 1]), example_ids=["x", "y"])
-    found = importances(model, table, cutter_for(encoder), "t", MASK)
-    both = of_gates(model, cutter_for(encoder).batch(table, np.array([0, 1]), "t", 0)).sum(0).abs().numpy()
+    found = importances(model, table, batcher_for(encoder), "t", MASK)
+    both = of_gates(model, batcher_for(encoder).batch(table, np.array([0, 1]), "t", 0)).sum(0).abs().numpy()
     assert found.shape == (2, 2, 2)
     assert np.abs(found[0] - both).max() < 1e-5 * both.max()
     with pytest.raises(UserError, match="one sequence each"):
-        importances(model, table, cutter_for(encoder), "t", HeadOptions(estimator="kv_weight"))
+        importances(model, table, batcher_for(encoder), "t", HeadOptions(estimator="kv_weight"))
 
 
 def test_G7_a_head_that_nobody_reads_is_worth_nothing() -> None:
@@ -207,18 +207,18 @@ def test_G8_importance_follows_its_head_but_not_in_the_released_cut() -> None:
 
 def test_G9_a_larger_loss_changes_the_size_and_not_the_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     model, table = model_of("bert"), random_table(LENGTHS)
-    one = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    one = importances(model, table, batcher_for(model.encoder), "t", MASK)
     question = model.objective("t")
     losses = question.losses
     monkeypatch.setattr(question, "losses", lambda o, b: {k: 3 * v for k, v in losses(o, b).items()})
-    three = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    three = importances(model, table, batcher_for(model.encoder), "t", MASK)
     assert np.allclose(three, 3 * one, rtol=1e-5)
     assert np.allclose(normalised(three.mean(0)), normalised(one.mean(0)), rtol=1e-5)
 
 
 def test_G11_G12_the_task_is_the_mean_of_raw_matrices_in_any_order() -> None:
     model = model_of("bert")
-    raw = importances(model, random_table(LENGTHS), cutter_for(model.encoder), "t", MASK).astype(float)
+    raw = importances(model, random_table(LENGTHS), batcher_for(model.encoder), "t", MASK).astype(float)
     signed = of_gates(model, batch_of(model)).double().numpy()
     task = normalised(raw.mean(0))
     assert np.abs(task - normalised(np.abs(signed.mean(0)))).max() > 1e-3
@@ -231,7 +231,7 @@ def test_G11_G12_the_task_is_the_mean_of_raw_matrices_in_any_order() -> None:
         ids=table.ids[order], types=table.types[order], starts=np.concatenate([[0], np.cumsum(lengths)]),
         targets={"label": table.targets["label"][rows]},
     )  # fmt: skip
-    shuffled = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    shuffled = importances(model, table, batcher_for(model.encoder), "t", MASK)
     assert np.allclose(shuffled, raw[rows], rtol=1e-4, atol=1e-7)
     assert np.abs(normalised(shuffled.mean(0)) - task).max() < 1e-5
 
@@ -240,13 +240,13 @@ def test_G13_a_pass_leaves_no_trace_and_gives_the_same_again() -> None:
     model = small_model(small_encoder("bert", dropout=0.3))
     total_loss(model.train(), batch_of(model)).backward()
     before, asking = gradients(model), [p.requires_grad for p in model.parameters()]
-    found = [importances(model, random_table(LENGTHS), cutter_for(model.encoder), "t", MASK) for _ in range(2)]
+    found = [importances(model, random_table(LENGTHS), batcher_for(model.encoder), "t", MASK) for _ in range(2)]
     assert (found[0] == found[1]).all()
     assert model.training
     assert all(torch.equal(before[name], grad) for name, grad in gradients(model).items())
     assert asking == [p.requires_grad for p in model.parameters()]
     noisy = [
-        importances(model, random_table(LENGTHS), cutter_for(model.encoder), "t", HeadOptions(dropout=True, seed=s))
+        importances(model, random_table(LENGTHS), batcher_for(model.encoder), "t", HeadOptions(dropout=True, seed=s))
         for s in (1, 1, 2)
     ]
     assert (noisy[0] == noisy[1]).all()
@@ -256,13 +256,13 @@ def test_G13_a_pass_leaves_no_trace_and_gives_the_same_again() -> None:
 
 def test_G15_checkpointing_and_kernels_change_nothing() -> None:
     model, table = model_of("bert", "rows"), random_table(LENGTHS)
-    found = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    found = importances(model, table, batcher_for(model.encoder), "t", MASK)
     model.encoder.net.set_attn_implementation("eager")
-    eager = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    eager = importances(model, table, batcher_for(model.encoder), "t", MASK)
     assert np.abs(eager - found).max() < 1e-5 * found.max()
     model.encoder.net.gradient_checkpointing_enable({"use_reentrant": False})
     model.encoder.train()
-    again = importances(model, table, cutter_for(model.encoder), "t", MASK)
+    again = importances(model, table, batcher_for(model.encoder), "t", MASK)
     assert (again == eager).all()
     assert attention_heads.checkpointing(model.encoder)
 

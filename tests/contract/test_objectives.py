@@ -12,7 +12,7 @@ from encodery.config.components import find, names
 from encodery.data.batches import Batch
 from encodery.models.model import Model
 from encodery.objectives.base import Objective
-from tests.toolbox.models import cutter_for, furthest, gradients, random_table, small_encoder
+from tests.toolbox.models import batcher_for, furthest, gradients, random_table, small_encoder
 from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 4, 17, 2, 9, 30, 6]
@@ -71,8 +71,8 @@ def asked(objective: Objective, options: dict[str, Any], layout: str = "packed")
     rows = np.arange(len(table))
     return (
         model,
-        cutter_for(encoder, budget=25).cut(table, rows, "t", 0),
-        cutter_for(encoder).batch(table, rows, "t", 0),
+        batcher_for(encoder, budget=25).split(table, rows, "t", 0),
+        batcher_for(encoder).batch(table, rows, "t", 0),
     )
 
 

@@ -12,7 +12,7 @@ from encodery.data import rng
 from encodery.data.batches import Batches, InputForm, MicroBatcher, describe, in_order
 from encodery.data.subset import share, training_rows
 from encodery.errors import UserError
-from tests.toolbox.models import cutter_for, random_table, small_encoder, stream
+from tests.toolbox.models import batcher_for, random_table, small_encoder, stream
 
 FORM = InputForm(types=True, pad_id=1)
 
@@ -108,14 +108,14 @@ def test_example_ids_name_the_rows_of_a_step() -> None:
 def test_evaluation_sees_every_row_once(layout: str) -> None:
     encoder = small_encoder("bert", layout)
     table = random_table(np.random.default_rng(0).integers(2, 30, 150).tolist())
-    seen = [row for batch in in_order(table, cutter_for(encoder, budget=200), "t") for row in batch.ids.tolist()]
+    seen = [row for batch in in_order(table, batcher_for(encoder, budget=200), "t") for row in batch.ids.tolist()]
     assert sorted(seen) == list(range(150))
 
 
 def test_a_step_is_described_by_its_tokens_and_cells() -> None:
     table = random_table([3, 5, 8])
-    packed = MicroBatcher("packed", FORM, 99).cut(table, np.arange(3), "t", 0)
-    padded = MicroBatcher("padded", FORM, 99).cut(table, np.arange(3), "t", 0)
+    packed = MicroBatcher("packed", FORM, 99).split(table, np.arange(3), "t", 0)
+    padded = MicroBatcher("padded", FORM, 99).split(table, np.arange(3), "t", 0)
     assert describe(packed) == {"sequences": 3, "tokens": 16, "cells": 16}
     assert describe(padded) == {"sequences": 3, "tokens": 16, "cells": 24}
 

@@ -96,7 +96,7 @@ def test_a_group_is_never_cut_apart(layout: str, budget: int) -> None:
     for step in range(3):
         for batch in batches.at(step):
             rows = batch.ids.numpy()
-            assert set(table.whole(rows).tolist()) == set(rows.tolist())
+            assert set(table.whole_groups(rows).tolist()) == set(rows.tolist())
             assert batch.examples == len(set(table.group[rows].tolist()))  # type: ignore[index]
             seen += rows.tolist()
     assert sorted(seen) == list(range(len(table)))
@@ -110,7 +110,7 @@ def test_evaluation_sees_every_row_once_and_groups_whole(layout: str) -> None:
         assert sorted(row for batch in batches for row in batch.ids.tolist()) == list(range(len(table)))
         for batch in batches:
             assert (batch.group is not None) == together
-            assert set(table.whole(batch.ids.numpy()).tolist()) == set(batch.ids.tolist())
+            assert set(table.whole_groups(batch.ids.numpy()).tolist()) == set(batch.ids.tolist())
 
 
 def test_without_groups_a_row_is_an_example() -> None:
@@ -141,7 +141,7 @@ def test_what_changes_the_windows_is_in_the_name_of_the_table() -> None:
 
 def test_per_example_reduces_over_the_sequences_of_an_example() -> None:
     table = table_of()
-    batch = batcher("packed").batch(table, table.whole(np.array([1, 6])), "t", 0)
+    batch = batcher("packed").batch(table, table.whole_groups(np.array([1, 6])), "t", 0)
     values = torch.arange(float(len(batch)))[:, None] * torch.ones(2)
     for how, by_hand in (("sum", torch.sum), ("mean", torch.mean), ("max", torch.amax)):
         got = batch.per_example(values, how)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from encodery.data.batches import InputForm, MicroBatcher
 from encodery.data.layouts import Packed, Rows, attention_groups, fill_cuts, groups_of, row_cuts
-from tests.toolbox.models import cutter_for, random_table, small_encoder
+from tests.toolbox.models import batcher_for, random_table, small_encoder
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=24)
 FORM = InputForm(types=True, pad_id=1, first_position=2)
@@ -98,7 +98,7 @@ def test_equal_lengths_are_one_group_without_a_gather() -> None:
 @given(LENGTHS, st.integers(16, 200), st.one_of(st.none(), st.integers(1, 9)))
 def test_cuts_respect_budget_and_most(layout: str, lengths: list[int], budget: int, most: int | None) -> None:
     table = random_table(lengths)
-    micro = MicroBatcher(layout, FORM, budget, most).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
+    micro = MicroBatcher(layout, FORM, budget, most).split(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
     assert sorted(row for batch in micro for row in batch.ids.tolist()) == list(range(len(lengths)))
     for batch in micro:
         assert most is None or len(batch) <= most
@@ -134,7 +134,7 @@ def test_every_layout_gives_the_encoder_the_same_tokens(lengths: list[int], budg
     table = random_table(lengths)
     found = {}
     for layout in ("packed", "rows", "padded"):
-        micro = MicroBatcher(layout, FORM, budget).cut(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
+        micro = MicroBatcher(layout, FORM, budget).split(table, np.arange(len(table)), "t", 0)  # type: ignore[arg-type]
         found[layout] = {}
         for batch in micro:
             of = batch.layout.sequence_of_token
@@ -166,8 +166,8 @@ def test_padding_has_the_pad_id_type_0_and_no_attention() -> None:
 def test_F21_batch_size_and_padding_do_not_change_the_hidden_states(layout: str) -> None:
     encoder = small_encoder("bert", layout).eval()
     table = random_table([5, 30, 2, 17, 9])
-    alone = [encoder(cutter_for(encoder).batch(table, np.array([i]), "t", 0)) for i in range(5)]
-    together = cutter_for(encoder).batch(table, np.arange(5), "t", 0)
+    alone = [encoder(batcher_for(encoder).batch(table, np.array([i]), "t", 0)) for i in range(5)]
+    together = batcher_for(encoder).batch(table, np.arange(5), "t", 0)
     firsts = together.first(encoder(together))
     for i, hidden in enumerate(alone):
         torch.testing.assert_close(hidden[0, 0], firsts[i], rtol=0, atol=1e-5)

@@ -18,11 +18,11 @@ from encodery.training import optim
 from encodery.training.loop import steps_in_all
 from tests.toolbox.models import random_table
 
-CUTTER = MicroBatcher("packed", InputForm(True, 1), 1 << 30)
+BATCHER = MicroBatcher("packed", InputForm(True, 1), 1 << 30)
 
 
 def stream(name: str, rows: int, batch_size: int = 4) -> Batches:
-    return Batches(name, random_table([3] * rows), np.arange(rows), batch_size, 1, 1, CUTTER)
+    return Batches(name, random_table([3] * rows), np.arange(rows), batch_size, 1, 1, BATCHER)
 
 
 def mixed(rows: list[int], mix: Mix | None = None, batch_size: int = 4, epochs: float = 3) -> Mixed:

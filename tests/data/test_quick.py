@@ -58,7 +58,7 @@ def test_memory_is_given_back(monkeypatch):
     made = Quick(TOKENIZERS[0].to_str())
     for i in range(20):
         made.many([f"a{i} b{i} c{i}"])
-        assert len(made.known) <= 13
+        assert len(made.pieces) <= 13
 
 
 def test_other_tokenizers_go_the_plain_way():

@@ -38,7 +38,11 @@ def table_of(lengths: list[int], group: list[int] | None = None) -> MemoryTable:
 def test_R14_processes_share_the_rows_of_a_step(lengths: list[int], size: int, grouped: bool) -> None:
     table = table_of(lengths, [i // 3 for i in range(len(lengths))] if grouped else None)
     rows = np.random.default_rng(0).permutation(len(lengths))
-    rows = table.whole(rows[np.unique(table.group[rows], return_index=True)[1]]) if table.group is not None else rows
+    rows = (
+        table.whole_groups(rows[np.unique(table.group[rows], return_index=True)[1]])
+        if table.group is not None
+        else rows
+    )
     parts = [Share(rank, size).of(table, rows) for rank in range(size)]
     assert sorted(np.concatenate(parts)) == sorted(rows)
     if table.group is not None:

@@ -76,10 +76,10 @@ def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pyte
             select.load(None, rest)
     elif verb.name == "curve":
         assert args.config
-        for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
+        for above in layers.from_overrides(rest, layers.Location("command line", ROOT)):
             options(Curve, above)
     elif verb.name == "gradts":
-        for above in layers.from_overrides(rest, layers.Place("command line", ROOT)):
+        for above in layers.from_overrides(rest, layers.Location("command line", ROOT)):
             options(GradTS, layers.Layer({"primary": "some/task"} | above.tree, above.places))
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)

@@ -24,7 +24,7 @@ class Slow(Method):
         if UNTIL in os.environ and not Path(os.environ[UNTIL]).exists():
             Slow.steps += 1
             time.sleep(0.5 if Slow.steps <= SOON else 5.0)
-        return each(self.one, model, micro, totals)
+        return each(self.on_batch, model, micro, totals)
 
-    def one(self, model: Model, batch: Batch, totals: Totals) -> Terms:
+    def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         return backward(model, batch, totals)[1]

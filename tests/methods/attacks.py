@@ -17,7 +17,7 @@ from encodery.models import packed
 from encodery.models.encoder import Encoder
 from encodery.models.model import Model, Terms
 from encodery.training.loop import count
-from tests.toolbox.models import cutter_for, gradients, random_table, small_encoder, small_model, stream
+from tests.toolbox.models import batcher_for, gradients, random_table, small_encoder, small_model, stream
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "deberta-v2", "modernbert"]
 QUICK = {("bert", "packed"), ("bert", "rows"), ("deberta-v2", "rows")}  # in the fast suite; the others are slow tests
@@ -113,7 +113,7 @@ def bench(
     encoder = small_encoder(kind, layout, dropout=dropout, **(more or {}))
     model = small_model(encoder, form=form, **options)
     table = random_table(lengths, form=form)
-    batcher = cutter_for(encoder, "padded" if layout == "rows" else layout, most=most)
+    batcher = batcher_for(encoder, "padded" if layout == "rows" else layout, most=most)
     source = stream(table, batcher, len(lengths))
     return Bench(model, source.at(step), source)
 

@@ -14,7 +14,7 @@ from encodery.errors import UserError
 from encodery.methods.base import Totals, losses_of, notes_of
 from encodery.methods.importance import Importance, Sampling, draw, reduction, score
 from encodery.report.records import read
-from tests.toolbox.models import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
+from tests.toolbox.models import batcher_for, furthest, gradients, random_table, small_encoder, small_model, stream
 from tests.toolbox.runs import metrics_of, run, settings, weights_of
 
 
@@ -60,7 +60,7 @@ def parts():
     """A small model in double precision with a pool of 24 rows, and the method always on."""
     model = small_model(small_encoder(num_hidden_layers=1)).double()
     table = random_table([5 + i % 7 for i in range(24)])
-    batches = stream(table, cutter_for(model.encoder), batch_size=8)
+    batches = stream(table, batcher_for(model.encoder), batch_size=8)
     sampling = Importance(threshold=0, momentum=0.0).start(model)
     sampling.source = batches
     return model, batches, sampling
@@ -89,7 +89,7 @@ def test_D13_the_mean_of_weighted_gradients_is_the_uniform_one(parts):
 def test_cutting_a_step_into_pieces_changes_nothing(parts):
     model, batches, sampling = parts
     whole, terms = one(parts, 3)
-    small = stream(batches.table, cutter_for(model.encoder, most=3), batch_size=8)
+    small = stream(batches.table, batcher_for(model.encoder, most=3), batch_size=8)
     sampling.source = small
     cut, _ = one((model, small, sampling), 3)
     sampling.source = batches

@@ -19,7 +19,7 @@ from encodery.models import locate, lora
 from encodery.models.encoder import freeze, load_encoder, new_encoder
 from encodery.models.tokenizer import load_tokenizer, toy_tokenizer
 from encodery.training import optim
-from tests.toolbox.models import KINDS, cutter_for, random_table, small_config, small_encoder, small_model
+from tests.toolbox.models import KINDS, batcher_for, random_table, small_config, small_encoder, small_model
 from tests.toolbox.tokenizers import save_tokenizer
 
 ANY = ModelOptions(name="x")
@@ -211,7 +211,7 @@ def test_lora_trains_and_merges_to_the_same_logits(kind: str) -> None:
     trained = {n for n, p in encoder.net.named_parameters() if p.requires_grad}
     assert trained
     assert all("lora_" in n or "pooler" in n for n in trained)
-    batch = cutter_for(encoder).batch(random_table([5, 9, 3]), np.arange(3), "t", 0)
+    batch = batcher_for(encoder).batch(random_table([5, 9, 3]), np.arange(3), "t", 0)
     start = model.outputs(batch)["logits"]
     rate = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.5)
     for _ in range(3):
@@ -252,7 +252,7 @@ def test_new_encoders_of_all_kinds_read_a_tokenizers_ids(kind: str, tmp_path: Pa
     assert (encoder.layers, encoder.width, config.vocab_size) == (2, 128, len(tokenizer))
     assert (encoder.form.pad_id, {p.dtype for p in encoder.parameters()}) == (0, {torch.float32})
     table = random_table([5, 9, 3])
-    batch = cutter_for(encoder).batch(table.__class__([[2, 5, 3]], [[0, 0, 0]], {}), np.arange(1), "t", 0)
+    batch = batcher_for(encoder).batch(table.__class__([[2, 5, 3]], [[0, 0, 0]], {}), np.arange(1), "t", 0)
     assert torch.isfinite(encoder(batch)).all()
 
 
@@ -278,7 +278,7 @@ def test_the_longest_sequence_fits_the_positions(kind: str) -> None:
     encoder = small_encoder(kind, max_position_embeddings=20)
     n = longest_of(encoder)
     assert n == (18 if kind in ("roberta", "xlm-roberta", "camembert", "mpnet") else 20)
-    batch = cutter_for(encoder).batch(random_table([n, 3]), np.arange(2), "t", 0)
+    batch = batcher_for(encoder).batch(random_table([n, 3]), np.arange(2), "t", 0)
     assert torch.isfinite(encoder(batch)).all()
 
 
@@ -419,12 +419,12 @@ def test_a_saved_folder_loads_in_transformers_with_equal_logits(kind: str, tmp_p
     about = {"objective": {"kind": "classification", **model.objective("t").options.to_dict()}}
     model.save(tmp_path / "model", tokenizer, {"tasks": {"t": about}})
     table = random_table([5, 19, 3, 8])
-    batch = cutter_for(encoder).batch(table, np.arange(4), "t", 0)
+    batch = batcher_for(encoder).batch(table, np.arange(4), "t", 0)
     ours = model.outputs(batch)["logits"]
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     assert stock.config.id2label == {0: "a", 1: "b", 2: "c"}
     assert "packed" not in (tmp_path / "model" / "config.json").read_text()
-    padded = cutter_for(encoder, "padded").batch(table, np.arange(4), "t", 0)
+    padded = batcher_for(encoder, "padded").batch(table, np.arange(4), "t", 0)
     torch.testing.assert_close(stock(**padded.inputs).logits, ours, rtol=0, atol=1e-6)
     again, _, _ = load_model(tmp_path / "model", device="cpu")
     assert torch.equal(again.outputs(batch)["logits"], ours)
@@ -438,7 +438,7 @@ def test_other_heads_lie_beside_the_encoder_and_come_back(kind: str, head: str, 
     tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(tmp_path / "words"))
     about = {"objective": {"kind": "classification", **model.objective("t").options.to_dict()}}
     model.save(tmp_path / "model", tokenizer, {"tasks": {"t": about}})
-    batch = cutter_for(encoder).batch(random_table([5, 19, 3, 8]), np.arange(4), "t", 0)
+    batch = batcher_for(encoder).batch(random_table([5, 19, 3, 8]), np.arange(4), "t", 0)
     again, _, _ = load_model(tmp_path / "model", device="cpu")
     assert torch.equal(again.outputs(batch)["logits"], model.outputs(batch)["logits"])
     _, report = AutoModel.from_pretrained(tmp_path / "model", output_loading_info=True)
@@ -451,8 +451,8 @@ def test_somebody_elses_classifier_is_opened(tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
     model, _, card = load_model(tmp_path, device="cpu")
     assert card["tasks"]["foreign"]["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"]
-    batch = cutter_for(model.encoder).batch(random_table([5, 9]), np.arange(2), "foreign", 0)
-    padded = cutter_for(model.encoder, "padded").batch(random_table([5, 9]), np.arange(2), "foreign", 0)
+    batch = batcher_for(model.encoder).batch(random_table([5, 9]), np.arange(2), "foreign", 0)
+    padded = batcher_for(model.encoder, "padded").batch(random_table([5, 9]), np.arange(2), "foreign", 0)
     torch.testing.assert_close(model.outputs(batch)["logits"], stock(**padded.inputs).logits, rtol=0, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ from encodery.models.kernels.first_token import KNOWN, can_end_with_first, last_
 from encodery.models.model import Model
 from encodery.objectives.parts import heads
 from encodery.objectives.parts.heads import HeadKind
-from tests.toolbox.models import cutter_for, random_table, small_encoder, small_model
+from tests.toolbox.models import batcher_for, random_table, small_encoder, small_model
 
 TABLE = random_table([5, 3, 8, 1])
 HEADS: tuple[HeadKind, ...] = ("stock", "linear", "mlp_tanh")
@@ -22,7 +22,7 @@ def pass_of(model: Model) -> tuple[Tensor, dict[str, Tensor], list[int]]:
     sizes: list[int] = []
     encoder = model.encoder
     handle = last_output(encoder).register_forward_hook(lambda _m, _i, out: sizes.append(out.shape[:-1].numel()))
-    batch = cutter_for(encoder).batch(TABLE, np.arange(4), "t", 0)
+    batch = batcher_for(encoder).batch(TABLE, np.arange(4), "t", 0)
     model.zero_grad()
     outputs, terms = model(batch)
     terms["t", "loss"].backward()

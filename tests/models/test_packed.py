@@ -14,7 +14,7 @@ from encodery.methods.plain import Plain
 from encodery.models import packed, packed_check
 from encodery.models.encoder import Encoder
 from encodery.training.loop import count
-from tests.toolbox.models import KINDS, cutter_for, furthest, gradients, random_table, small_encoder, small_model
+from tests.toolbox.models import KINDS, batcher_for, furthest, gradients, random_table, small_encoder, small_model
 
 PACKED = sorted(packed.PROVEN)
 LENGTHS = [60, 58, 50, 40, 23, 17, 9, 9, 9, 5, 5, 2, 1]  # longer than ModernBERT's window, equal ones, one token
@@ -23,7 +23,7 @@ LENGTHS = [60, 58, 50, 40, 23, 17, 9, 9, 9, 5, 5, 2, 1]  # longer than ModernBER
 def pass_through(encoder: Encoder, layout: str) -> tuple[torch.Tensor, dict[str, torch.Tensor], Batch]:
     """Hidden states of all tokens in the order of the table, and the gradients of a fixed function of them."""
     table = random_table(LENGTHS)
-    batch = cutter_for(encoder, layout).batch(table, np.arange(len(table)), "t", 0)
+    batch = batcher_for(encoder, layout).batch(table, np.arange(len(table)), "t", 0)
     hidden = batch.tokens(encoder(batch))
     weight = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(3), dtype=hidden.dtype)
     encoder.zero_grad()
@@ -83,7 +83,7 @@ def test_losses_and_gradients_are_equal_in_all_layouts(kind: str, head: str) -> 
             continue
         encoder = small_encoder(kind, layout)
         model = small_model(encoder, head=head, head_dropout=0.0)
-        micro = cutter_for(encoder, budget=150).cut(table, np.arange(len(table)), "t", 0)
+        micro = batcher_for(encoder, budget=150).split(table, np.arange(len(table)), "t", 0)
         assert len(micro) > 1
         terms = Plain()(model, micro, Totals(count(model, micro)))
         found[layout] = (float(terms["t", "loss"]), gradients(model))
@@ -162,7 +162,7 @@ def test_the_check_at_load_stays_within_the_positions_there_are(kind: str, more:
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_attention_dropout_works_packed(rate: float) -> None:
     encoder = small_encoder("bert", dropout=rate).train()
-    batch = cutter_for(encoder).batch(random_table(LENGTHS), np.arange(len(LENGTHS)), "t", 0)
+    batch = batcher_for(encoder).batch(random_table(LENGTHS), np.arange(len(LENGTHS)), "t", 0)
     torch.manual_seed(0)
     one, two = encoder(batch), encoder(batch)
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from encodery.config.components import find
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Model
-from tests.toolbox.models import MemoryTable, cutter_for, small_encoder
+from tests.toolbox.models import MemoryTable, batcher_for, small_encoder
 from tests.toolbox.tokenizers import word_tokenizer
 from tests.toolbox.vocabulary import VOCAB
 
@@ -43,4 +43,4 @@ def asked(objective: str, options: dict[str, Any] | None = None, **of_trunk: Any
 def batch_of(model: Model, table: MemoryTable, rows: list[int] | None = None, noise: int = 7) -> Batch:
     """These rows (or all) as one batch of a step."""
     wanted = np.arange(len(table)) if rows is None else np.asarray(rows)
-    return replace(cutter_for(model.encoder).batch(table, wanted, "t", 0), noise=noise, step=3)
+    return replace(batcher_for(model.encoder).batch(table, wanted, "t", 0), noise=noise, step=3)

@@ -27,7 +27,7 @@ from encodery.objectives.parts.amos_generator import scaled
 from encodery.objectives.parts.amos_mixture import Noise, hashed, mix, noise_of
 from encodery.objectives.parts.masking import Masking, mask
 from tests.objectives.pretraining import TOKENS, asked, batch_of, text_table, trunk
-from tests.toolbox.models import cutter_for, furthest, gradients
+from tests.toolbox.models import batcher_for, furthest, gradients
 from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
@@ -64,7 +64,7 @@ def hidden_states(net: Any, batch: Any, ids: Tensor, depths: list[int], stop: bo
 def written_out(model: Model, batch: Any) -> dict[str, Tensor]:
     """All loss terms as sums."""
     question = model.objective("t")
-    options, known, generator = question.options, question.known, question.generator
+    options, known, generator = question.options, question.vocabulary, question.generator
     masked = mask(batch, options.masking, known)
     states = hidden_states(generator.encoder.net, batch, masked.ids, question.readouts, options.stop_gradients)
     features = [state.flatten(0, 1)[masked.cells] for state in states]
@@ -230,7 +230,7 @@ def test_P35_the_encoder_is_given_the_very_embeddings_of_the_samples() -> None:
     seen: dict[str, Any] = {}
     model.encoder.register_forward_pre_hook(lambda _m, _a, given: seen.update(given), with_kwargs=True)
     outputs = model.outputs(batch)
-    masked = mask(batch, model.objective("t").options.masking, model.objective("t").known)
+    masked = mask(batch, model.objective("t").options.masking, model.objective("t").vocabulary)
     fake = written(batch, masked, outputs["sample"])
     words = model.encoder.net.get_input_embeddings().weight
     assert not torch.equal(fake, batch.inputs["input_ids"])
@@ -279,7 +279,7 @@ def test_P23_corruption_and_gradient_of_amos_do_not_depend_on_cutting() -> None:
     found = []
     for most in (None, 3):
         samples = {}
-        for batch in cutter_for(model.encoder, most=most).cut(table, np.arange(len(table)), "t", 0):
+        for batch in batcher_for(model.encoder, most=most).split(table, np.arange(len(table)), "t", 0):
             outputs, terms = model(replace(batch, noise=11))
             torch.stack(list(terms.values())).sum().backward()
             for i, row in enumerate(batch.ids.tolist()):
@@ -293,14 +293,14 @@ def test_P23_corruption_and_gradient_of_amos_do_not_depend_on_cutting() -> None:
 def test_masks_are_those_of_electra_so_that_comparisons_are_paired() -> None:
     one, two = asked("electra", {"generator_size": 0.5}), asked("amos", {})
     batch = batch_of(one, text_table(LENGTHS))
-    first, second = (mask(batch, m.objective("t").options.masking, m.objective("t").known) for m in (one, two))
+    first, second = (mask(batch, m.objective("t").options.masking, m.objective("t").vocabulary) for m in (one, two))
     assert torch.equal(first.cells, second.cells)
     assert torch.equal(first.truth, second.truth)
-    assert (second.ids.flatten()[second.cells] == two.objective("t").known.mask_id).all()
+    assert (second.ids.flatten()[second.cells] == two.objective("t").vocabulary.mask_id).all()
     assert one.objective("t").counts(batch)["generator"] == two.objective("t").counts(batch)["mlm_1"]
-    as_electra = mask(batch, Amos(masking={"mask": 0.85}).masking, two.objective("t").known)
+    as_electra = mask(batch, Amos(masking={"mask": 0.85}).masking, two.objective("t").vocabulary)
     assert isinstance(as_electra.ids, Tensor)
-    assert torch.equal(as_electra.ids, mask(batch, Masking(), one.objective("t").known).ids)
+    assert torch.equal(as_electra.ids, mask(batch, Masking(), one.objective("t").vocabulary).ids)
 
 
 class Largest(TorchDispatchMode):
@@ -333,7 +333,7 @@ def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
     for on in (False, True):
         model = amos({"generator_dropout": on}, dropout=0.5).train()
         batch = batch_of(model, text_table(LENGTHS))
-        masked = mask(batch, model.objective("t").options.masking, model.objective("t").known)
+        masked = mask(batch, model.objective("t").options.masking, model.objective("t").vocabulary)
         one, two = (model.objective("t").generator(batch, masked) for _ in range(2))
         assert torch.equal(one, two) != on
         logits = [model.outputs(batch)["logits"] for _ in range(2)]
@@ -370,7 +370,7 @@ def test_P36_loss_at_the_start(init: Any) -> None:
     options = ModelOptions(new=NewModel(kind="electra", size="tiny", init=init))
     encoder = new_encoder(options, word_tokenizer())
     question = Amos(readouts=[1, 2, 3]).build(encoder, word_tokenizer())
-    batch = replace(cutter_for(encoder).batch(text_table([60] * 20), np.arange(20), "t", 0), noise=1)
+    batch = replace(batcher_for(encoder).batch(text_table([60] * 20), np.arange(20), "t", 0), noise=1)
     terms, counts = question.losses(question.eval()(encoder.eval(), batch), batch), question.counts(batch)
     loss = sum(float(terms[name].detach()) / counts[name] for name in terms)
     assert loss == pytest.approx(3 * math.log(TOKENS) + 50 * math.log(2), rel=0.05)

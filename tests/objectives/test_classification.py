@@ -15,7 +15,7 @@ from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.model import Model
 from encodery.objectives.classification import HIDDEN, Classification
-from tests.toolbox.models import KINDS, cutter_for, random_table, small_encoder, small_model
+from tests.toolbox.models import KINDS, batcher_for, random_table, small_encoder, small_model
 
 LABELS = ["a", "b", "c"]
 WEIGHTS = [0.5, 2.0, 1.25]
@@ -25,7 +25,7 @@ ENCODER = small_encoder("bert")
 def batch_of(labels: Any, form: str = "single") -> Batch:
     table = random_table([4] * len(labels), form=form)
     table.targets["label"] = np.asarray(labels)
-    return cutter_for(ENCODER).batch(table, np.arange(len(labels)), "t", 0)
+    return batcher_for(ENCODER).batch(table, np.arange(len(labels)), "t", 0)
 
 
 @cache
@@ -245,7 +245,7 @@ def test_stock_heads_are_initialised_whole_and_by_the_seed(kind: str, monkeypatc
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_of_a_stock_model_gets_a_gradient(kind: str) -> None:
     model = small_model(small_encoder(kind))
-    batch = cutter_for(model.encoder).batch(random_table([5, 19]), np.arange(2), "t", 0)
+    batch = batcher_for(model.encoder).batch(random_table([5, 19]), np.arange(2), "t", 0)
     model(batch)[1]["t", "loss"].backward()
     idle = [n for n, p in model.named_parameters() if p.grad is None]
     assert idle == []

@@ -27,7 +27,7 @@ from encodery.objectives.parts.electra_generator import generator_config
 from encodery.objectives.parts.masking import mask
 from encodery.training.optim import Optimizer, Param, clip
 from tests.objectives.pretraining import CLS, MASK, TOKENS, asked, batch_of, text_table, trunk
-from tests.toolbox.models import cutter_for
+from tests.toolbox.models import batcher_for
 from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
@@ -40,7 +40,7 @@ FULL = {"generator_size": 1.0, "generator_layers": 0.5}
 def corrupted(model: Any, batch: Any) -> tuple[Any, torch.Tensor, Any]:
     """Masked batch, what the discriminator reads, and the outputs."""
     question = model.objective("t")
-    masked = mask(batch, question.options.masking, question.known)
+    masked = mask(batch, question.options.masking, question.vocabulary)
     outputs = model.outputs(batch)
     return masked, written(batch, masked, outputs["sample"]), outputs
 
@@ -210,7 +210,10 @@ def test_first_outputs_do_not_depend_on_how_embeddings_are_shared(sharing: str) 
 def test_P12_samples_do_not_depend_on_the_precision_of_the_noise() -> None:
     model = asked("electra", WIDE)
     batch = batch_of(model, text_table(LENGTHS))
-    assert mask(batch, model.objective("t").options.masking, model.objective("t").known).uniform.dtype == torch.float32
+    assert (
+        mask(batch, model.objective("t").options.masking, model.objective("t").vocabulary).uniform.dtype
+        == torch.float32
+    )
     model.autocast_to = torch.bfloat16
     outputs = model.outputs(batch)
     assert outputs["nll"].dtype == outputs["generator"].dtype == torch.float32
@@ -225,7 +228,7 @@ def test_P13_loss_at_the_start(init: Any) -> None:
     torch.manual_seed(0)
     encoder = new_encoder(ModelOptions(new=NewModel(kind="electra", size="tiny", init=init)), word_tokenizer())
     question = Electra().build(encoder, word_tokenizer())
-    batch = replace(cutter_for(encoder).batch(text_table([60] * 20), np.arange(20), "t", 0), noise=1)
+    batch = replace(batcher_for(encoder).batch(text_table([60] * 20), np.arange(20), "t", 0), noise=1)
     outputs = question.eval()(encoder.eval(), batch)
     totals, counts = question.losses(outputs, batch), question.counts(batch)
     loss = sum(float(totals[name]) / counts[name] for name in totals)
@@ -257,7 +260,7 @@ def test_P23_corruption_and_gradient_do_not_depend_on_cutting(options: dict[str,
     table = text_table(LENGTHS * 2)
     found = []
     for most in (None, 3, 1):
-        micro = cutter_for(model.encoder, most=most).cut(table, np.arange(len(table)), "t", 0)
+        micro = batcher_for(model.encoder, most=most).split(table, np.arange(len(table)), "t", 0)
         samples = {}
         for batch in micro:
             batch = replace(batch, noise=11)

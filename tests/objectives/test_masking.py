@@ -24,7 +24,7 @@ from encodery.objectives.parts.masking import (
     vocabulary,
 )
 from tests.objectives.pretraining import CLS, MASK, PAD, SEP, TOKENS, text_table, trunk
-from tests.toolbox.models import MemoryTable, cutter_for
+from tests.toolbox.models import MemoryTable, batcher_for
 from tests.toolbox.tokenizers import word_tokenizer
 
 KNOWN = vocabulary(word_tokenizer(), TOKENS)
@@ -45,7 +45,7 @@ def encoder_of(layout: str) -> Encoder:
 
 
 def cut(table: MemoryTable, layout: str = "rows", budget: int = 1 << 30, noise: int = 5) -> list[Batch]:
-    found = cutter_for(encoder_of(layout), budget=budget).cut(table, np.arange(len(table)), "t", 0)
+    found = batcher_for(encoder_of(layout), budget=budget).split(table, np.arange(len(table)), "t", 0)
     return [replace(batch, noise=noise) for batch in found]
 
 

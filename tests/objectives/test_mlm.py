@@ -11,7 +11,7 @@ from encodery.errors import UserError
 from encodery.objectives.parts import sampling
 from encodery.objectives.parts.masking import mask
 from tests.objectives.pretraining import asked, batch_of, text_table
-from tests.toolbox.models import KINDS, cutter_for, small_encoder
+from tests.toolbox.models import KINDS, batcher_for, small_encoder
 from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 30, 4, 17, 30]
@@ -20,7 +20,7 @@ LENGTHS = [9, 30, 4, 17, 30]
 def stock_loss(folder: Path, model: Any, batch: Any) -> tuple[float, Any]:
     """Loss of transformers' class on the same masked rows."""
     question = model.objective("t")
-    masked = mask(batch, question.options.masking, question.known)
+    masked = mask(batch, question.options.masking, question.vocabulary)
     labels = torch.full_like(batch.inputs["input_ids"].flatten(), -100)
     labels[masked.cells] = masked.truth
     net, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
@@ -102,8 +102,8 @@ def test_positions_that_show_the_mask_are_also_counted_by_themselves() -> None:
     whole = batch_of(model, table)
     question = model.objective("t")
     outputs = model.outputs(whole)
-    shown = mask(whole, question.options.masking, question.known)
-    hidden = shown.ids.flatten()[shown.cells] == question.known.mask_id
+    shown = mask(whole, question.options.masking, question.vocabulary)
+    hidden = shown.ids.flatten()[shown.cells] == question.vocabulary.mask_id
     assert 0 < int(hidden.sum()) < len(hidden)
     found = question.answers(outputs, whole)
     assert float(found["masked_asked"].sum()) == int(hidden.sum())
@@ -132,7 +132,7 @@ def test_a_class_that_does_not_end_with_one_product_is_refused() -> None:
     encoder = small_encoder("mobilebert", **sizes)
     with pytest.raises(UserError, match="MobileBertForMaskedLM does not end with a product with one matrix"):
         Mlm().build(encoder, word_tokenizer())
-    assert cutter_for(encoder).layout
+    assert batcher_for(encoder).layout
 
 
 def test_an_architecture_without_a_class_is_refused() -> None:

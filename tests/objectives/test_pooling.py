@@ -22,7 +22,7 @@ from encodery.models.pooling import by_folder
 from encodery.objectives.parts.heads import ends_with_first
 from encodery.objectives.ranking import Ranking
 from tests.analysis.gates import gated
-from tests.toolbox.models import KINDS, cutter_for, gradients, random_table, small_encoder, small_model
+from tests.toolbox.models import KINDS, batcher_for, gradients, random_table, small_encoder, small_model
 
 LENGTHS = [5, 3, 8, 1, 8]
 TABLE = random_table(LENGTHS)
@@ -38,13 +38,13 @@ def by_row(values: Tensor, ids: Tensor) -> Tensor:
 
 def answers(model: Model, layout: str | None = None) -> Tensor:
     """Logits of all sequences in the order of the table."""
-    batch = cutter_for(model.encoder, layout).batch(TABLE, np.arange(len(LENGTHS)), "t", 0)
+    batch = batcher_for(model.encoder, layout).batch(TABLE, np.arange(len(LENGTHS)), "t", 0)
     return by_row(model.outputs(batch)["logits"], batch.ids)
 
 
 def vector(encoder: Encoder, row: int, pooling: str) -> list[float]:
     """The formula, token by token, of a sequence that goes through the encoder alone: nothing can be padded."""
-    batch = cutter_for(encoder).batch(TABLE, np.array([row]), "t", 0)
+    batch = batcher_for(encoder).batch(TABLE, np.array([row]), "t", 0)
     tokens = encoder(batch)[0].tolist()
     assert len(tokens) == LENGTHS[row]
     if pooling == "first":
@@ -95,7 +95,7 @@ def test_head_importance_sees_every_token_of_the_last_layer(pooling: str) -> Non
     """What a gate on a head changes, by a difference quotient of the loss."""
 
     model = small_model(small_encoder("bert"), pooling=pooling).eval().double()
-    batcher, step = cutter_for(model.encoder), 1e-5
+    batcher, step = batcher_for(model.encoder), 1e-5
     found = importances(model, TABLE, batcher, "t", HeadOptions())
     batch = batcher.batch(TABLE, np.array([2]), "t", 0)
     for layer in range(2):
@@ -122,7 +122,7 @@ def test_F25_a_saved_folder_opens_with_the_auto_class(kind: str, pooling: str, t
         assert net.base_model.config.classifier_pooling == ("mean" if pooling == "mean" else "cls")
     assert not list(tmp_path.glob("*.py"))
     assert "auto_map" not in json.loads((tmp_path / "config.json").read_text())
-    batch = cutter_for(model.encoder, "rows").batch(TABLE, np.arange(len(LENGTHS)), "t", 0)
+    batch = batcher_for(model.encoder, "rows").batch(TABLE, np.arange(len(LENGTHS)), "t", 0)
     with torch.no_grad():
         theirs = by_row(net.eval()(**batch.inputs, labels=batch.targets["label"]).logits, batch.ids)
         torch.testing.assert_close(theirs, answers(model), rtol=0, atol=1e-6)
@@ -133,7 +133,7 @@ def test_the_saved_class_has_a_loss_and_takes_texts_without_a_mask(tmp_path: Pat
     model = small_model(small_encoder("bert", "rows"), pooling="mean").eval()
     model.objective("t").head.saved.save_pretrained(tmp_path)
     net = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    batch = cutter_for(model.encoder, "rows").batch(TABLE, np.array([2, 4]), "t", 0)
+    batch = batcher_for(model.encoder, "rows").batch(TABLE, np.array([2, 4]), "t", 0)
     bare = {name: value for name, value in batch.inputs.items() if name != "attention_mask"}
     given = net(**bare, labels=batch.targets["label"])
     wanted = torch.nn.functional.cross_entropy(model.outputs(batch)["logits"], batch.targets["label"])
@@ -148,7 +148,7 @@ def test_rankings_too(pooling: str) -> None:
         encoder = small_encoder("bert", layout)
         torch.manual_seed(0)
         model = Model(encoder, {"t": Ranking(pooling=pooling, head="linear").build(encoder, None)}).eval().double()  # type: ignore[arg-type]
-        batch = cutter_for(encoder).batch(table, np.arange(len(LENGTHS)), "t", 0)
+        batch = batcher_for(encoder).batch(table, np.arange(len(LENGTHS)), "t", 0)
         logits = by_row(model.outputs(batch)["logits"], batch.ids)
         wanted = model.objective("t").head.out(torch.tensor(vector(encoder, 0, pooling), dtype=torch.float64))
         torch.testing.assert_close(logits[0], wanted, rtol=0, atol=1e-10)

@@ -11,7 +11,7 @@ from encodery.errors import UserError
 from encodery.objectives.classification import Classification
 from encodery.objectives.parts.distill import Distill
 from encodery.objectives.parts.heads import SanHead
-from tests.toolbox.models import cutter_for, random_table, small_encoder, stream
+from tests.toolbox.models import batcher_for, random_table, small_encoder, stream
 
 SEP = 2
 LENGTHS = [7, 11, 9, 5]
@@ -35,7 +35,7 @@ def built(layout: str) -> tuple[Any, Any, Any]:
     encoder = small_encoder("bert", layout)
     torch.manual_seed(3)
     question: Any = Classification(labels=["a", "b", "c"], head="san", head_dropout=0.0).build(encoder, Pieces())
-    return encoder, question, stream(pairs_of(LENGTHS), cutter_for(encoder), 4).at(0)[0]
+    return encoder, question, stream(pairs_of(LENGTHS), batcher_for(encoder), 4).at(0)[0]
 
 
 def by_hand(head: SanHead, row: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ def test_san_wants_pairs_and_labels() -> None:
     ids[ids == SEP] = 9
     with pytest.raises(UserError, match="san reads pairs of texts"):
         question(encoder, replace(batch, inputs={**batch.inputs, "input_ids": ids}))
-    alone = stream(pairs_of([4]), cutter_for(encoder), 1).at(0)[
+    alone = stream(pairs_of([4]), batcher_for(encoder), 1).at(0)[
         0
     ]  # its second text is empty, and nobody else is in the batch
     assert torch.isfinite(question(encoder, alone)["logits"]).all()
@@ -106,7 +106,7 @@ def test_a_teacher_adds_a_term_that_counts_every_example() -> None:
     question: Any = Classification(labels=["a", "b", "c"], head="linear", distill=Distill(weight=0.5)).build(
         encoder, None
     )
-    batch = stream(random_table(LENGTHS), cutter_for(encoder), 4).at(0)[0]
+    batch = stream(random_table(LENGTHS), batcher_for(encoder), 4).at(0)[0]
     label = batch.targets["label"].clone()
     label[0] = -100
     teacher = torch.randn(4, 3)

@@ -14,7 +14,7 @@ from encodery.objectives.classification import Classification
 from encodery.objectives.ranking import Ranking
 from encodery.objectives.span import Joint, Span
 from encodery.objectives.tagging import Tagging
-from tests.toolbox.models import KINDS, cutter_for, random_table, small_encoder
+from tests.toolbox.models import KINDS, batcher_for, random_table, small_encoder
 from tests.toolbox.tokenizers import word_tokenizer
 
 LENGTHS = [9, 4, 17, 2, 30]
@@ -25,7 +25,7 @@ def asked(objective: Any, form: str, kind: str = "bert", layout: str = "auto") -
     torch.manual_seed(0)
     model = Model(encoder, {"t": objective.build(encoder, None)}).eval()
     table = random_table(LENGTHS, form=form)
-    return model, cutter_for(encoder).batch(table, np.arange(len(table)), "t", 0)
+    return model, batcher_for(encoder).batch(table, np.arange(len(table)), "t", 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

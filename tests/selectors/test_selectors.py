@@ -17,7 +17,7 @@ from encodery.selectors._clustering import Clusters, remarks
 from encodery.selectors._dynamics import error_norm, forgotten
 from encodery.selectors.base import Pool, apportioned, interleaved
 from encodery.selectors.cartography import Cartography, both_ends
-from encodery.selectors.clusters import ByCluster, round_robin, whole
+from encodery.selectors.clusters import ByCluster, round_robin, whole_groups
 from encodery.selectors.el2n import El2n
 from encodery.selectors.entropy import Entropy
 from encodery.selectors.facility import Facility, lazy_greedy, nearest, similar
@@ -101,9 +101,9 @@ def test_D8_centroid_picks_are_distinct_and_one_for_each_cluster():
 
 def test_D9_whole_clusters_fit_the_budget_and_all_of_it_is_everything():
     groups = [np.arange(0, 4), np.arange(4, 5), np.arange(5, 12)]
-    assert whole(groups, 12).tolist() == list(range(12))
-    assert whole(groups, 11).tolist() == list(range(5))
-    assert whole(groups, 3).tolist() == []
+    assert whole_groups(groups, 12).tolist() == list(range(12))
+    assert whole_groups(groups, 11).tolist() == list(range(5))
+    assert whole_groups(groups, 3).tolist() == []
     where = pool(examples())
     order = ByCluster(k=5, pick="whole")(where, 60).order
     assert sorted(order.tolist()) == list(range(60))

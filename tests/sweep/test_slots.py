@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from encodery.cli import main
 from encodery.errors import UserError
 from encodery.sweep import slots
-from encodery.sweep.slots import Found, Slot, accelerators, find_slots, free_memory, has_room
+from encodery.sweep.slots import Accelerators, Slot, accelerators, find_slots, free_memory, has_room
 from encodery.sweep.sweep_file import Resources
 
 
@@ -78,9 +78,9 @@ def test_a_gpu_without_room_gets_no_run(driver: Path) -> None:
 )
 def test_each_maker_has_its_variable(monkeypatch: pytest.MonkeyPatch, kind: slots.Kind, variable: str) -> None:
     monkeypatch.setattr(slots, "_ASK", ((kind, lambda: 2),))
-    assert accelerators({}) == Found(kind, ("0", "1"))
+    assert accelerators({}) == Accelerators(kind, ("0", "1"))
     assert [slot.environment()[variable] for slot in find_slots(Resources(), {})] == ["0", "1"]
-    assert accelerators({variable: "1"}) == Found(kind, ("1",), inherited=True)
+    assert accelerators({variable: "1"}) == Accelerators(kind, ("1",), inherited=True)
 
 
 def test_cpu_slots_share_the_cores_out(four_cores: None) -> None:

@@ -134,7 +134,7 @@ def test_F9_official_tsv_rows_arrive_whole(official, name):
     assert [e.id for e in rows] == ["0", "1", "2"]
     assert [e.texts for e in rows] == [tuple(f'"row {r} text {p}' for p in range(len(texts))) for r in range(3)]
     assert [e.label for e in rows] == [None if label is None else gold(task, r) for r in range(3)]
-    assert task.origin(split).part == f"part: 3 of {task.known.counts[split]:,}"
+    assert task.origin(split).part == f"part: 3 of {task.dataset.counts[split]:,}"
     assert len(task.origin(split).files[file]) == 64
 
 

@@ -170,7 +170,7 @@ def test_vocabulary_has_every_word_once() -> None:
 
 @given(st.integers(0, 2**30), st.booleans())
 def test_facts_are_read_as_written(seed: int, passive: bool) -> None:
-    fact = draw_fact(Draw(seed), like=0.5, place=0.5, denied=0.5)
+    fact = draw_fact(Draw(seed), like=0.5, where=0.5, denied=0.5)
     assert read(write(fact, passive)) == fact
     assert entails(fact, fact)
     assert not contradicts(fact, fact)

@@ -121,10 +121,10 @@ def small_model(encoder: Encoder, seed: int = 0, **options: Any) -> Model:
     return Model(encoder, {"t": Classification(**options).build(encoder, None)})
 
 
-def cutter_for(
+def batcher_for(
     encoder: Encoder, layout: str | None = None, budget: int = 1 << 30, most: int | None = None
 ) -> MicroBatcher:
-    """A cutter in the encoder's layout."""
+    """A batcher in the encoder's layout."""
     return MicroBatcher(layout or encoder.layout, encoder.form, budget, most)  # type: ignore[arg-type]
 
 

@@ -47,7 +47,7 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     def remember(*factors: float) -> None:
         if not found:
             named = built.model.named_parameters()
-            found.update(fsdp.whole({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None}))
+            found.update(fsdp.gathered({f"grad/{n}": p.grad.clone() for n, p in named if p.grad is not None}))
         step(*factors)
 
     optimizer.step = remember  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     state = TrainState(count)
     steps = train(built.model, running, built.batches, optimizer, rate, state, options.clip, weighting=weighing)
     reports = list(steps)
-    found |= fsdp.whole({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})
+    found |= fsdp.gathered({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})
     assert built.model.sharded == (resolved.config.train.shard and comm.size() > 1)
     if not built.task.labelled:
         require_tied(built.model, built.task.name)

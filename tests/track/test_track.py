@@ -12,7 +12,7 @@ import pytest
 from encodery.cli import main
 from encodery.runs.directory import RunDir
 from encodery.track.base import Feed, Memory, event_of, group_of
-from encodery.track.follow import TRACKERS, place_of, track
+from encodery.track.follow import TRACKERS, destination_of, track
 from tests.report import runs
 
 
@@ -254,11 +254,11 @@ def test_what_an_earlier_version_has_sent_counts_for_the_place_that_is_asked_fir
     feed = Feed(RunDir(sweep / "one"), "wandb", "p")
     feed.remember(replace(feed.memory, sent=3))
     assert Feed(RunDir(sweep / "one"), "wandb", "p").memory == Memory("theirs", 3, True)
-    assert not Feed(RunDir(sweep / "one"), "wandb", "q").known
+    assert not Feed(RunDir(sweep / "one"), "wandb", "q").is_known
 
 
 def test_a_place_is_named_without_its_password(monkeypatch):
-    assert place_of("mlflow", "p", "https://me:secret@host/x") == "p @ https://***@host/x"
+    assert destination_of("mlflow", "p", "https://me:secret@host/x") == "p @ https://***@host/x"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert place_of("mlflow", "p", None) == "p @ http://127.0.0.1:5000"
-    assert place_of("wandb", "p", None) == "p"
+    assert destination_of("mlflow", "p", None) == "p @ http://127.0.0.1:5000"
+    assert destination_of("wandb", "p", None) == "p"

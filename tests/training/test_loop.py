@@ -20,7 +20,7 @@ from encodery.models.model import Model
 from encodery.training import loop, optim
 from encodery.training.loop import LossScale, StepReport, TrainState, count, steps_in_all
 from encodery.training.optim import Optimizer, Param
-from tests.toolbox.models import cutter_for, furthest, gradients, random_table, small_encoder, small_model, stream
+from tests.toolbox.models import batcher_for, furthest, gradients, random_table, small_encoder, small_model, stream
 
 LENGTHS = np.random.default_rng(5).integers(2, 20, 64).tolist()
 WEIGHTS = [0.5, 2.0, 1.25]
@@ -35,7 +35,7 @@ def parts(
     cut = {name: options.pop(name) for name in ("most", "budget") if name in options}
     encoder = small_encoder(kind, layout, dropout=dropout)
     model = small_model(encoder, form=form, head_dropout=dropout, **options)
-    batches = stream(random_table(lengths, form=form), cutter_for(encoder, **cut))
+    batches = stream(random_table(lengths, form=form), batcher_for(encoder, **cut))
     return (model.double() if double else model), batches
 
 
@@ -104,7 +104,7 @@ def test_R14_nor_on_the_layout(layout: str) -> None:
 def test_the_loss_is_the_weighted_mean_over_the_step() -> None:
     model, batches = parts(class_weights=WEIGHTS, double=True, most=5)
     _, loss, _ = gradient(model, batches)
-    batch = cutter_for(model.encoder).batch(batches.table, batches.rows_at(0), "t", 0)
+    batch = batcher_for(model.encoder).batch(batches.table, batches.rows_at(0), "t", 0)
     logits = model.outputs(batch)["logits"]
     wanted = torch.nn.functional.cross_entropy(logits, batch.targets["label"], torch.tensor(WEIGHTS).double())
     assert loss == pytest.approx(float(wanted), rel=1e-12)

@@ -82,7 +82,7 @@ def test_G30_heads_are_kept_by_name_and_found_in_any_order(trained: RunDir, tmp_
         assert mine.keys() == stored.keys()
         assert all(torch.equal(mine[key], stored[key]) for key in stored)
         assert about["task"]["name"] == name
-    extra = open_model.questions(
+    extra = open_model.objective_modules(
         model.encoder,
         {"toy/new": open_model.make_objective({"kind": "classification", "labels": ["a", "b"], "head": "linear"})},
         None,

@@ -9,13 +9,13 @@ from encodery.config.components import find
 from encodery.data.batches import Batches
 from encodery.data.mixes import Mix
 from encodery.data.task_mixing import Mixed
-from encodery.inference.open_model import questions
+from encodery.inference.open_model import objective_modules
 from encodery.methods.plain import Plain
 from encodery.models.model import Model
 from encodery.objectives.classification import Classification
 from encodery.training.loop import TrainState, count_all, parts_of
 from encodery.weighting.base import ActiveWeighting, Part
-from tests.toolbox.models import cutter_for, gradients, random_table, small_encoder
+from tests.toolbox.models import batcher_for, gradients, random_table, small_encoder
 
 TASKS = {
     "t/labels": Classification(labels=["a", "b", "c"], head="linear", head_dropout=0.0),
@@ -27,13 +27,13 @@ TASKS = {
 def three(mix: Mix | None = None, weights: dict[str, float] | None = None) -> tuple[Model, Mixed]:
     """Model and stream."""
     encoder = small_encoder("bert", "padded")
-    model = Model(encoder, questions(encoder, TASKS, None, 1), weights).double()
+    model = Model(encoder, objective_modules(encoder, TASKS, None, 1), weights).double()
     lengths = [3, 5, 8, 4, 6, 7, 3, 5]
     tables = [
         random_table(lengths, n, i, form)
         for i, (n, form) in enumerate([(3, "single"), (1, "regression"), (2, "single")])
     ]
-    batcher = cutter_for(encoder, "padded")
+    batcher = batcher_for(encoder, "padded")
     streams = [Batches(name, table, np.arange(8), 4, 1, 1, batcher) for name, table in zip(TASKS, tables, strict=True)]
     together: Any = find("mix", "together")()
     return model.train(), Mixed.of(streams, mix or together, 1, 3, None)

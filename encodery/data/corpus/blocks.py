@@ -93,7 +93,7 @@ class Unlabelled:
     marks: dict[str, np.ndarray] = {}
     group: None = None
 
-    def whole(self, rows: np.ndarray) -> np.ndarray:
+    def whole_groups(self, rows: np.ndarray) -> np.ndarray:
         """Every row stands alone."""
         return rows
 

@@ -29,16 +29,16 @@ class Quick:
         # Added tokens are looked for in the whole line, before anything is cut; those that are looked for in
         # normalised text could hide anywhere.
         self.by_stretch = kinds == KNOWN and not any(one["normalized"] for one in added)
-        self.whole = [one["content"] for one in added]
+        self.added = [one["content"] for one in added]
         self.lowers = self.by_stretch and plain["normalizer"]["lowercase"]
-        self.known: dict[str, list[int]] = {}
+        self.pieces: dict[str, list[int]] = {}
         self.words: dict[str, list[int]] = {}  # parts of stretches in plain ASCII, of which there are far fewer
 
     def many(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, without special tokens around it."""
         if not self.by_stretch:
             return self._plain(lines)
-        odd = [i for i, line in enumerate(lines) if any(token in line for token in self.whole)]
+        odd = [i for i, line in enumerate(lines) if any(token in line for token in self.added)]
         found = self._stretches(lines)
         for i, ids in zip(odd, self._plain([lines[i] for i in odd]), strict=True):
             found[i] = ids
@@ -46,9 +46,9 @@ class Quick:
 
     def _stretches(self, lines: Sequence[str]) -> list[list[int]]:
         cut = [line.split(" ") for line in lines]
-        if len(self.known) > MOST:
-            self.known, self.words = {}, {}
-        known = self.known
+        if len(self.pieces) > MOST:
+            self.pieces, self.words = {}, {}
+        known = self.pieces
         self._learn(list({one: None for some in cut for one in some if one not in known}))
         return [list(chain.from_iterable(map(known.__getitem__, some))) for some in cut]
 
@@ -58,9 +58,9 @@ class Quick:
         words = list({word: None for some in parts.values() for word in some if word not in self.words})
         self.words.update(zip(words, self._plain(words), strict=True))
         odd = [text for text in new if text not in parts]
-        self.known.update(zip(odd, self._plain(odd), strict=True))
+        self.pieces.update(zip(odd, self._plain(odd), strict=True))
         for text, some in parts.items():
-            self.known[text] = list(chain.from_iterable(map(self.words.__getitem__, some)))
+            self.pieces[text] = list(chain.from_iterable(map(self.words.__getitem__, some)))
 
     def _plain(self, lines: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in self.tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)]

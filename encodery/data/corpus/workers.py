@@ -240,7 +240,7 @@ def _crew(job: Job, batches: Iterable[Batch], workers: int) -> Iterator[Batch]:
             idle.put(started[-1])
         running: set[Future[Batch]] = set()
         for batch in batches:
-            running.add(pool.submit(_one, idle, batch))
+            running.add(pool.submit(_run_batch, idle, batch))
             if len(running) > workers:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -270,7 +270,7 @@ def _send(process: Process, value: dict[str, Any]) -> None:
     process.stdin.flush()
 
 
-def _one(idle: "Queue[Process]", batch: Batch) -> Batch:
+def _run_batch(idle: "Queue[Process]", batch: Batch) -> Batch:
     process = idle.get()
     try:
         assert process.stdout is not None

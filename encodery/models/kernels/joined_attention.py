@@ -116,9 +116,9 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         three, *kept = ctx.saved_tensors
         lengths, heads, scale = ctx.about
-        found = torch.empty_like(three)
+        gradient = torch.empty_like(three)
         each = zip(
-            kept, by_sequence(three, 3, heads, lengths), by_sequence(found, 3, heads, lengths),
+            kept, by_sequence(three, 3, heads, lengths), by_sequence(gradient, 3, heads, lengths),
             by_sequence(grad.contiguous(), 1, heads, lengths), strict=True,
         )  # fmt: skip
         for weights, (q, k, v), (to_q, to_k, to_v), (of,) in each:
@@ -127,4 +127,4 @@ class _Attend(torch.autograd.Function):
             slope = torch._softmax_backward_data(slope, weights, -1, weights.dtype).mul_(scale)
             to_q.copy_(torch.bmm(slope, k))
             to_k.copy_(torch.bmm(slope.transpose(1, 2), q))
-        return found, None, None, None
+        return gradient, None, None, None

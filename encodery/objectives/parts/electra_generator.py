@@ -209,16 +209,16 @@ def family(encoder: Encoder) -> Family:
     return FAMILIES.get(encoder.kind, ELECTRA)
 
 
-def save_detector(question: "Detector", folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+def save_detector(objective: "Detector", folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
     """Stock ElectraForPreTraining and ElectraForMaskedLM; of a ModernBERT a token classifier with one output."""
     kind = family(encoder)
     prefix, guesser = kind.encoder, kind.guesser
-    with whole_words(question, encoder):
-        state = prefixed(prefix, encoder.net.state_dict()) | prefixed(kind.head, question.detect.state_dict())
+    with whole_words(objective, encoder):
+        state = prefixed(prefix, encoder.net.state_dict()) | prefixed(kind.head, objective.detect.state_dict())
         stock(kind.detector, detector_config(encoder.net.config), state).save_pretrained(folder / "discriminator")
     tokenizer.save_pretrained(folder / "discriminator")
-    if question.generator is not None:
-        net, head = question.generator.encoder.net, question.generator.head
+    if objective.generator is not None:
+        net, head = objective.generator.encoder.net, objective.generator.head
         state = prefixed(prefix, net.state_dict()) | head.state_dict()
         stock(guesser, net.config if encoder.kind in FAMILIES else electra_config(net.config), state).save_pretrained(
             folder / "generator"
@@ -228,9 +228,9 @@ def save_detector(question: "Detector", folder: Path, encoder: Encoder, tokenize
 
 
 @contextmanager
-def whole_words(question: "Detector", encoder: Encoder) -> Iterator[None]:
+def whole_words(objective: "Detector", encoder: Encoder) -> Iterator[None]:
     """Inside, disentangled words are added up; outside they are as they were, to the bit."""
-    words, generator = encoder.net.get_input_embeddings().weight, question.generator
+    words, generator = encoder.net.get_input_embeddings().weight, objective.generator
     own = words.data
     if generator is not None and generator.disentangled:
         words.data = own + generator.words.detach()
@@ -254,23 +254,23 @@ def stock(kind: Any, config: Any, state: Mapping[str, Tensor]) -> Any:
     return model
 
 
-def load_detector(question: "Detector", encoder: Encoder, folder: Path, generator: Path | None) -> list[str]:
+def load_detector(objective: "Detector", encoder: Encoder, folder: Path, generator: Path | None) -> list[str]:
     """The head and the generator of a saved pair; says what was not there and is new."""
     notes = []
-    names, there = prefixed(family(encoder).head, question.detect.state_dict()), tensors(folder)
+    names, there = prefixed(family(encoder).head, objective.detect.state_dict()), tensors(folder)
     head = {name: there[name] for name in names if name in there}
     if len(head) == len(names) and all(head[name].shape == names[name].shape for name in head):
         plain = {name.removeprefix(family(encoder).head): value.float() for name, value in head.items()}
-        question.detect.load_state_dict(plain)
-        question.taken = frozenset(head)
+        objective.detect.load_state_dict(plain)
+        objective.taken = frozenset(head)
     else:
         notes.append(f"{folder.name}: no head for replaced tokens there; it is new")
-    if question.generator is None:
+    if objective.generator is None:
         return notes
     if generator is None and folder.name == "discriminator":
         generator = folder.parent / "generator"
     if generator is not None and generator.is_dir():
-        load_generator(question.generator, encoder, generator)
+        load_generator(objective.generator, encoder, generator)
     else:
         notes.append("the generator is new: its loss begins at ln V (model.generator names one to continue from)")
     return notes

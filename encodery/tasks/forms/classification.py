@@ -165,12 +165,12 @@ class Classification(Task):
             raise RunFailed(
                 f"{self.name}: the model's output for example {rows[broken[0]]['id']} is not a finite number"
             )
-        answers = {"single": self._one, "multilabel": self._several, "regression": self._numbers}[self.answer_form](
+        answers = {"single": self._single, "multilabel": self._several, "regression": self._numbers}[self.answer_form](
             logits
         )
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
-    def _one(self, logits: "Floats") -> Iterator[Answer]:
+    def _single(self, logits: "Floats") -> Iterator[Answer]:
         limits = self.thresholds
         for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
             chances = dict(zip(self.labels, row, strict=True))

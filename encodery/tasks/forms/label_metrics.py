@@ -42,9 +42,9 @@ class Tables:
         """A metric that the counts of each label decide."""
         if metric.base in BY_COUNTS:
             return BY_COUNTS[metric.base](hits, there, said)
-        return rate(metric, hits, there, said, index=self.place(metric), single=self.single)
+        return rate(metric, hits, there, said, index=self.column(metric), single=self.single)
 
-    def place(self, metric: Metric) -> int | None:
+    def column(self, metric: Metric) -> int | None:
         """The column of the label that a metric is about."""
         label = metric.label if metric.label is not None else self.positive
         return None if metric.mean or label is None else self.labels.index(label)
@@ -53,8 +53,8 @@ class Tables:
         """Of one label, of all cells at once, or the mean over the labels for which it is defined."""
         assert self.chances is not None
         of, needs_both = CURVES[metric.base]
-        if (place := self.place(metric)) is not None:
-            return of(self.gold[:, place], self.chances[:, place])
+        if (index := self.column(metric)) is not None:
+            return of(self.gold[:, index], self.chances[:, index])
         if metric.mean == "micro":
             return of(self.gold.ravel(), self.chances.ravel())
         there, rows = self.counts[1], len(self.gold)

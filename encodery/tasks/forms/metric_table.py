@@ -107,7 +107,7 @@ _OWN = re.compile(r"(.+_)?(loss|error|perplexity)([._].+)?|(.+_)?(mse|mae|rmse|n
 _SPELLINGS = {other: name for name, metric in METRICS.items() for other in metric.spellings}
 
 
-def known(name: str) -> bool:
+def is_listed(name: str) -> bool:
     """Whether a metric has a line here."""
     return name in METRICS or any(re.fullmatch(pattern, name) for pattern, _ in FAMILIES)
 

@@ -39,7 +39,7 @@ def read_tagged(
 def _read_columns(path: Path, words: Column, tags: Column, encoding: str | None) -> Sheet:
     """A word a line, columns parted by a tab or blanks, an empty line after each sentence."""
     universal = path.suffix.lower() == ".conllu"
-    word_at, tag_at = _place(words, 1 if universal else 0), _place(tags, 3 if universal else -1)
+    word_at, tag_at = _column_number(words, 1 if universal else 0), _column_number(tags, 3 if universal else -1)
     sheet = Sheet(str(path), ("words", "tags", "id"))
     for line, block in _blocks(path, encoding):
         comments = dict(_comment(text) for _, text in block if universal and text.startswith("#"))
@@ -59,7 +59,7 @@ def _read_columns(path: Path, words: Column, tags: Column, encoding: str | None)
     return sheet
 
 
-def _place(column: Column, usual: int) -> int:
+def _column_number(column: Column, usual: int) -> int:
     """A column's number; a name (which such files do not have) stands for the usual place."""
     return column if isinstance(column, int) else usual
 

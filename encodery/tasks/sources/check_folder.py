@@ -86,7 +86,7 @@ def _status(task: OnHub, split: str, folder: Path) -> Status:
         origin = task.origin(split)
     except UserError as error:
         return Status(name, "wrong", 0, str(error))
-    official = task.known.counts.get(split)
+    official = task.dataset.counts.get(split)
     state, words = _judge(name, task.examples(split), official)
     if task.is_ours(split, folder):  # whatever its size: it is not the published split
         state = "other" if state == "whole" and official else "part"
@@ -119,7 +119,7 @@ def get(names: Sequence[str], to: str | Path) -> list[Path]:
     written = []
     for task in _chosen(names):
         for split in task.splits():
-            path = Path(to).expanduser() / task.known.room / f"{task.known.name}_{split}.parquet"
+            path = Path(to).expanduser() / task.dataset.room / f"{task.dataset.name}_{split}.parquet"
             if not path.is_file():
                 _fetch(task, split, path)
                 written.append(path)
@@ -144,7 +144,7 @@ def _fetch(task: OnHub, split: str, path: Path) -> None:
     import pyarrow.parquet as pq
 
     loaded = task.from_hub(split, f"{task.name}:{split} cannot be fetched")
-    about = {"repository": task.known.repository, "revision": loaded.origin.revision or ""}
+    about = {"repository": task.dataset.repository, "revision": loaded.origin.revision or ""}
     table = pa.table(task.columns(loaded.examples)).replace_schema_metadata(about)
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.atomic(path) as stream:

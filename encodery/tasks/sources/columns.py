@@ -50,15 +50,15 @@ def _kept(example: Example, name: str) -> Any:
 
 def grouped(values: Mapping[str, Any], name: str) -> dict[str, str]:
     """Values as text, few enough to be shown one by one."""
-    known = {id: _text(value) for id, value in values.items()}
-    if len(Counter(known.values())) <= MOST:
-        return known
-    numbers = {id: _number(text) for id, text in known.items() if text != NONE}
+    texts = {id: _text(value) for id, value in values.items()}
+    if len(Counter(texts.values())) <= MOST:
+        return texts
+    numbers = {id: _number(text) for id, text in texts.items() if text != NONE}
     if any(number is None for number in numbers.values()):
-        count = len(Counter(known.values()))
+        count = len(Counter(texts.values()))
         raise UserError(f"column {name}: has {count:,} different values; at most {MOST} can be compared")
     edges = _edges([number for number in numbers.values() if number is not None])
-    return {id: _part(numbers.get(id), edges) for id in known}
+    return {id: _part(numbers.get(id), edges) for id in texts}
 
 
 def _text(value: Any) -> str:

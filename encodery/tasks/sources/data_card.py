@@ -36,13 +36,15 @@ def _split(rows: Sequence[Example]) -> dict[str, Any]:
 
 def _near(rows: Sequence[Example], others: Sequence[Example] | None, threshold: float) -> dict[str, Any]:
     """How many rows (of the second split, where there are two) repeat another one, and examples of it."""
-    found = pairs([row.texts for row in rows], [row.texts for row in others] if others is not None else None, threshold)
+    repeated = pairs(
+        [row.texts for row in rows], [row.texts for row in others] if others is not None else None, threshold
+    )
     right = rows if others is None else others
-    unequal = [(a, b, alike) for a, b, alike in found if rows[a].label != right[b].label]
-    shown = [*[one for one in found if one[2] < 1][:SHOWN], *unequal[:SHOWN]] or found[:SHOWN]
+    unequal = [(a, b, alike) for a, b, alike in repeated if rows[a].label != right[b].label]
+    shown = [*[one for one in repeated if one[2] < 1][:SHOWN], *unequal[:SHOWN]] or repeated[:SHOWN]
     return {
-        "rows": len({b for _, b, _ in found}),
-        "equal": len({b for _, b, alike in found if alike == 1}),
+        "rows": len({b for _, b, _ in repeated}),
+        "equal": len({b for _, b, alike in repeated if alike == 1}),
         "other_label": len({b for _, b, _ in unequal}),
         "examples": [
             {"similarity": alike, "first": _shown(rows[a]), "second": _shown(right[b])}

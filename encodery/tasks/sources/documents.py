@@ -32,12 +32,12 @@ class Document(NamedTuple):
     """A text whose lines are sentences or paragraphs."""
 
     text: str
-    place: str  # file and line where it begins, for messages
+    location: str  # file and line where it begins, for messages
     done: float | None  # share of the source that lies behind it, if that is known
     file: int = 0  # number of its file among those that are read
 
 
-Found = Iterator[Document | BadRow]
+Documents = Iterator[Document | BadRow]
 
 
 def expand(names: Sequence[str], root: Path) -> list[Path]:
@@ -73,7 +73,7 @@ def format_of(path: Path, given: Format) -> str:
     return ENDINGS[ending.lower()]
 
 
-def from_files(paths: Sequence[Path], given: Format, column: str) -> Found:
+def from_files(paths: Sequence[Path], given: Format, column: str) -> Documents:
     """The documents of all files, in order."""
     kinds = [format_of(path, given) for path in paths]  # all of them, before an hour has gone into the first
     sizes = [path.stat().st_size for path in paths]
@@ -164,7 +164,9 @@ def _of_value(file: str, number: int, column: str, value: Any) -> Document | Bad
         return BadRow(file, number, bad.column, bad.why, shown(value))
 
 
-def from_hub(repository: str, configuration: str | None, split: str, commit: str, column: str, stream: bool) -> Found:
+def from_hub(
+    repository: str, configuration: str | None, split: str, commit: str, column: str, stream: bool
+) -> Documents:
     """The documents of a set on the hub at a commit; streamed, nothing is kept on this disk."""
     from datasets import load_dataset
 

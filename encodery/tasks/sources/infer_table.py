@@ -243,7 +243,7 @@ class Column:
         return [float(value) for value in self.values]
 
     @cached_property
-    def whole(self) -> bool:
+    def whole_numbers(self) -> bool:
         return self.numbers is not None and all(number.is_integer() for number in self.numbers)
 
     @cached_property
@@ -281,7 +281,7 @@ class Column:
         if self.technical or self.texts or self.lists or len(self.distinct) < least:
             return False
         if self.numbers is not None:
-            return not self.whole or len(self.distinct) < len(self.values)
+            return not self.whole_numbers or len(self.distinct) < len(self.values)
         return len(self.distinct) <= min(MOST_LABELS, len(self.values) / 2)
 
     def about(self) -> str:
@@ -477,7 +477,7 @@ class _Guess:
         """Many different numbers are a quantity, few whole ones are names of classes."""
         if column.numbers is None:
             return usual
-        if not column.whole:
+        if not column.whole_numbers:
             texts = all(isinstance(value, str) for value in column.values)  # two of them may be names, as in "1.5"
             return usual if texts and len(column.distinct) <= 2 else "regression"
         different = len(set(column.numbers))

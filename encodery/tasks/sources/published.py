@@ -40,7 +40,7 @@ class Tsv:
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedSet:
     """A published set: how its rows look in every layout."""
 
     name: str  # how its Parquet files begin
@@ -81,7 +81,7 @@ ADVICE = (
 )
 
 
-def rows(dataset: Known, split: str, revision: str | None, missing: str) -> tuple[Sheet, str]:
+def rows(dataset: PublishedSet, split: str, revision: str | None, missing: str) -> tuple[Sheet, str]:
     """The rows of a split and the commit they came from. `missing` opens the sentence if the hub cannot be reached."""
     commit = _commit(dataset, revision, missing)
     names = dataset.hub_splits.get(split, USUAL[split])
@@ -93,7 +93,7 @@ def rows(dataset: Known, split: str, revision: str | None, missing: str) -> tupl
     return sheet, commit
 
 
-def _commit(dataset: Known, revision: str | None, missing: str) -> str:
+def _commit(dataset: PublishedSet, revision: str | None, missing: str) -> str:
     """The commit that a branch or tag stands for now."""
     from huggingface_hub import HfApi
 
@@ -107,7 +107,7 @@ def _commit(dataset: Known, revision: str | None, missing: str) -> str:
     return str(info.sha)
 
 
-def _load(dataset: Known, name: str, commit: str, missing: str) -> Any:
+def _load(dataset: PublishedSet, name: str, commit: str, missing: str) -> Any:
     from datasets import load_dataset
 
     from encodery.core.hub_requests import asked_again
@@ -118,15 +118,15 @@ def _load(dataset: Known, name: str, commit: str, missing: str) -> Any:
         raise _sentence(dataset, missing, error) from error
 
 
-def _sentence(known: Known, missing: str, error: Exception) -> EncoderyError:
+def _sentence(dataset: PublishedSet, missing: str, error: Exception) -> EncoderyError:
     from encodery.core.hub_requests import ADVICE as LATER
     from encodery.core.hub_requests import out_of_order
 
     words = str(error).strip().splitlines() or [""]
     reason = f"{type(error).__name__}: {words[0][:200]}".rstrip(": ")
     if out_of_order(error):
-        return RunFailed(f"{missing}: the hub ({known.repository}) says {reason}, {LATER}")
-    return UserError(f"{missing}, and the hub ({known.repository}) could not give it ({reason}). {ADVICE}")
+        return RunFailed(f"{missing}: the hub ({dataset.repository}) says {reason}, {LATER}")
+    return UserError(f"{missing}, and the hub ({dataset.repository}) could not give it ({reason}). {ADVICE}")
 
 
 # How a split may be called in file names; the first is ours.
@@ -152,7 +152,7 @@ def data_folder(data: str | None) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Found:
+class SplitFile:
     """A file that holds a split."""
 
     path: Path
@@ -161,34 +161,34 @@ class Found:
     divided: bool = True
 
 
-def find(dataset: Known, split: str, folder: Path) -> Found | None:
+def find(dataset: PublishedSet, split: str, folder: Path) -> SplitFile | None:
     """The file of the split: a whole one in any layout, else a part, else a stand-in."""
     places = [folder / dataset.room, folder]
     spellings = SPELLINGS[split]
     stems = [f"{dataset.name}_{word}" for word in spellings]
     whole = _first(places, [f"{stem}.parquet" for stem in stems])
     if whole:
-        return Found(whole)
+        return SplitFile(whole)
     for tsv in dataset.tsv.get(split, ()):
         path = _first(_tsv_folders(dataset, places), [tsv.file])
         if path:
-            return Found(path, tsv)
+            return SplitFile(path, tsv)
     part = _first(places, [f"{stem}_part.parquet" for stem in stems])
-    return Found(part) if part else _stand_in(dataset, split, places)
+    return SplitFile(part) if part else _stand_in(dataset, split, places)
 
 
-def _stand_in(dataset: Known, split: str, places: Sequence[Path]) -> Found | None:
+def _stand_in(dataset: PublishedSet, split: str, places: Sequence[Path]) -> SplitFile | None:
     if split in dataset.stand_in:
         stem, note = dataset.stand_in[split]
         path = _first(places, [f"{stem}.parquet"])
-        return Found(path, note=note) if path else None
+        return SplitFile(path, note=note) if path else None
     if dataset.undivided and split in ("train", "dev"):
         path = _first(places, [f"{dataset.undivided}.parquet"])
-        return Found(path, divided=False, note="our own split, not the published one") if path else None
+        return SplitFile(path, divided=False, note="our own split, not the published one") if path else None
     return None
 
 
-def _tsv_folders(known: Known, places: Sequence[Path]) -> list[Path]:
+def _tsv_folders(known: PublishedSet, places: Sequence[Path]) -> list[Path]:
     """A bare folder counts only under the set's own name: every GLUE folder has a train.tsv."""
     inside = [place / name for place in places for name in known.folders]
     return inside + [place for place in places if place.name in known.folders]
@@ -198,13 +198,13 @@ def _first(places: Sequence[Path], names: Sequence[str]) -> Path | None:
     return next((place / name for place in places for name in names if (place / name).is_file()), None)
 
 
-def from_folder(known: Known, split: str, folder: Path, skip_bad_rows: bool) -> Loaded | None:
+def from_folder(known: PublishedSet, split: str, folder: Path, skip_bad_rows: bool) -> Loaded | None:
     """The split from a file of the folder, if it has one."""
     found = find(known, split, folder)
     return _from_file(known, split, found, skip_bad_rows) if found else None
 
 
-def from_hub(dataset: Known, split: str, revision: str | None, skip_bad_rows: bool, missing: str) -> Loaded:
+def from_hub(dataset: PublishedSet, split: str, revision: str | None, skip_bad_rows: bool, missing: str) -> Loaded:
     """The split from the hub; `missing` opens the sentence when it cannot be had."""
     sheet, commit = rows(dataset, split, revision, missing)
     columns = _columns(dataset, split, sheet, hub_side=True)
@@ -212,7 +212,7 @@ def from_hub(dataset: Known, split: str, revision: str | None, skip_bad_rows: bo
     return _finish(dataset, split, sheet, columns, skip_bad_rows, Origin("hub", "", 0, revision=commit))
 
 
-def _from_file(dataset: Known, split: str, file: Found, skip_bad_rows: bool) -> Loaded:
+def _from_file(dataset: PublishedSet, split: str, file: SplitFile, skip_bad_rows: bool) -> Loaded:
     if file.tsv:
         sheet = _only_listed(read(file.path, header=file.tsv.header), file.path.parent, file.tsv)
         columns = Columns(file.tsv.texts, file.tsv.label, extra=_extra(dataset, sheet))
@@ -237,7 +237,7 @@ def _only_listed(sheet: Sheet, folder: Path, tsv: Tsv) -> Sheet:
     return sheet
 
 
-def _columns(dataset: Known, split: str, sheet: Sheet, hub_side: bool = False) -> Columns:
+def _columns(dataset: PublishedSet, split: str, sheet: Sheet, hub_side: bool = False) -> Columns:
     """Columns of Parquet and hub rows; a row whose id is unknown there gets a name that no official id has."""
     has_id = dataset.id in sheet.columns
     for place, row in enumerate(sheet.rows):
@@ -248,12 +248,14 @@ def _columns(dataset: Known, split: str, sheet: Sheet, hub_side: bool = False) -
     return Columns(texts, label, "id", dataset.divide_by, _extra(dataset, sheet))
 
 
-def _extra(known: Known, sheet: Sheet) -> tuple[str, ...]:
+def _extra(known: PublishedSet, sheet: Sheet) -> tuple[str, ...]:
     """Those columns that this file has."""
     return tuple(name for name in known.extra if name in sheet.columns)
 
 
-def _finish(dataset: Known, split: str, sheet: Sheet, columns: Columns, skip_bad_rows: bool, origin: Origin) -> Loaded:
+def _finish(
+    dataset: PublishedSet, split: str, sheet: Sheet, columns: Columns, skip_bad_rows: bool, origin: Origin
+) -> Loaded:
     notes = _skip_short(dataset, sheet)
     examples = to_examples(sheet, columns, lambda value: label_of(dataset, split, value))
     if dataset.skip_unlabelled:
@@ -284,7 +286,7 @@ def _origin(start: Origin, examples: Sequence[Example], official: int | None, no
     return replace(start, digest=content_digest(examples), rows=rows, of=of, note="; ".join(notes) or None)
 
 
-def _skip_short(known: Known, sheet: Sheet) -> list[str]:
+def _skip_short(known: PublishedSet, sheet: Sheet) -> list[str]:
     """QQP's official files have a few broken rows; everybody leaves them out, we also say how many."""
     if not known.skip_short:
         return []
@@ -299,7 +301,7 @@ def _skip_unlabelled(examples: list[Example], notes: list[str]) -> tuple[list[Ex
     return kept, [*notes, f"{gone:,} rows without a gold label left out"] if gone else notes
 
 
-def _divide(dataset: Known, split: str, loaded: Loaded) -> Loaded:
+def _divide(dataset: PublishedSet, split: str, loaded: Loaded) -> Loaded:
     """Our own dev split of a set that came in one piece: a tenth, always the same."""
     rest, aside = set_aside(loaded.examples, 0.1, seed=0)
     examples = rest if split == "train" else aside
@@ -308,7 +310,7 @@ def _divide(dataset: Known, split: str, loaded: Loaded) -> Loaded:
     return Loaded(examples, origin, loaded.bad)
 
 
-def label_of(dataset: Known, split: str, value: Any) -> Label:
+def label_of(dataset: PublishedSet, split: str, value: Any) -> Label:
     """A label in any layout: the hub's number, a name, or a score; -1 and nothing mean hidden, in test sets only."""
     if value is None or value == "" or (isinstance(value, int | float) and value == -1):
         if split.startswith("test") or dataset.skip_unlabelled:
@@ -325,7 +327,7 @@ def label_of(dataset: Known, split: str, value: Any) -> Label:
     return must_be_in(dataset.aliases.get(value, value), dataset.labels)
 
 
-def _score(known: Known, value: Any) -> float | None:
+def _score(known: PublishedSet, value: Any) -> float | None:
     number = label_number(value)
     if number is not None and known.bounds and not known.bounds[0] <= number <= known.bounds[1]:
         raise Bad(f"{number:g} is not between {known.bounds[0]:g} and {known.bounds[1]:g}")
@@ -347,12 +349,12 @@ class OnHub(Read):
     """Commit, tag or branch on the hub; what was used is recorded as a commit."""
 
     @property
-    def known(self) -> Known:
+    def dataset(self) -> PublishedSet:
         """What is known of the set."""
         raise NotImplementedError
 
     def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in ORDER if split in self.known.counts)
+        return tuple(split for split in ORDER if split in self.dataset.counts)
 
     def has(self, split: str) -> bool:
         """Whether a file of the split lies in the data folder; without a folder the hub is trusted to have it."""
@@ -367,7 +369,7 @@ class OnHub(Read):
             folder = data_folder(self.data)
             found = self.from_folder(split, folder) if folder else None
             where = f" ({folder} has none of its files)" if folder else ""
-            missing = f"{self.known.name}, split {split}, is not here{where}"
+            missing = f"{self.dataset.name}, split {split}, is not here{where}"
             self._loaded[split] = found or self.from_hub(split, missing)
         return self._loaded[split]
 
@@ -375,11 +377,11 @@ class OnHub(Read):
 
     def lies_in(self, split: str, folder: Path) -> bool:
         """Whether the folder has a file of the split."""
-        return find(self.known, split, folder) is not None
+        return find(self.dataset, split, folder) is not None
 
     def is_ours(self, split: str, folder: Path) -> bool:
         """Whether what lies there is a split of our own making instead of the published one."""
-        found = find(self.known, split, folder)
+        found = find(self.dataset, split, folder)
         return found is not None and not found.divided
 
     def from_folder(self, split: str, folder: Path) -> Loaded | None:
@@ -398,7 +400,7 @@ class OnHub(Read):
 class Published(OnHub):
     """Base: a subclass brings the table of its sets, and how their rows are read and written."""
 
-    table: ClassVar[Mapping[str, Known]]
+    table: ClassVar[Mapping[str, PublishedSet]]
 
     part: str
     """Which set."""
@@ -412,7 +414,7 @@ class Published(OnHub):
         return name
 
     @property
-    def known(self) -> Known:
+    def dataset(self) -> PublishedSet:
         """The set's row in the table."""
         return self.table[self.part]
 
@@ -424,7 +426,7 @@ class Published(OnHub):
     @property
     def labels(self) -> tuple[str, ...]:
         """Label names in the order of the hub."""
-        return self.known.labels
+        return self.dataset.labels
 
 
 class Named(Published, Classification):
@@ -433,41 +435,39 @@ class Named(Published, Classification):
     @property
     def answer_form(self) -> Form:
         """A number where there are no labels."""
-        return "single" if self.known.labels else "regression"
+        return "single" if self.dataset.labels else "regression"
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        return self.known.bounds
+        return self.dataset.bounds
 
     def from_folder(self, split: str, folder: Path) -> Loaded | None:
         """Parquet or the official tab-separated files."""
-        return from_folder(self.known, split, folder, self.skip_bad_rows)
+        return from_folder(self.dataset, split, folder, self.skip_bad_rows)
 
     def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
         """All columns of the split's file, or of its rows on the hub."""
         folder = data_folder(self.data)
-        found = find(self.known, split, folder) if folder else None
-        if found is None:
-            sheet, _ = rows(self.known, split, self.revision, f"{self.known.name}, split {split}, is not here")
-            return rows_by_id(sheet, _columns(self.known, split, sheet, hub_side=True).id)
-        if found.tsv:
-            return rows_by_id(
-                _only_listed(read(found.path, header=found.tsv.header), found.path.parent, found.tsv), None
-            )
-        sheet = read(found.path)
-        return rows_by_id(sheet, _columns(self.known, split, sheet).id)
+        file = find(self.dataset, split, folder) if folder else None
+        if file is None:
+            sheet, _ = rows(self.dataset, split, self.revision, f"{self.dataset.name}, split {split}, is not here")
+            return rows_by_id(sheet, _columns(self.dataset, split, sheet, hub_side=True).id)
+        if file.tsv:
+            return rows_by_id(_only_listed(read(file.path, header=file.tsv.header), file.path.parent, file.tsv), None)
+        sheet = read(file.path)
+        return rows_by_id(sheet, _columns(self.dataset, split, sheet).id)
 
     def from_hub(self, split: str, missing: str) -> Loaded:
-        return from_hub(self.known, split, self.revision, self.skip_bad_rows, missing)
+        return from_hub(self.dataset, split, self.revision, self.skip_bad_rows, missing)
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
         """Id, texts, and the label as the hub numbers it (-1: hidden)."""
         ids: list[Any] = [e.id for e in examples]
-        found = {self.known.id: [int(id) for id in ids] if all(id.isdecimal() for id in ids) else ids}
-        found |= {name: [e.texts[place] for e in examples] for place, name in enumerate(self.known.texts)}
+        found = {self.dataset.id: [int(id) for id in ids] if all(id.isdecimal() for id in ids) else ids}
+        found |= {name: [e.texts[place] for e in examples] for place, name in enumerate(self.dataset.texts)}
         return found | {"label": [self._number(e.label) for e in examples]}
 
     def _number(self, label: Any) -> int | float:
-        if self.known.labels:
-            return -1 if label is None else self.known.labels.index(label)
+        if self.dataset.labels:
+            return -1 if label is None else self.dataset.labels.index(label)
         return -1.0 if label is None else float(label)

@@ -94,13 +94,13 @@ def _id(place: int, values: dict[str, Any], column: str | None) -> str:
 
 def rows_by_id(sheet: Sheet, column: str | None) -> dict[str, dict[str, Any]]:
     """All values of each row by the id that its example has; rows without one are left out."""
-    found = {}
+    by_id = {}
     for place, row in sheet.numbered():
         try:
-            found[_id(place, row.values, column)] = row.values
+            by_id[_id(place, row.values, column)] = row.values
         except Bad:
             continue
-    return found
+    return by_id
 
 
 def text_of(values: dict[str, Any], column: str) -> str:

@@ -40,13 +40,13 @@ def _scene(draw: Draw, sentences: int) -> list[str]:
     return [_line(draw, cast, looks, place) for _ in range(sentences)]
 
 
-def _line(draw: Draw, cast: list[str], looks: dict[str, str], place: str) -> str:
+def _line(draw: Draw, cast: list[str], looks: dict[str, str], where: str) -> str:
     who, whom = draw.some(cast, 2)
     kind = draw.below(4)
     if kind == 0:
         return sentence(f"the {who} is {looks[who]} and not {OPPOSITE[looks[who]]}")
     if kind == 1:
         verb = draw.pick(ALONE)
-        return sentence(f"the {looks[who]} {who} {past(verb) if draw.chance(0.5) else third(verb)} in the {place}")
-    fact = replace(draw_fact(draw, denied=0.1, people=(who, whom)), place=place if draw.chance(0.5) else "")
+        return sentence(f"the {looks[who]} {who} {past(verb) if draw.chance(0.5) else third(verb)} in the {where}")
+    fact = replace(draw_fact(draw, denied=0.1, people=(who, whom)), place=where if draw.chance(0.5) else "")
     return write(replace(fact, like=looks[fact.who]), passive=draw.chance(0.4))

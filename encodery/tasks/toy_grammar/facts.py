@@ -35,14 +35,14 @@ class Fact:
 
 
 def draw_fact(
-    draw: Draw, like: float = 0.0, place: float = 0.0, denied: float = 0.0, people: Sequence[str] = PEOPLE
+    draw: Draw, like: float = 0.0, where: float = 0.0, denied: float = 0.0, people: Sequence[str] = PEOPLE
 ) -> Fact:
     """A fact about two different people; the numbers are chances of saying more."""
     who, whom = draw.some(people, 2)
     return Fact(
         who, draw.pick(PLAIN), whom,
         like=draw.pick(ADJECTIVES) if draw.chance(like) else "",
-        place=draw.pick(PLACES) if draw.chance(place) else "",
+        place=draw.pick(PLACES) if draw.chance(where) else "",
         denied=draw.chance(denied),
     )  # fmt: skip
 
@@ -50,12 +50,12 @@ def draw_fact(
 def write(fact: Fact, passive: bool = False) -> str:
     """The fact as a sentence."""
     who = f"the {fact.like} {fact.who}" if fact.like else f"the {fact.who}"
-    place = f"in the {fact.place}" if fact.place else ""
+    where = f"in the {fact.place}" if fact.place else ""
     if passive:
         does = f"is {'not ' if fact.denied else ''}{past(fact.verb)} by"
-        return sentence("the", fact.whom, does, who, place)
+        return sentence("the", fact.whom, does, who, where)
     does = f"does not {fact.verb}" if fact.denied else third(fact.verb)
-    return sentence(who, does, "the", fact.whom, place)
+    return sentence(who, does, "the", fact.whom, where)
 
 
 ACTIVE = {third(verb): verb for verb in PLAIN}

@@ -28,7 +28,7 @@ def _other_people(draw: Draw, fact: Fact) -> Fact:
 def write_paraphrase(draw: Draw) -> Made:
     """A fact and the same in other words, or with exchanged roles, or what else is not the same."""
     label = draw.pick(("not_equivalent", "equivalent"))
-    a = draw_fact(draw, place=0.5)
+    a = draw_fact(draw, where=0.5)
     b = _reword(draw, a)
     if label == "not_equivalent":
         people = _other_people(draw, b)
@@ -44,7 +44,7 @@ def solve_paraphrase(texts: Sequence[str]) -> str:
 
 def write_similarity(draw: Draw) -> Made:
     """Two facts that share some of their four parts."""
-    a = draw_fact(draw, place=1.0)
+    a = draw_fact(draw, where=1.0)
     keep = draw.pick((0.0, 0.3, 0.7, 1.0))
     people = draw.some([person for person in PEOPLE if person not in (a.who, a.whom)], 2)
     b = Fact(
@@ -70,7 +70,7 @@ def solve_similarity(texts: Sequence[str]) -> float:
 def write_nli(draw: Draw) -> Made:
     """A premise, and a hypothesis that follows, contradicts it, or may be true or not."""
     label = draw.pick(("entailment", "neutral", "contradiction"))
-    a = draw_fact(draw, like=0.5, place=0.3, denied=0.5)
+    a = draw_fact(draw, like=0.5, where=0.3, denied=0.5)
     b = _reword(draw, _weaker(draw, a))
     if label == "contradiction":
         by_opposite = b.like and draw.chance(0.5)

@@ -38,12 +38,12 @@ def write_acceptability(draw: Draw) -> Made:
     subject = ["the", *([draw.pick(ADJECTIVES)] if draw.chance(0.5) else []), _noun(draw, many)]
     does = [verb if many != (wrong and not break_order) else third(verb)]
     what = ["the", _noun(draw, draw.chance(0.5))]
-    place = ["in", "the", draw.pick(PLACES)] if draw.chance(0.3) else []
+    where = ["in", "the", draw.pick(PLACES)] if draw.chance(0.3) else []
     if break_order and draw.chance(0.5):
         subject = [*subject[:-2], subject[-1], subject[-2]]  # "the teacher tall", "teacher the"
     elif break_order:
         does, what = what, does  # "the teacher the doctor helps"
-    return (sentence(*subject, *near, *does, *what, *place),), label
+    return (sentence(*subject, *near, *does, *what, *where),), label
 
 
 def solve_acceptability(texts: Sequence[str]) -> str:

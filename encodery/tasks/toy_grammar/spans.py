@@ -42,7 +42,7 @@ def solve_pos(words: Sequence[str]) -> Tags:
 
 def write_roles(draw: Draw) -> tuple[str, ...]:
     """A fact as words: who does it and who suffers it change places with the voice."""
-    fact = draw_fact(draw, like=0.5, place=0.4, denied=0.2)
+    fact = draw_fact(draw, like=0.5, where=0.4, denied=0.2)
     return tuple(words_of(write(fact, passive=draw.chance(0.5))))
 
 
@@ -66,7 +66,7 @@ def write_question(draw: Draw) -> tuple[tuple[str, str], tuple[str, ...], tuple[
     The question is a fact that breaks off: `is helped by the` (who?), `helps the` (whom?), `in the` (where?). The text
     says the fact in either voice, before or after a sentence of another sort, and often does not say where.
     """
-    fact = draw_fact(draw, like=0.5, place=0.45)
+    fact = draw_fact(draw, like=0.5, where=0.45)
     lines = [write(fact, passive=draw.chance(0.5)), write_sentiment(draw)[0][0]]
     context = " ".join(lines if draw.chance(0.5) else reversed(lines))
     question = draw.pick((f"is {past(fact.verb)} by the", f"{third(fact.verb)} the", WHERE, WHERE))
