@@ -2,7 +2,7 @@
 
 Labels come with probabilities. Models that tag words read a text split at blanks, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
-ids and all other columns are kept beside the answers.
+every column is kept beside the answer, with its name.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
 object. Several models are an ensemble (mean of probabilities or numbers).
 """
@@ -28,7 +28,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
     parser.renamed("--on", "--head")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
-    parser.add_argument("--format", choices=["table", "jsonl"], help="on stdout; default: table at a terminal")
+    parser.add_argument(
+        "--format", choices=["table", "jsonl", "csv", "tsv"], help="on stdout; default: table at a terminal, else jsonl"
+    )
     parser.shared("--device")
     parser.shared("--quiet", help="no progress")
     parser.shared("--allow-code")
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         examples = raw_text.of_file(args.file, models[0], names, args.skip_bad_rows, args.encoding)
     form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
     with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as on_progress:
-        rows = raw_text.answered(models, examples, on_progress)
+        rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "table")
         if write:
             write(rows)
             print(f"{args.out}: {len(examples):,} answers")

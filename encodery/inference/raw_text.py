@@ -35,7 +35,7 @@ from encodery.tasks.sources.readers import Row as FileRow
 from encodery.tasks.sources.rows import Columns, good_rows, name_of, text_of, to_examples
 
 Row = dict[str, Any]  # id, text, text2, prediction, probabilities
-OTHERS = "columns"  # in the extra of an example: those of its file that the model does not read
+COLUMNS = "columns"  # in the extra of an example: the row of its file
 SHOWN = 60  # characters of a text in a table
 WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
 
@@ -58,7 +58,7 @@ def of_file(
 ) -> list[Example]:
     """The texts of a file, or of stdin. Bad rows are named, all at once, also where they are skipped.
 
-    The other columns of the file stay with each example, in its extra `columns`.
+    The columns of the file stay with each example, in its extra `columns`, with the names that they have there.
     """
     data = sys.stdin.buffer.read() if name == "-" else None
     says = model.head.answer_kind
@@ -73,8 +73,7 @@ def of_file(
         open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
         before = {row.line: dict(row.values) for row in sheet.rows}
         examples = _words(model, columns[0], sheet) if says == "tagging" else _texts(model, columns, sheet)
-        used = (*_read(model, columns, sheet), _id_column(trained, sheet))
-        examples = _with_other_columns(examples, sheet, before, used)
+        examples = _with_columns(examples, sheet, before, _id_column(trained, sheet))
     if not skip_bad_rows:
         refuse(sheet.bad)
     elif sheet.bad:
@@ -98,25 +97,17 @@ def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> S
     return read(path, delimiter=delimiter if path.suffix.lower() in TABLES else None, encoding=codec)
 
 
-def _read(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
-    """The columns that the model reads."""
-    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
-    kind = model.head.answer_kind
-    if kind == "ranking":
-        return (columns[0] or trained.get("text") or "text", columns[1] or trained.get("candidates") or "candidates")
-    return (_word_column(trained, columns[0], sheet),) if kind == "tagging" else _text_columns(model, columns, sheet)
-
-
-def _with_other_columns(
-    examples: Sequence[Example], sheet: Sheet, before: Mapping[int, Row], used: Sequence[str | None]
+def _with_columns(
+    examples: Sequence[Example], sheet: Sheet, before: Mapping[int, Row], id: str | None
 ) -> list[Example]:
-    """The examples with the columns that are neither read nor the id, which `used` ends with, as the file has them."""
-    others, id = [name for name in sheet.columns if name not in used], used[-1]
+    """The examples with all columns as the file has them; where none holds the ids, the number of the row is `id`."""
     by_id = {str(row.values.get(id)) if id else str(place): before[row.line] for place, row in sheet.numbered()}
-    return [
-        replace(example, extra={**example.extra, OTHERS: {name: by_id[example.id].get(name) for name in others}})
-        for example in examples
-    ]
+    with_rows = []
+    for example in examples:
+        row: Row = {} if id else {"id": example.id}
+        row |= {name: by_id[example.id].get(name) for name in sheet.columns}
+        with_rows.append(replace(example, extra={**example.extra, COLUMNS: row}))
+    return with_rows
 
 
 def _texts(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
@@ -205,9 +196,12 @@ def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet
 
 
 def answered(
-    models: Sequence[Classifier], examples: Sequence[Example], on_progress: Callable[[int], None]
+    models: Sequence[Classifier], examples: Sequence[Example], on_progress: Callable[[int], None], brief: bool = False
 ) -> Iterator[Row]:
-    """Rows in order, a chunk at a time. Several models are an ensemble; the first says what its labels are called."""
+    """Rows in order, a chunk at a time: the columns of the file and the answer; `brief` ones are ids, texts, answers.
+
+    Several models are an ensemble; the first says what its labels are called.
+    """
     head = models[0].head
     models = [models[0], *(with_head_for(model, head) for model in models[1:])]
     heads = [model.head for model in models]
@@ -215,16 +209,16 @@ def answered(
         chunk = examples[begin : begin + CHUNK]
         answers = average(head, heads, [model.answers(chunk, on_progress=on_progress) for model in models])
         for example in chunk:
-            texts = dict(zip(("text", "text2"), example.texts, strict=False))
             answer = {key: value for key, value in answers[example.id].items() if key not in head.unwritten}
             if head.answer_kind == "tagging":
-                texts["words"] = list(words_of(example))  # type: ignore[assignment]
-            yield {"id": example.id, **texts, **_others(example, {"id", *texts, *answer}), **answer}
+                answer = {"words": list(words_of(example)), **answer}
+            columns = None if brief else example.extra.get(COLUMNS)
+            texts = dict(zip(("text", "text2"), example.texts, strict=False))
+            yield {**({"id": example.id, **texts} if columns is None else _kept(columns, set(answer))), **answer}
 
 
-def _others(example: Example, taken: set[str]) -> Row:
-    """The other columns of the example's file; one that is called like a part of the answer gets `input_` before it."""
-    columns: Row = example.extra.get(OTHERS) or {}
+def _kept(columns: Row, taken: set[str]) -> Row:
+    """The columns of a file; one that is called like a part of the answer gets `input_` before it."""
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
@@ -274,6 +268,10 @@ def _line(cells: list[Any], delimiter: str) -> str:
 
 def show(rows: Iterable[Row], form: str) -> None:
     """On stdout, for programs or for people."""
+    if form in ("csv", "tsv"):
+        for line in _cells(rows, "," if form == "csv" else "\t"):
+            print(line, end="")
+        return
     for row in rows:
         print(files.plain_json(row) if form == "jsonl" else _for_people(row))
 

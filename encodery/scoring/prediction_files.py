@@ -22,7 +22,8 @@ def answers_of(
     path: str | Path, task: Task, split: str, null_odds: str | Path | None = None
 ) -> tuple[dict[str, Answer], Sequence[Example]]:
     """The answers of a prediction file as the task has them, and the rows that they belong to."""
-    answers = read_loose(path) if task.free_labels and Path(path).suffix == ".txt" else read_predictions(path)
+    loose = task.free_labels and Path(path).suffix == ".txt"
+    answers = read_loose(path) if loose else read_predictions(path, getattr(task, "id", None))
     examples = task.examples(split)
     if task.more_ids:
         wanted = {example.id for example in examples}
@@ -38,14 +39,18 @@ def answers_of(
 
 
 def with_predicted_labels(task: Table, paths: Sequence[str | Path]) -> Table:
-    """The task of a labelled file, with labels that only predictions have: a file of few rows may lack some."""
-    if task.answer_form == "regression" or not task.labels:
+    """The task of a labelled file with the labels of the predictions.
+
+    A file of few rows may lack some of them, and a row's label may differ from the predicted one in case and blanks.
+    """
+    if task.answer_form == "regression" or not task.labels or isinstance(task.label_names, dict):
         return task
-    guesses = [answer["prediction"] for path in paths for answer in read_predictions(path).values()]
+    guesses = [answer["prediction"] for path in paths for answer in read_predictions(path, task.id).values()]
     several = task.answer_form == "multilabel"
-    names = [str(name) for guess in guesses for name in (_list(guess) if several else [guess])]
-    more = [name for name in dict.fromkeys(names) if matched(name, task.labels) is None]
-    return task.model_copy(update={"label_names": [*task.labels, *more]}) if more else task
+    names = list(dict.fromkeys(str(name) for guess in guesses for name in (_list(guess) if several else [guess])))
+    gold = dict.fromkeys(matched(label, names) or label for label in task.labels)
+    meant = [*gold, *(name for name in names if matched(name, list(gold)) is None)]
+    return task if meant == list(task.labels) else Table.model_validate(task.to_dict() | {"labels": meant})
 
 
 def read_loose(path: str | Path) -> dict[str, Answer]:
@@ -71,13 +76,17 @@ def _refuse_twice(path: str | Path, ids: Sequence[str]) -> None:
         raise UserError(f"{path}: {_few(twice)} appear{'s' if len(twice) == 1 else ''} more than once")
 
 
-def read_predictions(path: str | Path) -> dict[str, Answer]:
-    """Answers by id: our jsonl, any file with an id (or index) and a prediction column, or SQuAD's {id: text}."""
+def read_predictions(path: str | Path, id: str | None = None) -> dict[str, Answer]:
+    """Answers by id: our jsonl, any file with ids and a prediction column, or SQuAD's {id: text}.
+
+    The ids are in the column `id` of the task's own files, else in one that is called id, index or the like.
+    """
     if Path(path).suffix.lower() == ".json":
         return {id: {"prediction": guess} for id, guess in read_mapping(path).items()}
     sheet = read(Path(path))
     refuse(sheet.bad, advice="Correct them.")
-    id_column, column = _column(sheet, IDS, "the ids"), _column(sheet, GUESSES, "the predictions")
+    ids = IDS if id is None else (id, *IDS)
+    id_column, column = _column(sheet, ids, "the ids"), _column(sheet, GUESSES, "the predictions")
     pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
     _refuse_twice(path, [id for id, _ in pairs])
     return dict(pairs)

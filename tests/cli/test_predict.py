@@ -6,7 +6,10 @@ import sys
 import pytest
 
 import encodery as en
-from tests.toolbox.tasks import sentences, write_csv
+from encodery.config.load import load
+from encodery.training.run import train_run
+from tests.toolbox.runs import config_for
+from tests.toolbox.tasks import mood, sentences, write_csv
 
 
 def stdin(monkeypatch, data: bytes) -> None:
@@ -67,8 +70,9 @@ def test_a_file_with_the_columns_of_training(trained, tmp_path, encodery):
     file = write_csv(tmp_path / "new.csv", ["premise", "hypothesis"], [(t, t) for t in texts])
     said = encodery("predict", trained("pair"), "--file", file)
     rows = [json.loads(line) for line in said.out.splitlines()]
-    assert [row["text"] for row in rows] == texts
+    assert [row["premise"] for row in rows] == [row["hypothesis"] for row in rows] == texts
     assert [row["id"] for row in rows] == list("01234")
+    assert "text" not in rows[0]
 
 
 def test_a_file_with_other_columns_and_ids(trained, tmp_path, encodery):
@@ -156,6 +160,25 @@ def test_ids_and_all_other_columns_are_kept(end, trained, tmp_path, encodery):
         ("k8", "y", "new"),
     ]
     assert {row["prediction"] for row in rows} <= {"pos", "neg"}
+    assert list(rows[0])[:4] == ["id", "text", "team", "input_prediction"]  # in the order of the file
+
+
+def test_columns_keep_their_names_and_score_finds_the_ids(tmp_path, encodery):
+    rows = [(f"T-{i}", text, "web", mood(text)) for i, text in enumerate(sentences(60))]
+    header = ["ticket_id", "description", "channel", "team"]
+    file = write_csv(tmp_path / "tickets.csv", header, rows)
+    task = {"kind": "table", "train": str(file), "text": "description", "label": "team", "id": "ticket_id"}
+    run = train_run(load(config_for(tmp_path, task)), tmp_path / "run")
+    spelled = [(*row[:3], [row[3], row[3].title(), f"{row[3]} "][i % 3]) for i, row in enumerate(rows[:30])]
+    gold, answers = write_csv(tmp_path / "gold.csv", header, spelled), tmp_path / "answers.csv"
+    assert encodery("predict", run.path, "--file", gold, "-o", answers).code == 0
+    first = next(csv.DictReader(answers.open(newline="")))
+    assert list(first) == [*header, "prediction", "p_neg", "p_pos"]
+    assert [first[name] for name in header] == list(spelled[0])
+    said = encodery("evaluate", run.path, "--on", gold, "--json", "--quiet")
+    accuracy = json.loads(said.out)["table/gold:test"]["scores"]["accuracy"]
+    said = encodery("score", answers, "--on", gold, "--json")
+    assert json.loads(said.out)["table/gold:test"]["accuracy"] == accuracy  # case and blanks of a label do not matter
 
 
 def test_a_file_in_another_encoding(trained, tmp_path, encodery):

@@ -311,7 +311,7 @@ class _Guess:
 
     def __init__(self, sheet: Sheet, given: dict[str, Any], labelled: bool, flag: str) -> None:
         self.sheet, self.given, self.labelled, self.flag = sheet, given, labelled, flag
-        self.least = 2 if labelled and flag.startswith("--tasks") else 1  # a file to be answered may have one label
+        self.least = 2 if labelled and not flag.endswith("-column") else 1  # a file to be answered may have one label
         self.remarks: list[str] = []
         rows = [nested(row.values) for row in sheet.rows]
         step = max(1, len(rows) // SAMPLE)
@@ -434,7 +434,8 @@ class _Guess:
             if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
                 raise self._undecided("label", candidates)
         marks = [name for name, column in rest.items() if column.marks]
-        candidates = [name for name, column in rest.items() if column.labels(self.least)]
+        several = [name for name, column in rest.items() if column.labels(2)]
+        candidates = several or [name for name, column in rest.items() if column.labels(self.least)]
         if len(marks) > 1 and len(marks) == len(candidates):
             return marks
         if len(candidates) == 1:
@@ -446,7 +447,12 @@ class _Guess:
     def _undecided(self, what: str, names: Sequence[str], marks: Sequence[str] = ()) -> UserError:
         flags = [(f"{self.flag.format(what)} {_quoted(name)}", self.columns[name].about()) for name in names[:12]]
         if len(marks) > 1:
-            flags.append((f"--tasks.label '[{', '.join(marks)}]'", "several labels, one for each column of 0 and 1"))
+            flags.append(
+                (
+                    f"{self.flag.format('label')} '[{', '.join(marks)}]'",
+                    "several labels, one for each column of 0 and 1",
+                )
+            )
         if not flags:
             return UserError(f"{self.sheet.file}: has no column for the {what}; it has {', '.join(self.columns)}")
         width = max(len(flag) for flag, _ in flags)
@@ -486,10 +492,10 @@ class _Guess:
         low, high = min(column.numbers), max(column.numbers)
         numbered = low in (0, 1) and high - low + 1 == different and not set(column.names) & _QUANTITIES
         if numbered and len(column.values) >= 5 * different:  # the numbers of classes, or points out of a hundred?
+            form = "--tasks.form" if self.flag.endswith("-column") else self.flag.format("form")
             raise UserError(
                 f"{self.sheet.file}: column {column.name} has {different} whole numbers from {low:g} to {high:g}. Are "
-                f"they names of classes or a quantity? Add one of these:\n  --tasks.form {usual}\n"
-                "  --tasks.form regression"
+                f"they names of classes or a quantity? Add one of these:\n  {form} {usual}\n  {form} regression"
             )
         return "regression"
 
@@ -497,7 +503,9 @@ class _Guess:
         names = _names_of(options, ("text", "text2", "label", "id", "group"))
         others = [name for name, column in self.columns.items() if column.texts and name not in names]
         if others and len(self.texts) == 1 and not self.given.get("text"):
-            self.remarks.append(f"{', '.join(others)} also holds texts; --tasks.text2 {_quoted(others[0])} reads both")
+            self.remarks.append(
+                f"{', '.join(others)} also holds texts; {self.flag.format('text2')} {_quoted(others[0])} reads both"
+            )
 
 
 def _names_of(options: Mapping[str, Any], keys: Iterable[str]) -> set[str]:
