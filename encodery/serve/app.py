@@ -1,6 +1,7 @@
 """The HTTP interface: predict, model, version, health, a page to try it, and the schema as a page."""
 
 import asyncio
+import difflib
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+WORDS = {
+    "Input should be a valid ": "expected a ", "Field required": "is missing",
+    "Tuple should have at most": "expected at most", "string": "text",
+}  # fmt: skip
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -176,7 +181,16 @@ async def _invalid(_request: Request, error: Any) -> Response:
     """What is wrong with a body, without repeating it."""
     first = error.errors()[0]
     at = ".".join(str(part) for part in first["loc"][1:])
-    return JSONResponse({"error": f"{at}: {first['msg']}" if at else first["msg"]}, 422)
+    if first["type"] == "json_invalid":
+        return JSONResponse({"error": f"the body is not valid JSON (character {first['loc'][-1]})"}, 422)
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(at, PredictRequest.model_fields, n=1)
+        sentence = f"unknown key {at}" + (f"; did you mean {near[0]}?" if near else "")
+        return JSONResponse({"error": sentence}, 422)
+    message = first["msg"].removeprefix("Value error, ")
+    for theirs, ours in WORDS.items():
+        message = message.replace(theirs, ours)
+    return JSONResponse({"error": f"{at}: {message}" if at else message}, 422)
 
 
 async def _refused(_request: Request, error: Any) -> Response:
