@@ -203,7 +203,10 @@ def _from_read(read: yaml.Read, shown: str, folder: Path, above: tuple[Path, ...
     if read.tree is None:
         return Layer()
     if not isinstance(read.tree, dict):
-        raise UserError(f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`.")
+        raise UserError(
+            f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`. "
+            "A file of rows needs an ending of data, such as .csv."
+        )
     places = {key: Location(f"{shown}:{line}", folder) for key, line in read.lines.items()}
     return stack(_expand(Layer(read.tree, places)), folder, above)
 
@@ -271,6 +274,10 @@ def _expand(layer: Layer) -> Layer:
     if isinstance(seed, int) and not isinstance(seed, bool):
         tree["seed"] = {"init": seed, "data": seed}
         places["seed", "init"] = places["seed", "data"] = places["seed",]
+    if isinstance(pool := tree.get("pool"), str):  # of `select`
+        key = _names_by(pool)
+        tree["pool"] = {key: pool}
+        places["pool", key] = places["pool",]
     if isinstance(tree.get("tasks"), str):
         tree["tasks"] = [tree["tasks"]]
         places["tasks", 0] = places["tasks",]
@@ -287,9 +294,14 @@ def _entry(entry: Any, index: int, places: dict[Key, Location]) -> Any:
         fields = {"kind": "mtdnn", "definition": path, "task": task}
         places |= {("tasks", index, name): places["tasks", index] for name in fields}
         return fields
-    key = "kind" if ".py:" in entry else "file" if is_data_file(entry) else "name"
+    key = _names_by(entry)
     places["tasks", index, key] = places["tasks", index]
     return {key: entry}
+
+
+def _names_by(word: str) -> str:
+    """The key of a task that a single word means."""
+    return "kind" if ".py:" in word else "file" if is_data_file(word) else "name"
 
 
 def is_data_file(name: str) -> bool:

@@ -228,7 +228,7 @@ class _Check:
         own = {key: value for key, value in entry.items() if key not in (*Entry.model_fields, "file")}
         table: Any = self.code.find("tasks", "table", location.folder)
         # In messages the file is called as it was typed.
-        options, remarks = table.of_file(entry["file"], location.folder, own)
+        options, remarks = table.of_file(entry["file"], location.folder, own, flag=f"--{at[0]}.{{}}")
         if (*at, "train") not in self.layer.places:
             self.layer.places[*at, "train"] = location
         for key in options:

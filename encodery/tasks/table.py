@@ -211,12 +211,14 @@ class Table(Own, Scored):
     _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
 
     @classmethod
-    def of_file(cls, file: str, folder: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def of_file(
+        cls, file: str, folder: Path, given: Mapping[str, Any], flag: str = "--tasks.{}"
+    ) -> tuple[dict[str, Any], list[str]]:
         """The settings that a file amounts to, with those that were given, and remarks; paths start from the folder."""
         if (kind := given.get("kind", "table")) != "table" or "train" in given:
             raise UserError(f"tasks: a file ({file}) goes with neither kind: {kind} nor train; leave one of them out")
         path = Path(file) if folder.resolve() == Path.cwd() else folder / file
-        found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"})
+        found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"}, flag=flag)
         return {"kind": "table", "train": file, **found.options}, found.remarks
 
     @classmethod
