@@ -17,7 +17,7 @@ from encodery.cli.parsing import Parser
 from encodery.core.process import end_with_parent
 from encodery.core.remote_files import check
 from encodery.distributed.launch import launched_by_us
-from encodery.errors import UserError
+from encodery.errors import EncoderyError, UserError
 
 if TYPE_CHECKING:
     from encodery.config.load import Resolved
@@ -84,17 +84,18 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     end_with_parent()
     if args.copy_to:
         check(args.copy_to)
-    if args.executor == "slurm":
-        return on_slurm(args, rest)
-    if args.processes is not None and not launched_by_us():
-        return in_processes(args, rest)
-    from encodery.training.run import train_seeds
-
-    if args.skip_bad_rows:
-        rest = [*rest, "tasks.skip_bad_rows=true"]
-    if args.folds is not None:
-        return in_folds(args, rest)
     try:
+        check_settings(args, rest)
+        if args.executor == "slurm":
+            return on_slurm(args, rest)
+        if args.processes is not None and not launched_by_us():
+            return in_processes(args, rest)
+        from encodery.training.run import train_seeds
+
+        if args.skip_bad_rows:
+            rest = [*rest, "tasks.skip_bad_rows=true"]
+        if args.folds is not None:
+            return in_folds(args, rest)
         runs, failures = train_seeds(args, rest, lambda resolved: announce(resolved, args))
     except UserError as error:
         raise UserError(f"{error}{_hint(rest)}") from None
@@ -115,6 +116,25 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(last_line(runs[0]))
         args.next = after_training(runs[0])
     return 1 if failures else 0
+
+
+def check_settings(args: argparse.Namespace, rest: list[str]) -> None:
+    """What is wrong with the settings is said at once, before the seconds that it takes to import torch."""
+    import sys
+
+    from encodery.config.without_torch import NeedsTorch, placeholders
+
+    if "torch" in sys.modules or "RANK" in os.environ:
+        return
+    try:
+        with placeholders():
+            from encodery.config.load import load
+
+            load(args.config, rest, allow_code=args.allow_code)
+    except EncoderyError:
+        raise
+    except (Exception, NeedsTorch):  # options are not enough to tell: training looks again
+        return
 
 
 def announce(resolved: "Resolved", args: argparse.Namespace) -> None:

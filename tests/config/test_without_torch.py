@@ -90,6 +90,18 @@ def test_config_names_a_wrong_key_without_torch(tmp_path: Path) -> None:
     assert "adv_lr" in said[0]
 
 
+def test_train_names_wrong_settings_and_undecided_columns_without_torch(tmp_path: Path) -> None:
+    code, _, said = call(tmp_path, "train", "--tasks", "rte", "--batch-size", "8")
+    assert (code, said[-1]) == (2, "")
+    assert "did you mean train.batch_size?" in said[0]
+    assert "Did you mean 'glue/rte'?" in said[1]
+    rows = "".join(f"the cat number {i} sleeps here,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(30))
+    (tmp_path / "tickets.csv").write_text(f"text,team,channel\n{rows}")
+    code, _, said = call(tmp_path, "train", "tickets.csv")
+    assert (code, said[-1]) == (2, "")
+    assert "  --tasks.label team     (2 values: a, b)" in said
+
+
 def test_recipes_are_listed_without_torch(tmp_path: Path) -> None:
     code, out, said = call(tmp_path, "recipes")
     assert (code, said) == (0, [""])
