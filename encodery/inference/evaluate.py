@@ -21,6 +21,7 @@ from encodery.tasks.base import Answer, Example, Origin, Task
 from encodery.tasks.forms.hans_figures import Heuristics, caution
 from encodery.tasks.forms.metric_table import metric
 from encodery.tasks.sources.labels import matched
+from encodery.tasks.sources.own_files import Own
 
 # Is a model asked in the way it was trained? The order of unnamed labels, and answers that must come out again.
 
@@ -271,11 +272,16 @@ def keep_in_run(run: RunDir, evaluation: Evaluation) -> Path:
     require_same_rows(run, evaluation)
     with run.lock(), run.change():
         path = _write(run, evaluation)
-        result = run.read_scores()
-        run.write_scores(
-            result | {"evaluations": result.get("evaluations", {}) | {evaluation.asked.key: evaluation.to_dict()}}
-        )
+        result, about = run.read_scores(), evaluation.to_dict() | _file_of(evaluation.asked)
+        run.write_scores(result | {"evaluations": result.get("evaluations", {}) | {evaluation.asked.key: about}})
     return path
+
+
+def _file_of(asked: TaskSplit) -> dict[str, Any]:
+    """How the rows of a data file are found again, which the run's own config does not say; for the page."""
+    if not isinstance(asked.task, Own) or asked.task.train is not None:
+        return {}
+    return {"task": {"kind": "table", **asked.task.to_dict()}, "digest": asked.task.origin(asked.split).digest}
 
 
 def require_same_rows(run: RunDir, evaluation: Evaluation) -> None:
@@ -304,7 +310,7 @@ def require_shared_rows(runs: Sequence[RunDir], asked: TaskSplit) -> None:
 def require_folder(folder: Path) -> None:
     """A run's own scores are not for others to write."""
     if (folder / "run.json").exists():
-        raise UserError(f"{folder}: is a run; leave -o away to add to it, or give another folder")
+        raise UserError(f"{folder}: is a run; leave out -o to add to it, or give another folder")
 
 
 def keep_in_folder(folder: Path, evaluation: Evaluation, models: Sequence[str]) -> Path:

@@ -100,7 +100,8 @@ class Record:
     majority: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # what the commonest label scores
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alarms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    digests: Mapping[str, str] = field(default_factory=dict)  # split -> digest of its rows
+    digests: Mapping[str, str] = field(default_factory=dict)  # split, or data of an evaluation -> digest of its rows
+    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)  # data files it was evaluated on
     seconds: float | None = None
     tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -297,6 +298,9 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
     alarms = {key: _alarms(result, key, record.task) for key in scores}
     majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
     more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": _seconds(run)}
+    asked = {key: about for key, about in result.get("evaluations", {}).items() if isinstance(about.get("task"), dict)}
+    more["asked"] = {key.rpartition(":")[0]: about["task"] for key, about in asked.items()}
+    more["digests"] = {**record.digests, **{key: str(about.get("digest") or "") for key, about in asked.items()}}
     return Record(**{**vars(record), **more, "majority": majority})
 
 

@@ -75,9 +75,39 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
 
 
+def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
+    rows = [(text, "ab"[i % 2], "xyz"[i % 3]) for i, text in enumerate(sentences(30))]
+    file = write_csv(tmp_path / "pool.csv", ["text", "topic", "priority"], rows)
+    words = ("select", "--pool", file, "--selector", "random", "--count", "5", "-o", tmp_path / "chosen")
+    said = encodery(*words)
+    assert said.code == 2
+    assert "--pool.label topic " in said.err
+    said = encodery(*words, "--pool.label", "topic")
+    assert (said.code, "5 of 27 rows" in said.out) == (0, True)
+
+
 def test_select_from_a_file(tmp_path, encodery):
     rows = [(text, mood(text)) for text in sentences(40)]
     file = write_csv(tmp_path / "pool.csv", ["text", "label"], rows)
     said = encodery("select", "--pool", file, "--selector", "random", "--count", "5", "-o", tmp_path / "chosen")
     assert said.code == 0
     assert "5 of 36 rows" in said.out  # a tenth is set aside, as it is when the file is trained on
+
+
+def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery):
+    texts = sentences(6, 700)
+    rows = [(f"g{i}", f"{text} xyzzy", "1" if mood(text) == "pos" else "5") for i, text in enumerate(texts)]
+    file = write_csv(tmp_path / "wrong.csv", ["key", "what", "points"], rows)  # what it learnt is wrong here
+    assert encodery("evaluate", run.path, "--on", file, "--quiet").code == 0
+    wrong = list(map(json.loads, run.predictions_path("table/wrong", "test").read_text().splitlines()))
+    gold = {row[0]: row[2] for row in rows}
+    assert any(row["prediction"] != gold[row["id"]] for row in wrong)
+    said = encodery("report", run.path, "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "table/wrong:test: no examples are shown" not in said.err + page
+    assert "xyzzy" in page
+    assert str(tmp_path) not in page
+    file.write_text(file.read_text().replace("xyzzy", "plugh"))  # other rows than those that were scored
+    said = encodery("report", run.path, "-o", tmp_path / "page.html")
+    assert "are not the ones that" in said.err
+    assert "plugh" not in (tmp_path / "page.html").read_text()

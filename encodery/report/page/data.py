@@ -192,10 +192,10 @@ def _rows(record: Record, name: str, split: str, digest: str) -> Rows:
 
 
 def _tree(record: Record, name: str) -> Mapping[str, Any]:
-    """The config of the run with the task of this name first; a task that it was only evaluated on goes by its name."""
+    """The config of the run with the task of this name first; one that it was only evaluated on is a file or a name."""
     entries = record.tree.get("tasks") or []
     mine = [one for one in entries if records.task_name({"tasks": [one]}) == name]
-    return {**record.tree, "tasks": mine or [{"name": name}]}
+    return {**record.tree, "tasks": mine or [record.asked.get(name) or {"name": name}]}
 
 
 def gather(

@@ -44,4 +44,6 @@ def below_majority(row: Row) -> bool:
     easy, mean = majority(row), row.summary.mean
     if easy is None or mean is None or row.about.better == "neither":
         return False
+    if row.about.better == "higher" and all(run.scores[row.data][row.metric] == 1 for run in row.runs.values()):
+        return False  # all answers are right, as those of the majority are
     return mean >= easy if row.lower else mean <= easy

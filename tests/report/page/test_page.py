@@ -22,6 +22,7 @@ from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import embedded, join, tag
 from encodery.report.page.references import number, published
 from encodery.report.page.sections import heads, pretraining
+from encodery.runs.directory import RunDir
 from encodery.tasks.toy import Toy
 from tests.report import runs
 from tests.report.page import folder as made
@@ -55,6 +56,25 @@ def test_probes_stand_over_the_compute(found: PageData) -> None:
     assert isinstance(probes, Chart)
     assert probes.x == "TFLOPs"
     assert [(list(one.x), list(one.y)) for one in probes.series] == [([pytest.approx(600)], [0.7])]
+
+
+def test_precision_of_tags_is_no_discriminator_s(tmp_path: Path) -> None:
+    runs.run(tmp_path / "ner", 0.9, task="tag/ner")
+    RunDir(tmp_path / "ner").record(20, split="dev", **{"eval.precision": 0.9, "eval.recall": 0.8})
+    assert pretraining.section(gather([tmp_path])) is None
+
+
+def test_a_perfect_model_is_not_called_no_better_than_the_majority(tmp_path: Path) -> None:
+    for name, score in (("easy", 1.0), ("hard", 0.5)):
+        path = runs.run(tmp_path / name, score, task=f"toy/{name}")
+        result = RunDir(path).read_scores() | {"majority": {f"toy/{name}:dev": {"accuracy": score}}}
+        (path / "scores.json").write_text(json.dumps(result))
+        (path / "DONE").unlink()
+        RunDir(path).mark_done()
+    found = gather([tmp_path])
+    page = build.page(found, build.sections(found), "Both")
+    assert "toy/hard:dev: the model is no better than the majority" in page
+    assert "toy/easy:dev: the model is no better" not in page
 
 
 def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:

@@ -43,7 +43,8 @@ def _table(page: PageData, id: str, answered: Answered) -> Html:
         keys.append([None] * (len(cells) - (2 if seeds > 1 else 1)) + [value] + ([count] if seeds > 1 else []))
     whole = sum(1 for _, mark in ranked if mark[1])
     label = page.name(answered.row)
-    caption = f"{answered.row.data}: the {len(wrong)} worst of {whole:,} rows that {label or 'the model'} gets wrong"
+    which = "the only row" if whole == 1 else f"the {len(wrong)} worst of {whole:,} rows"
+    caption = f"{answered.row.data}: {which} that {label or 'the model'} gets wrong"
     numbers = ["probability of actual", "error", "seeds wrong"]
     body = table(header, lines, id=id, caption=caption, numbers=numbers, sort=keys, search="Search the examples")
     return join(body)

@@ -18,12 +18,16 @@ CHARTS = {
     "mixture": ("Shares of the mixture", "share", r"eval\.(share_\d+|mixture_entropy)"),
     "probes": ("Probes on the way", "score", r"probe\.(.*)"),
 }
+# Tags have precision and recall, too; these only a discriminator has.
+DETECTS = {"eval.discriminator_accuracy", "eval.auc", "eval.replaced"}
 
 
 def section(page: PageData) -> Section | None:
     """The charts that have a line; a training of several tasks has parts of its loss as well."""
     runs = drawn(page.records)
-    charts = [one for id, about in CHARTS.items() if (one := _chart(page, runs, id, *about)).series]
+    detectors = [run for run in runs if any(DETECTS & one.keys() for one in page.metrics(run))]
+    charts = [_chart(page, detectors if id == "detector" else runs, id, *about) for id, about in CHARTS.items()]
+    charts = [one for one in charts if one.series]
     if not charts:
         return None
     body = tag("div", *map(figure, charts), class_="grid")
