@@ -102,7 +102,7 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
         pictures = _keep(args, runs, about, levels)
         printed[asked.key] = about | {"models": levels}
         if not args.json:
-            _print_attack(about, robustness.table(levels, asked.task.main_metric), pictures, args.quiet)
+            _print_attack(about, robustness.table(levels, asked.task.main_metric), pictures, args)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
@@ -141,10 +141,11 @@ def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any],
     return pictures
 
 
-def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], quiet: bool) -> None:
+def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], args: argparse.Namespace) -> None:
+    from encodery.cli.print_table import show
     from encodery.tasks.forms.hans_figures import caution
 
-    if not quiet:
+    if not args.quiet:
         for key in ("part", "note"):
             if key in about:
                 print(f"WARNING {about['data']} {about[key]}", file=sys.stderr)
@@ -152,9 +153,9 @@ def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], quiet
     counted = f", in multiples of each model's {unit}" if "scale" in about else ""
     ascents = f", {about['steps']} steps" if about["attack"] != "fgsm" else ""
     label = about["data"] + caution(about.get("note"))
-    print(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence{counted}\n\n{table}\n")
+    show(f"{label}  {about['attack']}{ascents}, {about['norm']} radius per sequence{counted}\n\n{table}\n", args.format)
     for path in pictures:
-        print(f"({path})")
+        print(f"({path})", file=sys.stderr if args.format == "csv" else sys.stdout)
 
 
 # The part of `encodery evaluate` that scores pretrained models on plain text.
@@ -180,13 +181,15 @@ def evaluate_on_text(
         evaluation = _score(args, model, asked)
         path = keep(evaluation)
         printed[asked.key] = evaluation.to_dict()
-        if not args.json:
+        if not args.json and not args.format:
             print(
                 f"{asked.key}  {spell_scores(evaluation.scores or {}, evaluation.main)}"
                 + (f"  ({path})" if path else "")
             )
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
+    elif args.format:
+        _show_table(printed, args.format)
     return 0
 
 
@@ -236,6 +239,7 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.shared("--format", help="of the scores as a table: rich, md, csv; json is --json; default: a line each")
     parser.shared("--quiet", help="no progress, no notes")
     parser.examples(
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
@@ -253,6 +257,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
+    args.json = args.json or args.format == "json"
     require_complete(args)
     if args.attack and args.by:
         raise UserError("--by: attacks are not divided by columns; evaluate without --attack")
@@ -299,10 +304,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             | ({"predictions": str(path)} if path else {})
         )
         if not args.json:
-            _print(evaluation, path, args.quiet)
+            _warn(evaluation, args.quiet)
+        if not args.json and not args.format:
+            _print(evaluation, path)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
-    elif len(runs) == 1:
+    elif args.format:
+        _show_table(printed, args.format)
+    if len(runs) == 1:
         args.next = f"encodery report {runs[0].path}  # its errors, one by one"
     return 0
 
@@ -392,13 +401,38 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
     return lambda found: None
 
 
-def _print(evaluation: "Evaluation", path: Path | None, quiet: bool) -> None:
-    from encodery.core.progress import spell_scores
+def _show_table(printed: dict[str, Any], form: str) -> None:
+    """A row for each metric of each task, and of each value of the columns of --by."""
+    from encodery.cli import print_table
 
+    rows: list[tuple[object, ...]] = []
+    for key, about in printed.items():
+        parts = [("all rows", about["scores"], about["rows"])]
+        parts += [
+            (f"{name}={entry['value']}", entry["scores"], entry["rows"])
+            for name, entries in about.get("slices", {}).items()
+            for entry in entries
+        ]
+        rows += [
+            (key, part, count, metric, f"{value:.4f}")
+            for part, scores, count in parts
+            for metric, value in (scores or {}).items()
+        ]
+    print_table.show(print_table.of_rows(("data", "part", "rows", "metric", "score"), rows), form)
+
+
+def _warn(evaluation: "Evaluation", quiet: bool) -> None:
     about = evaluation.to_dict()
     for key in ("part", "note"):
         if key in about and not quiet:
             print(f"WARNING {evaluation.asked.key} {about[key]}", file=sys.stderr)
+    for sentence in evaluation.alarms:
+        print(f"ALARM {evaluation.asked.key}: {sentence}", file=sys.stderr)
+
+
+def _print(evaluation: "Evaluation", path: Path | None) -> None:
+    from encodery.core.progress import spell_scores
+
     scores = (
         spell_scores(evaluation.scores, evaluation.main) if evaluation.scores else "labels are hidden: predictions only"
     )
@@ -411,5 +445,3 @@ def _print(evaluation: "Evaluation", path: Path | None, quiet: bool) -> None:
         from encodery.inference.slices import lines
 
         print("\n".join(lines(evaluation)))
-    for sentence in evaluation.alarms:
-        print(f"ALARM {evaluation.asked.key}: {sentence}", file=sys.stderr)

@@ -28,6 +28,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.shared("--data", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    parser.shared("--format", help="of the scores as a table: rich, md, csv; json is --json; default: a line")
     parser.columns()
     parser.examples(
         "encodery score answers.csv --on gold.csv",
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks.forms.hans_figures import caution
     from encodery.tasks.table import Table
 
+    args.json = args.json or args.format == "json"
     meant = resolve_split(args.on, args.data, allow_code=args.allow_code, columns=columns_of(args))
     if len(meant) > 1:
         raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
@@ -72,7 +74,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     if note:
         print(f"WARNING {meant[0].key} {note}", file=sys.stderr)
-    _print(meant[0].key + caution(note), task, scores, said, examples, more)
+    if args.format:
+        _show_table(meant[0].key + caution(note), scores, args.format)
+    _print(meant[0].key + caution(note), task, [] if args.format else scores, said, examples, more)
     return 0
 
 
@@ -87,6 +91,16 @@ def _plain(scores: list[dict[str, float]]) -> dict[str, Any]:
     return {name: {**cell, "interval": intervals[name]} for name, cell in together(scores).items()}
 
 
+def _show_table(key: str, scores: list[dict[str, float]], form: str) -> None:
+    """A row for each metric: its value, or over several files the mean and what belongs to it."""
+    from encodery.cli import print_table
+
+    names = ("mean", "sd", "low", "high") if len(scores) > 1 else ("score",)
+    found = {name: cell if isinstance(cell, dict) else {"score": cell} for name, cell in _plain(scores).items()}
+    rows = [(key, name, *(f"{cell[one]:.4f}" for one in names)) for name, cell in found.items()]
+    print_table.show(print_table.of_rows(("data", "metric", *names), rows), form)
+
+
 def _over_seeds(cell: dict[str, Any]) -> str:
     """Mean ± sd, the range, and the interval of the mean where there are enough files."""
     interval = cell["interval"]
@@ -95,8 +109,10 @@ def _over_seeds(cell: dict[str, Any]) -> str:
 
 
 def _print(key: str, task: Any, scores: list[dict[str, float]], said: Any, examples: Any, more: dict[str, Any]) -> None:
-    order = [task.main_metric, *(name for name in scores[0] if name != task.main_metric)]
-    if len(scores) > 1:
+    order = [task.main_metric, *(name for name in scores[0] if name != task.main_metric)] if scores else []
+    if not scores:
+        pass  # they are in a table already
+    elif len(scores) > 1:
         for name, cell in ((name, _plain(scores)[name]) for name in order):
             print(f"{key}  {name} {_over_seeds(cell)}")
     elif page := task.pages(said[0], examples).get("report.txt"):

@@ -34,6 +34,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--by", metavar="COLUMN,…", help="columns of the data that summaries and maps are divided by")
     parser.add_argument("--overlap", nargs="+", metavar="DIR", help="how many rows these selections share")
     parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
+    parser.shared("--format", help="of the table of --overlap: rich (default at a terminal), md, csv, json")
     parser.examples(
         "encodery select --pool glue/mnli --selector random -o selections/random",
         "encodery select --pool glue/mnli --selector.kind clusters --embed.model runs/mnli -o selections/stream",
@@ -91,13 +92,14 @@ def _columns(names: str | None, asking: "Asking") -> dict[str, dict[str, str]]:
 
 
 def _overlap(args: argparse.Namespace, rest: list[str]) -> int:
+    from encodery.cli.print_table import show
     from encodery.core import files
     from encodery.selection.summary import overlap, overlap_table
 
     if args.config or rest:
         raise UserError("--overlap: compares selections that are there; leave the config and the settings out")
     shared = overlap(args.overlap)
-    print(overlap_table(shared))
+    show(overlap_table(shared), args.format)
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)
         files.write_json(Path(args.out) / "overlap.json", shared)

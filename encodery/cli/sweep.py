@@ -43,6 +43,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
     parser.add_argument("--task", metavar="NAME", help="best: of this task")
     parser.add_argument("--json", action="store_true", help="plan, status, best: for programs")
+    parser.shared("--format", help="plan, status, best: as a table: rich, md, csv; json is --json")
     parser.add_argument("--watch", action="store_true", help="status: again every two seconds, until nothing is left")
     parser.shared("--quiet", help="run: print only the result")
     parser.examples(
@@ -50,6 +51,7 @@ def arguments(parser: Parser) -> None:
         "encodery sweep run sweep.yaml --devices cpu:2           # run again to resume",
         "encodery sweep run rte.yaml --method freelb --method.adv_lr 0.05,0.1 --seeds 5 -o runs/freelb",
         "encodery sweep status runs/freelb --watch",
+        "encodery sweep stop runs/freelb                         # `sweep run` resumes it",
         "encodery sweep retry runs/freelb                        # what failed is queued again",
         "encodery sweep best runs/freelb --export best.yaml",
         "encodery sweep import search.json -o sweep.yaml         # a file of ManyTasks",
@@ -75,12 +77,12 @@ _WHAT = {
 }
 _PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--allow-code")
 _OPTIONS = {
-    "plan": (*_PLACED, "--json"),
+    "plan": (*_PLACED, "--json", "--format"),
     "run": (*_PLACED, "--commands", "--executor", "--timeout", "--retries", "--quiet"),
-    "status": ("--json", "--watch"),
+    "status": ("--json", "--format", "--watch"),
     "stop": ("--now",),
     "retry": ("--failed",),
-    "best": ("--export", "--task", "--json"),
+    "best": ("--export", "--task", "--json", "--format"),
     "import": ("--out",),
 }
 
@@ -108,11 +110,14 @@ def narrow(parser: Parser, words: list[str]) -> None:
     positional["what"].help = _WHAT.get(action, "the sweep's folder")
     if action == "import":
         parser.options()["--out"].help = "the file to write; default: sweep.yaml"
+    elif action in ("plan", "run"):
+        parser.options()["--out"].help = "the sweep's folder; default: runs/<name>"
     lines = (parser.epilog or "").splitlines()
     parser.epilog = "\n".join([lines[0], *(line for line in lines[1:] if f"sweep {action}" in line)])
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
+    args.json = args.json or args.format == "json"
     doing = {
         "plan": _plan, "run": _run, "status": _status, "stop": _stop, "retry": _retry, "best": _best, "import": _import,
     }  # fmt: skip
@@ -174,6 +179,9 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     if args.json:
         print(json.dumps([_plain(spec) for spec in specs], indent=1))
         return 0
+    if args.format:
+        _show_plan(specs, folder, args.format)
+        return 0
     for spec in specs[:SHOWN]:
         print(spec.name)
     if len(specs) > SHOWN:
@@ -185,6 +193,19 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     print(f"{len(specs)} runs, {done} of them done in {folder}" + _time_left(folder, specs, len(find_slots(resources))))
     args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same words"
     return 0
+
+
+def _show_plan(specs: "Sequence[RunSpec]", folder: Path, form: str) -> None:
+    """A row for each run: what varies, and whether it is done."""
+    from encodery.cli import print_table
+    from encodery.runs.directory import RunDir
+
+    axes = list(dict.fromkeys(key for spec in specs for key in spec.axes))
+    rows = [
+        (spec.name, *(spec.axes.get(key, "") for key in axes), "yes" if RunDir(folder / spec.name).is_done else "no")
+        for spec in specs
+    ]
+    print_table.show(print_table.of_rows(("run", *axes, "done"), rows), form)
 
 
 def _left_out(by_method: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -297,15 +318,15 @@ def _status(args: argparse.Namespace, rest: list[str]) -> int:
     import time
 
     folder = Path(_only_word(args, "the sweep's folder"))
-    left = _show_status(folder, args.json)
+    left = _show_status(folder, args.json, args.format)
     while args.watch and left:
         time.sleep(WATCH)
         print(CLEAR if sys.stdout.isatty() else "", end="")
-        left = _show_status(folder, args.json)
+        left = _show_status(folder, args.json, args.format)
     return 0
 
 
-def _show_status(folder: Path, as_json: bool) -> bool:
+def _show_status(folder: Path, as_json: bool, form: str | None) -> bool:
     """One line for each run of the plan, not of older plans; whether any run is still to come to its end."""
     from dataclasses import asdict
 
@@ -321,12 +342,28 @@ def _show_status(folder: Path, as_json: bool) -> bool:
         ]
         rows = [row | ({"waits": waits[row["name"]]} if row["name"] in waits else {}) for row in rows]
         print(json.dumps(rows, indent=1, default=str))
+    elif form:
+        from encodery.cli import print_table
+
+        cells = [
+            (state, spec.name, *_facts(statuses.get(spec.id), waits.get(spec.name)))
+            for spec, state in zip(specs, states, strict=True)
+        ]
+        print_table.show(print_table.of_rows(("state", "run", "where", "attempt", "why"), cells), form)
     else:
         for spec, state in zip(specs, states, strict=True):
             why = f"  {waits[spec.name]}" if spec.name in waits else ""
             print(f"{state:8} {spec.name}{why}{_details(statuses.get(spec.id))}")
         print(_counted(states) + _time_left(folder, specs, max(states.count("running"), 1)), flush=True)
     return any(state in ("queued", "running") for state in states)
+
+
+def _facts(status: Any, waits: str | None) -> tuple[str, str, str]:
+    """Where a run is, which attempt it is, and why it waits or failed."""
+    if status is None:
+        return "", "", waits or ""
+    last = (status.error or "").strip().splitlines()[-1:]
+    return f"{status.host or ''} {status.device or ''}".strip(), str(status.attempt or ""), waits or "".join(last)
 
 
 def _details(status: Any) -> str:
@@ -382,6 +419,14 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
         print(json.dumps([_plain(one.spec) | {"mean": one.mean, "scores": one.scores} for one in chosen], indent=1))
         return 0
     args.next = f"encodery train {args.export} --seeds 5  # new seeds" if args.export else None
+    if args.format:
+        from encodery.cli import print_table
+
+        rows = [(one.task, one.label, one.metric, f"{one.mean:.4f}", len(one.scores), one.spec.name) for one in chosen]
+        print_table.show(
+            print_table.of_rows(("task", "settings", "metric", "mean", "n", "best run"), rows), args.format
+        )
+        return 0
     for best_run in chosen:
         print(best_run)
         others = len(tasks[best_run.task]) - 1

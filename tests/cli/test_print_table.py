@@ -9,6 +9,7 @@ import pytest
 
 from encodery.cli import print_table
 from tests.report import runs
+from tests.toolbox.tasks import mood, sentences, write_csv
 
 MARKDOWN = """| data | metric | mean ± sd (n) |
 |---|---|---|
@@ -83,3 +84,31 @@ def test_long_cells_become_notes_where_the_table_is_too_wide(
     monkeypatch.setenv("COLUMNS", "200")
     print_table.show(print_table.of_rows(("data", "metric", "mean", "notes"), rows), "rich")
     assert "[1]" not in capsys.readouterr().out
+
+
+def test_scores_as_a_table(trained, tmp_path, encodery):
+    gold = write_csv(tmp_path / "gold.csv", ["text", "label"], [(text, mood(text)) for text in sentences(12, 300)])
+    said = encodery("evaluate", trained("single"), "--on", gold, "--format", "csv", "--quiet")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert {(row["data"], row["part"], row["rows"]) for row in rows} == {("table/gold:test", "all rows", "12")}
+    by_metric = {row["metric"]: row["score"] for row in rows}
+    assert encodery("predict", trained("single"), "--file", gold, "-o", tmp_path / "answers.csv").code == 0
+    said = encodery("score", tmp_path / "answers.csv", "--on", gold, "--format", "csv")
+    scored = {row["metric"]: row["score"] for row in csv.DictReader(io.StringIO(said.out))}
+    assert scored["accuracy"] == by_metric["accuracy"]
+    for verb in (("evaluate", trained("single"), "--quiet"), ("score", tmp_path / "answers.csv")):
+        plain = encodery(*verb, "--on", gold, "--json").out
+        assert encodery(*verb, "--on", gold, "--format", "json").out == plain
+        assert encodery(*verb, "--on", gold, "--format", "md").out.startswith("| data |")
+    said = encodery("predict", trained("single"), "--file", gold, "--format", "csv")
+    assert said.out == (tmp_path / "answers.csv").read_text()
+
+
+def test_sweeps_as_tables(tmp_path, encodery):
+    words = ("recipe:toy/nli", "--optim.lr", "1e-4,5e-4", "--seeds", "2", "-o", tmp_path / "sweep")
+    said = encodery("sweep", "plan", *words, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert sorted((float(row["optim.lr"]), row["done"]) for row in rows) == [
+        (lr, "no") for lr in (1e-4, 1e-4, 5e-4, 5e-4)
+    ]
+    assert encodery("sweep", "plan", *words, "--format", "json").out == encodery("sweep", "plan", *words, "--json").out
