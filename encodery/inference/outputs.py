@@ -114,5 +114,8 @@ def collapsed(task: Task, answers: Mapping[str, Answer]) -> str | None:
     if isinstance(said[0], float):
         spread = max(said) - min(said)
         return f"all predictions are within {spread:.1e} of {said[0]:.3f}" if spread < 1e-3 else None
-    kinds = {tuple(sorted(set(x))) if isinstance(x, list) else x for x in said}
+    if task.objective()["kind"] == "tagging":  # sentences may well have the same kinds of tags
+        kinds = {tag for tags in said for tag in tags}
+    else:
+        kinds = {tuple(sorted(set(x))) if isinstance(x, list) else x for x in said}
     return f"every prediction is {kinds.pop()!r}" if len(kinds) == 1 else None

@@ -101,7 +101,7 @@ HEADS = re.compile(
     r"generator_predictions|generator_lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|"
     r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
-LEFT_OUT = "left out: "
+LEFT_OUT = "weights left out: "
 FIRST_POSITION_AFTER_PAD = frozenset(
     {
         "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "xmod",

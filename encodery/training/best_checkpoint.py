@@ -98,15 +98,15 @@ def majority_score(result: Mapping[str, Any], key: str) -> float | None:
 
 
 def majority_warning(result: Mapping[str, Any], key: str) -> str | None:
-    """A sentence if the model is no better than the commonest answer, with what to try."""
+    """A sentence if the model is no better than the majority baseline, with what to try; none if all is right."""
     main, easy = result["main"][key], majority_score(result, key)
     score, better = result["scores"][key].get(main), metric(main).better
     if easy is None or score is None or better == "neither":
         return None
-    if score > easy if better == "higher" else score < easy:
+    if (score > easy or score == 1) if better == "higher" else score < easy:
         return None
     return (
-        f"WARNING {key}: {main} {score:.4f} is not better than the {easy:.4f} of always giving the commonest answer: "
+        f"WARNING {key}: {main} {score:.4f} is not better than the majority baseline's {easy:.4f}: "
         "the model has learnt nothing of use. Try more steps (train.epochs), another learning rate (optim.lr), and "
         f"`encodery inspect` to see rows, labels and cut texts as the model gets them; {AFTER_ALARM}"
     )

@@ -469,11 +469,11 @@ class Session:
 
 
 def marks(result: dict[str, Any], key: str) -> str:
-    """What belongs beside a score: the commonest answer, and what was chosen on the very rows that it was taken on."""
+    """What belongs beside a score: the majority baseline, and what was chosen on the very rows that it was taken on."""
     task, _, split = key.rpartition(":")
     chosen = " (best on dev, reported on dev)" if result["chosen"].get("chosen_on") == split else ""
     if (easy := majority_score(result, key)) is not None:
-        chosen += f" (the commonest answer: {result['main'][key]} {easy:.4f})"
+        chosen += f" (majority baseline: {result['main'][key]} {easy:.4f})"
     if (thresholds := result.get("thresholds", {}).get(task)) is None:
         return chosen
     on = thresholds["chosen_on"]

@@ -368,7 +368,7 @@ def labels_line(task_data: TaskData) -> str:
         return f"answers: {len(labels):,}" + (f", {none / len(labels):.1%} of them: there is none" if none else "")
     counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
     total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
-    shares = [f"{label} {count / total:.1%}" for label, count in counts.most_common()]
+    shares = [f"{_shown(label)} {count / total:.1%}" for label, count in counts.most_common()]
     unseen = [f"{label} 0.0%" for label in task.labels if label not in counts]
     listed = [*shares, *unseen]
     if len(listed) > SHOWN_LABELS + 1:
@@ -376,6 +376,12 @@ def labels_line(task_data: TaskData) -> str:
     unused = getattr(task, "unused_names", [])
     odd = f"; tasks.labels renames {', '.join(unused)}, which no row has" if unused else ""
     return f"labels: {', '.join(listed)}{odd}"
+
+
+def _shown(label: object) -> str:
+    """In quotes where blanks around it would not be seen."""
+    text = str(label)
+    return text if text == text.strip() else f'"{text}"'
 
 
 def lengths_line(task_data: TaskData) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import PAGES, ROOT
 
 BANNED = re.compile(
-    r"\b(go(es|ing)? on(?! (ray|slurm|a))|said|stands?(?!-)|lies?|hangs? on|kin|leaves? \w+ away|is no valid"
+    r"\b(go(es|ing)? on(?! (ray|slurm|a))|said|stands?(?!-)|lies?|hangs? on|kin|leaves? \S+ away|is no valid"
     r"|nobody|anew)\b",
     re.IGNORECASE,
 )
@@ -57,5 +57,6 @@ def test_messages_and_help_use_no_banned_phrase() -> None:
 def test_a_planted_phrase_is_found(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text('"""It goes on."""\nraise ValueError("run it again, it goes on")\n')
     assert [(line, faults(text)) for line, text in texts(tmp_path / "new.py")] == [(2, ["goes on"])]
+    assert faults("leave -o away") == ["leave -o away"]
     assert not faults("Ray goes on Slurm")
     assert not faults("a stand-in for tests")

@@ -75,7 +75,7 @@ def test_R16_poolers_and_old_heads_are_notes(tmp_path: Path) -> None:
     saved(tmp_path)
     change(tmp_path, pooler__dense__weight=None, pooler__dense__bias=None, cls__predictions__bias=torch.zeros(61))
     _, notes = load_encoder(tmp_path, ANY)
-    assert notes == ["newly initialised: pooler.dense", "left out: cls.predictions"]
+    assert notes == ["newly initialised: pooler.dense", "weights left out: cls.predictions"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +85,7 @@ def test_R16_a_classifier_of_transformers_gives_its_body(kind: str, tmp_path: Pa
     stored = load_file(tmp_path / "model.safetensors")
     first = next(name for name, _ in encoder.net.named_parameters())
     assert any(name.endswith(first) for name in stored)
-    assert all(note.startswith(("newly initialised: pooler", "left out: ")) for note in notes)
+    assert all(note.startswith(("newly initialised: pooler", "weights left out: ")) for note in notes)
 
 
 def test_a_folder_without_safetensors_is_a_sentence(tmp_path: Path) -> None:

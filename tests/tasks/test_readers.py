@@ -124,7 +124,7 @@ def test_R11_wrong_number_of_fields_is_named(tmp_path):
     sheet = read(put(tmp_path, "a.tsv", "text\tlabel\nx\t1\nshort\nx\ty\tz\nok\t0\n"))
     assert bad_lines(sheet) == [(3, "label"), (4, None)]
     assert [row.line for row in sheet.rows] == [2, 5]
-    assert "1 fields instead of 2" in sheet.bad[0].why
+    assert "1 field instead of 2" in sheet.bad[0].why
 
 
 def test_R11_two_rows_opening_with_a_quote_lose_nothing(tmp_path):
@@ -156,15 +156,15 @@ def test_R11_bytes_that_are_no_text_are_named(tmp_path, kind):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ('{"text": ', "no valid JSON"),
+        ('{"text": ', "not valid JSON"),
         ("[1, 2]", "is not an object"),
         ("3", "is not an object"),
         ('{"text": "a"} x', "Extra data"),
         ('{"text": "a", "text": "b"}', "occurs twice"),
         ("", "empty"),
-        ("{" * 100_000, "no valid JSON"),
-        ('{"a": ' * 100_000, "no valid JSON"),
-        ('{"a": ' + "1" * 5000 + "}", "no valid JSON"),
+        ("{" * 100_000, "not valid JSON"),
+        ('{"a": ' * 100_000, "not valid JSON"),
+        ('{"a": ' + "1" * 5000 + "}", "not valid JSON"),
     ],
 )
 def test_R11_broken_json_is_named(tmp_path, line, why):

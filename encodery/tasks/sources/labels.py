@@ -41,5 +41,5 @@ def spelling_warning(task: str, labels: Sequence[str], rows: Mapping[str, int] |
     advice = f"labels: [{', '.join(merged)}]" if len(merged) <= 10 else f"labels: {{{groups[0][1]}: {groups[0][0]}, …}}"
     return (
         f"WARNING {task}: labels that differ in case or blanks only are classes of their own: {listed}; "
-        f"to merge them give `{advice}` (tasks.labels)"
+        f"to merge them give `{advice}` (on the command line: --tasks.labels '{advice.removeprefix('labels: ')}')"
     )

@@ -290,7 +290,7 @@ def _skip_short(known: PublishedSet, sheet: Sheet) -> list[str]:
     """QQP's official files have a few broken rows; everybody leaves them out, we also say how many."""
     if not known.skip_short:
         return []
-    kept = [bad for bad in sheet.bad if " fields instead of " not in bad.why]
+    kept = [bad for bad in sheet.bad if " instead of " not in bad.why]
     short, sheet.bad = len(sheet.bad) - len(kept), kept
     return [f"{short:,} malformed rows of the official file skipped"] if short else []
 

@@ -318,7 +318,7 @@ def _names(path: Path, cells: Iterable[str]) -> tuple[str, ...]:
 def _by_name(columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     if len(cells) != len(columns):
         missing = columns[len(cells)] if len(cells) < len(columns) else None
-        raise Bad(f"{len(cells)} fields instead of {len(columns)}", missing)
+        raise Bad(f"{len(cells)} field{'' if len(cells) == 1 else 's'} instead of {len(columns)}", missing)
     return dict(zip(columns, cells, strict=True))
 
 
@@ -339,9 +339,9 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        raise Bad(f"no valid JSON: {error.msg} at character {error.pos + 1}") from None
+        raise Bad(f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
-        raise Bad(f"no valid JSON: {error}") from None
+        raise Bad(f"not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise Bad(f'{shown(value)} is not an object like {{"text": …}}')
     return value
