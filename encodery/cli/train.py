@@ -28,8 +28,8 @@ def arguments(parser: Parser) -> None:
     """What to train and where."""
     parser.add_argument(
         "config", nargs="?", metavar="CONFIG|DATA",
-        help="a config, recipe:NAME, or nothing (settings only); or a data file (.csv, .tsv, .jsonl, .parquet, SQuAD's "
-        ".json, .conll), whose columns are recognised",
+        help="a config, recipe:NAME, or nothing (settings only); or a data file (.csv, .tsv, .jsonl, .json, .parquet, "
+        ".conll), whose columns are recognised",
     )  # fmt: skip
     parser.add_argument("-o", "--out", metavar="DIR", help="run directory; default: runs/<name>-<hash>")
     parser.add_argument(

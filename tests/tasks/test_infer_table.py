@@ -9,7 +9,10 @@ import pytest
 
 from encodery.config import load
 from encodery.errors import UserError
+from encodery.tasks.forms.spans import read_squad
 from encodery.tasks.sources.infer_table import detect_encoding, infer, looks_tagged
+from encodery.tasks.sources.readers import read
+from encodery.tasks.table import Table
 
 TEXTS = [f"the parcel number {i} came late and the box was open" for i in range(60)]
 OTHERS = [f"nobody answered my call about order {i} until this morning" for i in range(60)]
@@ -237,3 +240,45 @@ def test_a_wrong_delimiter_is_refused(tmp_path: Path, value: str, why: str) -> N
         load.load(tree)
     with pytest.raises(UserError, match="expected an encoding of text"):
         load.load(tree, ["tasks.delimiter=tab", "tasks.encoding=klingon"])
+
+
+@pytest.mark.parametrize("layout", ["list", "indented", "lines"])
+def test_rows_in_a_json_file(layout: str, tmp_path: Path) -> None:
+    rows = [{"id": f"k{i}", "text": f"the cat number {i} sleeps", "label": "ab"[i % 2]} for i in range(30)]
+    texts = {
+        "list": json.dumps(rows),
+        "indented": json.dumps(rows, indent=1),
+        "lines": "\n".join(map(json.dumps, rows)) + "\n",
+    }
+    (tmp_path / "rows.json").write_text(texts[layout])
+    found = infer(tmp_path / "rows.json", {}).options
+    assert (found["form"], found["text"], found["label"], found["id"]) == ("single", "text", "label", "id")
+    task = Table.model_validate({"train": str(tmp_path / "rows.json"), **found})
+    assert [example.id for example in task.examples("train")][:1] == ["k0"]
+
+
+def test_tags_and_answers_as_rows_of_a_json_file(tmp_path: Path) -> None:
+    tagged = [{"tokens": [f"Anna{i}", "sleeps"], "ner_tags": ["B-PER", "O"]} for i in range(30)]
+    (tmp_path / "ner.json").write_text("\n".join(map(json.dumps, tagged)))
+    found = infer(tmp_path / "ner.json", {}).options
+    assert (found["form"], found["text"], found["label"]) == ("tags", "tokens", "ner_tags")
+    task = Table.variant(found).model_validate({"train": str(tmp_path / "ner.json"), **found})
+    assert len(task.examples("train")) + len(task.examples("dev")) == 30  # type: ignore[attr-defined]
+    asked = [
+        {"id": str(i), "context": "Anna sleeps.", "question": "Who?", "answer_text": ["Anna"], "answer_start": [0]}
+        for i in range(30)
+    ]
+    (tmp_path / "faq.json").write_text(json.dumps(asked))
+    assert infer(tmp_path / "faq.json", {}).options["form"] == "spans"
+    assert read_squad(tmp_path / "faq.json")[0][0].id == "0"
+
+
+def test_what_is_wrong_in_a_json_list_is_named_by_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text('[\n{"text": "a", "label": "b"},\n7,\n{"text": "c", "label": "d"}\n]\n')
+    sheet = read(file)
+    assert [row.line for row in sheet.rows] == [2, 4]
+    assert [(bad.line, bad.why) for bad in sheet.bad] == [(3, "expected an object, not 7")]
+    file.write_text('[\n{"text": "a"}\n{"text": "b"}]')
+    with pytest.raises(UserError, match=r"rows\.json, line 2: not valid JSON: expected a comma"):
+        read(file)

@@ -12,7 +12,7 @@ from encodery.errors import RunFailed, UserError
 from encodery.tasks.base import Answer, Example, Features, Pieces, Task
 from encodery.tasks.forms import metrics as official
 from encodery.tasks.forms.classification import CHUNK, HIDDEN, Window, best_window, paired, windows
-from encodery.tasks.sources.readers import Bad, Row, Sheet, need_columns, read, shown
+from encodery.tasks.sources.readers import Bad, Row, Sheet, is_rows, need_columns, read, shown
 from encodery.tasks.sources.rows import text_of
 
 # Files in SQuAD's layouts: the official JSON, or rows (jsonl, Parquet) with id, context, question and answers.
@@ -33,7 +33,7 @@ COLUMNS = (
 
 def read_squad(path: Path, hidden: bool = False) -> tuple[list[Example], Sheet]:
     """All good questions, in file order, and the sheet with the bad ones. `hidden`: answers may be absent."""
-    sheet = _read_json(path) if path.suffix.lower() == ".json" else _read_rows(path)
+    sheet = _read_json(path) if path.suffix.lower() == ".json" and not is_rows(path) else _read_rows(path)
     # some files say that the answer stands in several places: then nobody knows which one is meant
     sheet.rows = [row for row in sheet.rows if row.values.get("n_occurrences") in (None, 1)]
     return examples_of(sheet, hidden), sheet

@@ -16,7 +16,7 @@ from encodery.tasks.sources.rows import good_rows, label_name, must_be_in, name_
 # Files with words and their tags: CoNLL columns, or rows (jsonl, Parquet) with a list of words and a list of tags.
 
 
-ROWS = (".jsonl", ".ndjson", ".parquet")
+ROWS = (".jsonl", ".ndjson", ".json", ".parquet")
 Column = str | int
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.errors import UserError
-from encodery.tasks.sources.readers import Sheet, nested, read, records, refuse, shown
+from encodery.tasks.sources.readers import Sheet, is_rows, nested, read, records, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
 FEW_LABELS = 20  # more different whole numbers than this are a quantity
@@ -69,8 +69,8 @@ def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str
         raise UserError(f"{path}: there is no such file")
     if str(given.get("form")) in ("tags", "spans", "ranking"):
         return Inferred(dict(given))
-    if path.suffix.lower() == ".json":
-        return _of_json(path, given)
+    if path.suffix.lower() == ".json" and (questions := _of_json(path, given)):
+        return questions
     more = layout(path, given, labelled)
     if more is None:
         encoding = _encoding(path, given)
@@ -110,7 +110,8 @@ def layout(path: Path, given: Mapping[str, Any], labelled: bool) -> dict[str, st
 
 def columns_in(path: Path) -> tuple[str, ...]:
     """The columns of a file, nested keys included; none where it has no named columns."""
-    if path.suffix.lower() == ".json" or (found := layout(path, {}, labelled=False)) is None:
+    squad = path.suffix.lower() == ".json" and not is_rows(path)
+    if squad or (found := layout(path, {}, labelled=False)) is None:
         return ()
     sheet = read(path, delimiter=found.get("delimiter"), encoding=found.get("encoding"))
     inner = (name for row in sheet.rows[:SAMPLE] for name in nested(row.values))
@@ -204,18 +205,19 @@ def looks_tagged(text: str) -> bool:
     return len(tags) <= max(3, len(words) / 2) and not any(" " in cells[0].strip() for cells in words)
 
 
-def _of_json(path: Path, given: Mapping[str, Any]) -> Inferred:
-    """SQuAD's layout is the only one that is read."""
+def _of_json(path: Path, given: Mapping[str, Any]) -> Inferred | None:
+    """SQuAD's layout; None for rows, which are a list of objects or one object per line."""
+    if is_rows(path):
+        return None
     try:
         tree = json.loads(path.read_bytes().decode("utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: is not readable JSON ({error})") from None
     if isinstance(tree, dict) and isinstance(tree.get("data"), list):
         return Inferred({**given, "form": "spans"})
-    what = "a list" if isinstance(tree, list) else "an object"
     raise UserError(
-        f"{path}: holds {what}, and is not in SQuAD's layout (an object with a list `data` of articles). Rows belong "
-        "in a file with one JSON object per line, whose name ends in .jsonl."
+        f"{path}: holds neither rows (a list of objects, or one object per line) nor SQuAD's layout (an object with a "
+        "list `data` of articles)."
     )
 
 

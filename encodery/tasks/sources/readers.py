@@ -102,6 +102,7 @@ def read(
     readers: dict[str, Callable[[], Sheet]] = {
         ".jsonl": lambda: read_jsonl(path, columns, encoding),
         ".ndjson": lambda: read_jsonl(path, columns, encoding),
+        ".json": lambda: read_json(path, columns, encoding),
         ".csv": lambda: read_csv(path, delimiter or ",", encoding),
         ".tsv": lambda: read_tsv(path, header, delimiter or "\t", encoding),
         ".txt": lambda: read_tsv(path, header, delimiter or "\t", encoding),
@@ -151,6 +152,62 @@ def read_jsonl(path: Path, columns: Sequence[str] | None = None, encoding: str |
             sheet.refuse(line, bad, raw_shown(raw))
     sheet.columns = tuple(names)
     return sheet
+
+
+def read_json(path: Path, columns: Sequence[str] | None = None, encoding: str | None = None) -> Sheet:
+    """A list of JSON objects; many programs also write one object per line under this ending."""
+    data = as_utf8(path, path.read_bytes(), encoding)
+    if not data.lstrip().startswith(b"["):
+        return read_jsonl(path, columns, encoding)
+    sheet, names = Sheet(str(path)), dict[str, None]()
+    inner = [name for name in columns or () if "." in name]
+    for line, value in _entries(path, data):
+        if not isinstance(value, dict):
+            sheet.refuse(line, Bad(f"expected an object, not {shown(value)}"), shown(value))
+            continue
+        values = _with_inner(value, inner)
+        names.update(dict.fromkeys(values))
+        sheet.rows.append(Row(line, values))
+    sheet.columns = tuple(names)
+    return sheet
+
+
+def is_rows(path: Path) -> bool:
+    """Whether a .json file holds rows: a list of objects, or several objects one after the other."""
+    try:
+        with path.open("rb") as stream:
+            lines = (line.strip() for line in stream if line.strip())
+            first, second = (next(lines, b"").removeprefix(codecs.BOM_UTF8) for _ in range(2))
+    except OSError:
+        return False
+    if first.startswith(b"["):
+        return (first[1:] + second).lstrip().startswith(b"{")
+    return first.startswith(b"{") and first.endswith(b"}") and second.startswith(b"{")
+
+
+def _entries(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
+    """The entries of a JSON list, each with the line that it begins in."""
+    decoder, at, line, seen = json.JSONDecoder(object_pairs_hook=_once), 0, 1, 0
+    try:
+        text = data.decode()
+        at = _after_blanks(text, text.index("[") + 1)
+        while not text.startswith("]", at):
+            line, seen = line + text.count("\n", seen, at), at
+            value, at = decoder.raw_decode(text, at)
+            yield line, value
+            at = _after_blanks(text, at)
+            if text.startswith(",", at):
+                at = _after_blanks(text, at + 1)
+            elif not text.startswith("]", at):
+                raise json.JSONDecodeError("expected a comma or the end of the list", text, at)
+    except (ValueError, RecursionError, Bad) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else getattr(error, "why", error)
+        raise UserError(f"{path}, line {line}: not valid JSON: {reason}") from None
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blank = re.compile(r"\s*").match(text, at)
+    return blank.end() if blank else at
 
 
 def _with_inner(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
