@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ def test_everything_imported_is_declared_and_everything_declared_is_imported() -
     base, extras, _ = declared()
     assert not base & extras
     assert imported(ROOT) | FOR_OTHERS == base | extras
+
+
+def test_the_floor_of_torch_is_what_the_tests_use() -> None:
+    """Attention on a GPU calls what older versions lack, and nobody has tried them."""
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    floor = next(line for line in project["dependencies"] if line.startswith("torch"))
+    assert floor == "torch>=" + ".".join(version("torch").split(".")[:2])
 
 
 @pytest.mark.parametrize("line", ["import undeclared", "def f():\n    from undeclared.part import x"])

@@ -8,9 +8,14 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+
+if TYPE_CHECKING:
+    import torch
 
 FOLDERS = ("ENCODERY_DATA", "GLUE_DIR")
 _EXTRA = re.compile(r"(?P<name>[\w.-]+).*;.*extra == ['\"](?P<extra>[\w-]+)['\"].*")
@@ -49,11 +54,26 @@ def _devices() -> list[tuple[str, str]]:
     rows = [("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")]
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None:
-        return [*rows, ("accelerator", "none: training runs on the CPU in fp32")]
+        return [*rows, ("accelerator", "none: training runs on the CPU in fp32"), *_attention(torch.device("cpu"))]
     names = f"{torch.accelerator.device_count()} × {accelerator.type}"
     if accelerator.type == "cuda":
         names += f" ({torch.cuda.get_device_name()}, bf16: {torch.cuda.is_bf16_supported()})"
-    return [*rows, ("accelerator", names)]
+    return [*rows, ("accelerator", names), *_attention(torch.device(accelerator.type))]
+
+
+def _attention(device: "torch.device") -> list[tuple[str, str]]:
+    """Which back ends compute attention of the packed layout here, with heads of the usual 64 numbers."""
+    import torch
+
+    from encodery.models.attention_backends import Call, capability_of, choose
+
+    if device.type != "cuda":
+        return [("attention", "groups: sequences of similar length, padded to each other")]
+    half = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    plain = Call(device.type, capability_of(device), half, 64)
+    asked = {"half precision": plain, "with dropout": replace(plain, dropout=True)}
+    asked |= {"with a window": replace(plain, window=True), "fp32": replace(plain, dtype=torch.float32)}
+    return [("attention", ", ".join(f"{choose(call).backend} ({name})" for name, call in asked.items()))]
 
 
 def _places() -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from encodery.data import rng
 from encodery.data.balance import Balance, copies
 from encodery.data.layouts import (
     Layout,
+    Offsets,
     Packed,
     Reduce,
     Rows,
@@ -202,7 +203,9 @@ class MicroBatcher:
         if self.form.types:
             inputs["token_type_ids"] = laid(table.types, 0)
         inputs["groups"] = groups_of(lengths, attention_groups(lengths), self.device)
-        return inputs, Packed(self._put(lengths), lengths), laid
+        layout = Packed(self._put(lengths), lengths)
+        inputs["offsets"] = Offsets.of(layout.lengths, lengths)
+        return inputs, layout, laid
 
     def _rows(self, table: TokenTable, rows: np.ndarray) -> tuple[dict[str, Any], Rows, Laid]:
         starts, lengths = table.starts[rows], np.asarray(table.lengths[rows])
@@ -338,17 +341,19 @@ def moved(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device, with its twin on the host."""
 
     def put(value: Any) -> Any:
-        if isinstance(value, list):
-            return [replace(group, lengths=put(group.lengths), _orders={}) for group in value]
         return value.to(device) if isinstance(value, Tensor) else value
 
     layout, group = batch.layout, None if batch.group is None else put(batch.group)
+    inputs, targets = ({name: put(value) for name, value in named.items()} for named in (batch.inputs, batch.targets))
     there: Layout
     if isinstance(layout, Packed):
         there = Packed(put(layout.lengths), layout.lengths_on_host)
+        inputs["offsets"] = replace(batch.inputs["offsets"], lengths=there.lengths)
+        groups = batch.inputs["groups"]
+        parts = torch.split(there.lengths, [len(one.lengths) for one in groups])  # so they need no copies
+        inputs["groups"] = [replace(one, lengths=part, _orders={}) for one, part in zip(groups, parts, strict=True)]
     else:
         there = Rows(put(layout.mask), layout.lengths_on_host)
-    inputs, targets = ({name: put(value) for name, value in named.items()} for named in (batch.inputs, batch.targets))
     return replace(batch, inputs=inputs, targets=targets, layout=there, group=group, twin=batch)
 
 

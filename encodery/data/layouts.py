@@ -245,6 +245,29 @@ def groups_of(lengths: np.ndarray, sizes: list[int], device: torch.device) -> li
     return [Group(torch.from_numpy(p.copy()).to(device), int(p.sum()), int(p.max())) for p in parts]
 
 
+@dataclass(frozen=True)
+class Offsets:
+    """Where packed sequences begin and end, for kernels that take them so; what is an int is known on the host."""
+
+    lengths: Tensor  # [n]
+    longest: int
+    shortest: int
+
+    @classmethod
+    def of(cls, lengths: Tensor, known: np.ndarray) -> "Offsets":
+        return cls(lengths, int(known.max()), int(known.min()))
+
+    @cached_property
+    def wide(self) -> Tensor:
+        """[n + 1] of int64, from 0 to the number of tokens; one tensor for all layers."""
+        return torch.nn.functional.pad(self.lengths.cumsum(0), (1, 0))
+
+    @cached_property
+    def narrow(self) -> Tensor:
+        """The same of int32."""
+        return self.wide.to(torch.int32)
+
+
 def attention_groups(lengths: np.ndarray, call: float = 60.0) -> list[int]:
     """How to cut sequences, sorted by length, into groups for attention: least padded cells plus `call` per group.
 

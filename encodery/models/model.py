@@ -15,6 +15,7 @@ from encodery.core import environment
 from encodery.core.files import file_name
 from encodery.data.batches import Batch
 from encodery.errors import UserError
+from encodery.models import attention_backends
 from encodery.models.encoder import Encoder, quiet
 
 Outputs = dict[str, Tensor]
@@ -196,6 +197,19 @@ def make_ready(model: Model, options: TrainOptions, device: torch.device, precis
             net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if options.compile:
             net.compile(dynamic=True)
+
+
+def attention_of(model: Model, device: torch.device, precision: str) -> dict[str, str]:
+    """Which back ends compute attention: {"training", "evaluation"}, and {"why"} where a GPU's kernels cannot."""
+    if model.encoder.layout != "packed":
+        return dict.fromkeys(("training", "evaluation"), str(model.encoder.net.config._attn_implementation))
+    dtype = LOWERED.get(precision, torch.float32)
+    each = [attention_backends.describe(net.config, device, dtype) for net in networks(model)]
+    found = {}
+    for name in ("training", "evaluation", "why"):
+        parts = dict.fromkeys(part for one in each for part in one.get(name, "").split(", ") if part)
+        found |= {name: ", ".join(parts)} if parts else {}
+    return found
 
 
 def networks(model: nn.Module) -> Iterable[Any]:

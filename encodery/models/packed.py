@@ -1,4 +1,5 @@
-"""Attention for the packed layout: sequences of similar length are gathered into small groups and put back.
+"""Attention for the packed layout: on a GPU by a kernel for rows of sequences (attention_backends.py), elsewhere
+sequences of similar length are gathered into small groups and put back.
 
 Registered with transformers' attention interface under the name `packed`. Only architectures for which equality with
 the padded model was proven are listed; DeBERTa and MPNet do not ask the interface and would be silently wrong.
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
-from encodery.data.layouts import Group
+from encodery.data.layouts import Group, Offsets
+from encodery.models import attention_backends
 from encodery.models.kernels.attention import attend_with_dropout
 from encodery.models.kernels.dropout import dropout as dropout_of
 
@@ -46,6 +48,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     groups: list[Group] | None = None,
+    offsets: Offsets | None = None,
     sliding_window: int | None = None,
     position_bias: Tensor | None = None,
     **others: Any,
@@ -57,8 +60,39 @@ def packed_attention(
     unknown = [k for k, v in others.items() if v is not None and k not in HARMLESS]
     if unknown or attention_mask is not None or groups is None:
         raise RuntimeError(f"packed attention in {type(module).__name__}: cannot take {unknown or 'an attention mask'}")
-    heads, tokens, size = query.shape[1:]
+    heads, size = query.shape[1], query.shape[3]
+    if key.shape[1] != heads:  # heads that share keys and values
+        key, value = (x.repeat_interleave(heads // x.shape[1], 1) for x in (key, value))
     scale = size**-0.5 if scaling is None else scaling
+    backend = "groups" if offsets is None else backend_for(query, dropout, sliding_window, position_bias)
+    if offsets is None or backend == "groups":
+        return in_groups(query, key, value, groups, scale, dropout, sliding_window, position_bias), None
+    q, k, v = (lowered(x)[0].transpose(0, 1) for x in (query, key, value))  # [T, heads, size]
+    if backend == "varlen":
+        return attention_backends.varlen_attention(q, k, v, offsets, scale, sliding_window)[None], None
+    return attention_backends.nested_attention(q, k, v, offsets, scale, dropout)[None], None
+
+
+def backend_for(query: Tensor, dropout: float, window: int | None, bias: Tensor | None) -> attention_backends.Backend:
+    """The back end of one call."""
+    device, about = query.device, attention_backends
+    kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else query.dtype
+    asked = {"dropout": dropout > 0, "window": bool(window), "bias": bias is not None}
+    return about.choose(about.Call(device.type, about.capability_of(device), kind, query.shape[-1], **asked)).backend
+
+
+def lowered(values: Tensor) -> Tensor:
+    """As autocast hands them to torch's own attention: rotary positions may have left them in single precision."""
+    kind = values.device.type
+    return values.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else values
+
+
+def in_groups(
+    query: Tensor, key: Tensor, value: Tensor, groups: list[Group], scale: float, dropout: float, window: int | None,
+    bias: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Group by group: [1, T, heads, size]."""
+    heads, tokens, size = query.shape[1:]
     flat = [x[0].transpose(0, 1).reshape(tokens * heads, size) for x in (query, key, value)]
     counts = [group.tokens * heads for group in groups]
     parts = zip(
@@ -67,12 +101,12 @@ def packed_attention(
     outputs = []
     for group, part in zip(groups, parts, strict=True):
         q, k, v = (group.cells(x, heads) for x in part)
-        mask = group.near(sliding_window) if sliding_window else group.mask
-        if position_bias is not None:
-            mask = biased(position_bias[:, : group.longest, : group.longest].to(q.dtype), mask)
+        mask = group.near(window) if window else group.mask
+        if bias is not None:
+            mask = biased(bias[:, : group.longest, : group.longest].to(q.dtype), mask)
         outputs.append(group.real(attend(q, k, v, mask, dropout, scale)))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return joined.view(1, tokens, heads, size), None
+    return joined.view(1, tokens, heads, size)
 
 
 def biased(bias: Tensor, mask: Tensor | None) -> Tensor:

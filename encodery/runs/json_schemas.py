@@ -17,6 +17,7 @@ Shape = Any
 INFO: Shape = {
     "identity": str, "name": str, "task": str, "tasks": [str], "steps": int, "ended": {"state": str, "error": str},
     "inputs": {ANY: str}, "revisions": {ANY: str}, "hardware": dict, "environment": dict, "went_on_from": [str],
+    "attention": {ANY: str},
     "data": {ANY: dict}, "data_of": {ANY: {ANY: dict}}, "notices": [{"text": str, "time": str}],
 }  # fmt: skip
 _SCORES: Shape = {ANY: {ANY: NUMBER}}

@@ -31,7 +31,7 @@ from encodery.inference.open_model import (
 from encodery.methods.base import ActiveMethod, Method
 from encodery.models import fsdp, locate, lora, packed_check, pooling
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken
-from encodery.models.model import Model, make_ready
+from encodery.models.model import Model, attention_of, make_ready
 from encodery.models.pretrained import from_folder
 from encodery.models.tokenizer import load_tokenizer
 from encodery.runs.identity import content_of
@@ -104,6 +104,7 @@ class Parts:
     probes: list[Probe]
     keep_at: Sequence[float]
     precision: str
+    attention: dict[str, str]  # back ends, see models/attention_backends.py
     plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 
     @property
@@ -246,13 +247,18 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     batcher = MicroBatcher(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     precision = pick_precision(config, device)
     make_ready(model, config.train, device, precision)
+    attention = attention_of(model, device, precision)
+    if "why" in attention:
+        notes.append(f"attention: {attention['why']}; there sequences are padded in groups of similar length")
     probes = make_probes(config, pieces, max(task_data.max_length for task_data in tasks_data))
     plain = None
     if config.train.shard and comm.size() > 1:
         fsdp.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
         plain, model.sharded = fsdp.shard(model, device), True
     stream = mixed([task_data.stream(config, batcher) for task_data in tasks_data], resolved)
-    return Parts(tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, plain)
+    return Parts(
+        tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, attention, plain
+    )  # fmt: skip
 
 
 def require_different(tasks: Sequence[Task], decides: str | None) -> None:

@@ -374,6 +374,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, built: Built, named: 
         method=resolved.config.method["kind"],
         auto_pooling=built.model.encoder.pooling,
         pooling=pooling.of_heads(built.card),
+        attention=built.attention,
         steps=built.state.total,
         **data_of(tasks),
     )

@@ -26,6 +26,7 @@ SHAPED_BY_VALUES = {
     "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::masked_scatter_backward",
 }  # fmt: skip
 MEMORY = 80 * 2**30
+KERNELS: dict[Any, Callable[..., Any]] = {}  # kernels/table, once one is asked for
 
 waits: Counter[str] = Counter()
 unpinned: Counter[str] = Counter()
@@ -94,6 +95,9 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     flat: list[torch.Tensor] = []
     inputs, named = plain(args, flat), plain(kwargs, flat)
     ours = [t for t in flat if isinstance(t, Pretend)]
+    if jagged := [t for t in flat if type(t).__name__ == "NestedTensor"]:  # what it holds is ours
+        with Mode():
+            return type(jagged[0]).__torch_dispatch__(func, (type(jagged[0]),), args, kwargs)
     asked = kwargs.get("device")
     if not ours and (asked is None or torch.device(asked).type != "cuda"):
         return func(*args, **kwargs)
@@ -103,11 +107,22 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         named["device"] = torch.device("cpu")
     if named.get("pin_memory"):
         named["pin_memory"] = False
-    out = func(*inputs, **named)
+    out = kernel_of(func)(*inputs, **named)
     if func is aten.copy_.default:
         return args[0]
     home = place(asked) if asked is not None else ours[0].device
     return out if home is None else wrapped(out, home, {id(t.inner): t for t in ours})
+
+
+def kernel_of(func: Any) -> Callable[..., Any]:
+    """What computes an operation: the CPU's own, or ours where it has none."""
+    if "attn" not in func._schema.name and "attention" not in func._schema.name:
+        return func  # type: ignore[no-any-return]
+    if not KERNELS:
+        from tests.pretend import kernels
+
+        KERNELS.update(kernels.table())
+    return KERNELS.get(func, func)
 
 
 def plain(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -219,6 +234,7 @@ def install() -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(cuda, name, answer)
+    let_jagged_attention_find_kernels()
     torch.__future__.set_swap_module_params_on_conversion(True)  # numbers of a parameter cannot move to another class
     torch.tensor, torch.as_tensor = on_device(torch.tensor), on_device(torch.as_tensor)
     torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]
@@ -234,6 +250,15 @@ def install() -> None:
     if log := os.environ.get("ENCODERY_PRETEND_LOG"):
         with open(log, "a") as stream:
             stream.write(f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')} {number}\n")
+
+
+def let_jagged_attention_find_kernels() -> None:
+    """What torch asks a GPU before it takes its kernels: flash for half precision, the other one for single."""
+    from torch.nested._internal import sdpa
+
+    half = (torch.bfloat16, torch.float16)
+    sdpa.can_use_flash_attention = lambda params, *_, **__: params.query.dtype in half
+    sdpa.can_use_efficient_attention = lambda params, *_, **__: params.query.is_cuda
 
 
 def synchronize(*_: Any) -> None:

@@ -85,3 +85,12 @@ def poisoned(tree: dict[str, Any], at: int) -> dict[str, Any]:
     same = [all(torch.equal(a, b) for a, b in zip(x.values(), kept[at - 2].values(), strict=True)) for x in kept]
     ids = made.batches.example_ids(made.batches.at(at - 1))
     return {"same": same, "message": message, "ids": ids}
+
+
+def kernels_of(tree: dict[str, Any]) -> dict[str, Any]:
+    """Which attention kernels a step called, and the waits of three steps."""
+    from tests.pretend import kernels
+
+    kernels.calls.clear()
+    found = per_step(tree)
+    return {**found, "kernels": sorted(set(kernels.calls))}

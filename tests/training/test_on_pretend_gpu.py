@@ -84,6 +84,25 @@ def test_the_numbers_are_those_of_a_cpu(tmp_path: Path, pretend_gpu: PretendGpu,
     assert runs["cuda"]["norms"] == pytest.approx(runs["cpu"]["norms"], rel=1e-4)
 
 
+def test_a_run_and_doctor_name_the_back_ends_of_attention(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    case = {"method": "plain", "objective": "classification", "precision": "bf16", "layout": "packed"}
+    found = pretend_gpu.call(jobs.train, jobs.settings(str(tmp_path), case), str(tmp_path / "bert"))
+    assert found["run"]["attention"] == {"training": "nested", "evaluation": "varlen"}
+    biased = pretend_gpu.call(
+        jobs.train, jobs.settings(str(tmp_path), case | {"objective": "amos"}), str(tmp_path / "amos")
+    )
+    reason = "no kernel takes a bias of positions"
+    assert biased["run"]["attention"] == {"training": "groups", "evaluation": "groups", "why": reason}
+    line = f"attention: {reason}; there sequences are padded in groups of similar length"
+    assert line in (tmp_path / "amos" / "log.txt").read_text()
+    words = [sys.executable, "-m", "encodery", "doctor"]
+    done = subprocess.run(words, env=pretend_gpu.environment, capture_output=True, text=True, check=False)
+    said = next(one for one in done.stdout.splitlines() if one.startswith("attention"))
+    assert said.split(None, 1)[1] == (
+        "varlen (half precision), nested (with dropout), varlen (with a window), nested (fp32)"
+    )
+
+
 def test_a_sweep_gives_each_run_a_device_of_its_own(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
     case = {"method": "plain", "objective": "classification", "precision": "bf16", "layout": "packed"}
     base, out, seen = tmp_path / "base.yaml", tmp_path / "sweep", tmp_path / "seen"

@@ -44,6 +44,30 @@ def test_no_step_waits_for_the_device(tmp_path: Path, pretend_gpu: PretendGpu, w
     assert len(found["losses"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "precision", "dropout", "kernels"),
+    [
+        ("bert", "bf16", 0.1, ["flash"]),  # of jagged tensors
+        ("bert", "bf16", 0.0, ["varlen"]),
+        ("bert", "fp32", 0.1, ["efficient"]),
+        ("modernbert", "bf16", 0.0, ["varlen"]),
+        ("modernbert", "bf16", 0.1, ["flash"]),  # and groups, for layers with a window
+    ],
+)
+def test_attention_takes_the_kernel_that_can_and_does_not_wait(
+    tmp_path: Path, pretend_gpu: PretendGpu, kind: str, precision: str, dropout: float, kernels: list[str]
+) -> None:
+    tree = tree_of(tmp_path, "plain", max_steps=2)
+    config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    if kind == "modernbert":
+        config |= {"local_attention": 6, "layer_types": ["full_attention", "sliding_attention"]}
+    tree["model"] |= {"new": {"kind": kind, "config": config}, "attention_dropout": dropout}
+    tree["train"]["precision"] = precision
+    found = pretend_gpu.call(waits.kernels_of, tree)
+    assert found["kernels"] == kernels
+    assert found["steps"] == [{}, {}]
+
+
 @pytest.mark.parametrize("way", PASSES)
 def test_rows_wait_once_a_pass_for_the_mask_of_transformers(tmp_path: Path, pretend_gpu: PretendGpu, way: str) -> None:
     found = pretend_gpu.call(waits.per_step, tree_of(tmp_path, way, "rows", max_steps=2))
