@@ -90,6 +90,7 @@ class Batch:
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
     share: float = 1.0  # how much its task counts in this step, where a step holds several tasks
     twin: "Batch | None" = None  # the same on the host, where this one is on another device
+    masked: Any = None  # its masked positions (objectives/parts/masking.py), where they were drawn before the pass
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -97,7 +98,9 @@ class Batch:
     @property
     def host(self) -> "Batch":
         """The batch on the host: what is asked of it there does not wait for a device."""
-        return self if self.twin is None else replace(self.twin, seed=self.seed, step=self.step, noise=self.noise)
+        if self.twin is None:
+            return self
+        return replace(self.twin, seed=self.seed, step=self.step, noise=self.noise, masked=self.masked)
 
     @property
     def example_of_sequence(self) -> Tensor:
@@ -223,7 +226,8 @@ class MicroBatcher:
         return inputs, Rows(real, lengths), laid
 
     def _put(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(self.device)
+        made = torch.from_numpy(np.array(array))
+        return made if self.device.type == "cpu" else sent(made, self.device)
 
 
 class AllRows:
@@ -337,11 +341,16 @@ class Batches:
         return None if self.weights is None else self.batcher._put(self.weights[batch.ids.numpy()])
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device that nobody waits for: out of pinned memory, where the device can read that by itself."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def moved(batch: Batch, device: torch.device) -> Batch:
     """The batch on a device, with its twin on the host."""
 
     def put(value: Any) -> Any:
-        return value.to(device) if isinstance(value, Tensor) else value
+        return sent(value, device) if isinstance(value, Tensor) else value
 
     layout, group = batch.layout, None if batch.group is None else put(batch.group)
     inputs, targets = ({name: put(value) for name, value in named.items()} for named in (batch.inputs, batch.targets))

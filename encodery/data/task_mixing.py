@@ -22,17 +22,21 @@ class Orders:
         self.latest: tuple[int, Numbers] = (-1, np.zeros(0, np.int64))
 
     def epoch(self, number: int) -> Numbers:
-        """The tasks of an epoch's batches; the latest one is kept."""
-        if self.latest[0] != number:
-            self.latest = number, self.mix.order(self.sizes, number, self.epochs, self.seed)
-        return self.latest[1]
+        """The tasks of an epoch's batches; the latest one is kept. Several threads may ask: each gets what it made."""
+        kept, order = self.latest
+        if kept != number:
+            order = self.mix.order(self.sizes, number, self.epochs, self.seed)
+            self.latest = number, order
+        return order
 
     def done(self, number: int) -> Numbers:
         """How many batches of each task came before an epoch."""
-        while len(self.before) <= number:
-            drawn = np.bincount(self.epoch(len(self.before) - 1), minlength=len(self.sizes))
-            self.before.append(self.before[-1] + drawn)
-        return self.before[number]
+        before = self.before  # another thread may make it longer too: a longer one takes its place, none is changed
+        while len(before) <= number:
+            drawn = np.bincount(self.epoch(len(before) - 1), minlength=len(self.sizes))
+            before = [*before, before[-1] + drawn]
+        self.before = before
+        return before[number]
 
     def draws(self, epoch: int, begin: int, count: int) -> list[Draw]:
         """The batches at some places of an epoch."""

@@ -26,6 +26,10 @@ class ObjectiveModule(nn.Module):
         """Named outputs for a micro-batch."""
         raise NotImplementedError
 
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch with what can be drawn before the pass; called once for a micro-batch of a step, in any thread."""
+        return batch
+
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Named terms, each a sum over what it counts."""
         raise NotImplementedError

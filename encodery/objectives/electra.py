@@ -26,7 +26,7 @@ from encodery.objectives.parts.electra_generator import (
     save_detector,
     whole_words,
 )
-from encodery.objectives.parts.masking import Masked, Masking, count, mask, vocabulary
+from encodery.objectives.parts.masking import Masked, Masking, count, mask, prepared, vocabulary
 from encodery.objectives.parts.sampling import Reading, Sampler, read, upcast_dtype
 
 # Whose embeddings are a table of words, positions and types with one norm. Amos encoders (relative positions) have no
@@ -125,6 +125,10 @@ class Detector(ObjectiveModule):
             return encoder(batch, ids=fake)  # type: ignore[no-any-return]
         own = encoder.net.get_input_embeddings()(fake)
         return encoder(batch, embeddings=F.embedding(fake, self.generator.words).detach() + own)  # type: ignore[no-any-return]
+
+    def prepare(self, batch: Batch) -> Batch:
+        """With its masked positions."""
+        return prepared(batch, self.options.masking, self.vocabulary)
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Two sums, each with its weight."""

@@ -14,7 +14,7 @@ from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
-from encodery.objectives.parts.masking import BertMasking, count, mask, vocabulary
+from encodery.objectives.parts.masking import BertMasking, count, mask, prepared, vocabulary
 from encodery.objectives.parts.sampling import divergence, read
 from encodery.objectives.parts.vocabulary_head import VocabularyHead
 
@@ -48,6 +48,10 @@ class Guesser(ObjectiveModule):
         right = found.best == masked.truth
         said = {"loss": found.loss, "vectors": vectors, "nll": found.nll, "right": right}
         return said | {"sequence": masked.sequence, "hidden": masked.hidden}
+
+    def prepare(self, batch: Batch) -> Batch:
+        """With its masked positions."""
+        return prepared(batch, self.options.masking, self.vocabulary)
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """One term, the sum over the asked positions."""

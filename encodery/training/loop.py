@@ -16,6 +16,7 @@ from encodery.errors import AFTER_ALARM, RunFailed, UserError
 from encodery.methods.base import ActiveMethod, Totals, Updating, backward, losses_of, notes_of
 from encodery.models import flops
 from encodery.models.model import Model, Terms
+from encodery.training.ahead import Ahead, prepare
 from encodery.training.optim import Optimizer, clip, norm_of
 from encodery.weighting.base import ActiveWeighting, Part
 from encodery.weighting.constant import Constant
@@ -180,19 +181,34 @@ def train(
     reduction: Literal["mean", "sum"] = "mean",
     weighting: ActiveWeighting = CONSTANT,
     rates: Mapping[str, float] = SAME,
+    ahead: bool | None = None,
 ) -> Iterator[StepReport]:
     """Take steps until `state.total`; the state is up to date whenever a report is yielded.
 
-    `rates` holds the factors of tasks whose learning rate differs.
+    `rates` holds the factors of tasks whose learning rate differs; `ahead` says whether a thread prepares the next step
+    (by default not on CPUs).
     """
     update = Update(model, batches, optimizer, schedule, state, clip_norm, rates)
+    device = next(iter(update.parameters)).device
+    coming = Ahead.of(model, state.total, device) if ahead is None else Ahead(model, state.total, ahead)
+    try:
+        yield from _steps(model, method, batches, update, coming, reduction, weighting)
+    finally:
+        coming.close()
+
+
+def _steps(
+    model: Model, method: ActiveMethod, batches: Stream, update: "Update", coming: Ahead, reduction: str,
+    weighting: ActiveWeighting,
+) -> Iterator[StepReport]:  # fmt: skip
+    optimizer, schedule, state = update.optimizer, update.schedule, update.state
     if isinstance(method, Updating):  # FreeAT alone: several updates in a step
         method.update = update.early
     ledger = update.ledger(method)
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, local = gradient(model, method, batches, state, reduction, weighting)
+        micro, counts, local = gradient(model, method, batches, state, reduction, weighting, coming)
         if ledger is not None:
             rate = optimizer.options.lr * schedule(state.step)
             length = update.on_device(ledger, local)
@@ -339,12 +355,13 @@ def gradient(
     state: TrainState,
     reduction: str,
     weighting: ActiveWeighting = CONSTANT,
+    coming: Ahead | None = None,
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
-        micro = stream.at(state.step)
+        micro = coming.at(stream, state.step) if coming else prepare(model, stream, state.step)
         if not counts:  # however the step is cut, they are the same
             counts, examples = count_all(model, micro)
         parts = parts_of(stream, micro, counts, examples, state, reduction)

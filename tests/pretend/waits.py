@@ -24,14 +24,17 @@ def per_step(tree: dict[str, Any]) -> dict[str, Any]:
     import pretend_device
 
     made, steps = begun(tree)
-    found, reports = [], []
+    found, unpinned, reports = [], [], []
     for _ in range(made.state.total):
         pretend_device.waits.clear()
+        pretend_device.unpinned.clear()
         reports.append(next(steps))
         found.append(dict(pretend_device.waits))
+        unpinned.append(dict(pretend_device.unpinned))
     pretend_device.waits.clear()
     losses = [report.loss for report in reports]
-    return {"steps": found, "look": dict(pretend_device.waits), "losses": losses, "remembered": made.state.losses}
+    look = dict(pretend_device.waits)
+    return {"steps": found, "unpinned": unpinned, "look": look, "losses": losses, "remembered": made.state.losses}
 
 
 def in_session(tree: dict[str, Any], out: str) -> list[int]:

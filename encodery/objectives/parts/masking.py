@@ -4,7 +4,7 @@ Every choice is a function of (key of the step, example), so a step is corrupted
 micro-batches, and resuming restores nothing. How many positions are asked is known before any forward pass.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from encodery.core.options import Options
 from encodery.data import rng
-from encodery.data.batches import Batch
+from encodery.data.batches import Batch, sent
 from encodery.errors import UserError
 
 SELECT, SHOW, RANDOM, SAMPLE = range(4)  # what the four numbers drawn for a token decide
@@ -121,6 +121,10 @@ class Masked:
     uniform: Tensor  # [K] a number in [0, 1] for each, to sample by
     hidden: Tensor  # [K] of bool: whether it shows the mask
 
+    def to(self, device: torch.device) -> "Masked":
+        """The same on another device."""
+        return Masked(*(sent(getattr(self, one.name), device) for one in fields(self)))
+
     def gather(self, hidden: Tensor) -> Tensor:
         """The vectors of the asked positions: [K, …]."""
         return hidden.flatten(0, 1).index_select(0, self.cells)
@@ -130,8 +134,16 @@ class Masked:
         return values.new_zeros(sequences, *values.shape[1:]).index_add(0, self.sequence, values)
 
 
+def prepared(batch: Batch, options: Masking, vocabulary: Vocabulary) -> Batch:
+    """The batch with its masked positions, drawn on the host and brought to where it is."""
+    made, device = mask(batch.host, options, vocabulary), batch.inputs["input_ids"].device
+    return replace(batch, masked=made if device.type == "cpu" else made.to(device))
+
+
 def mask(batch: Batch, options: Masking, vocabulary: Vocabulary) -> Masked:
     """The batch as the masked language model sees it."""
+    if batch.masked is not None:
+        return batch.masked  # type: ignore[no-any-return]
     ids = batch.inputs["input_ids"]
     text = _text(batch)
     options = options.at(batch.step)
@@ -148,9 +160,11 @@ def mask(batch: Batch, options: Masking, vocabulary: Vocabulary) -> Masked:
     return Masked(shown.view_as(ids), cells, truth, sequence, uniform, shown[cells] == vocabulary.mask_id)
 
 
-def count(batch: Batch, options: Masking, known: Vocabulary) -> int:
+def count(batch: Batch, options: Masking, vocabulary: Vocabulary) -> int:
     """How many positions are asked about."""
-    return len(_choose(_text(batch), options.at(batch.step), known)[0])
+    if batch.masked is not None:
+        return len(batch.masked.cells)
+    return len(_choose(_text(batch), options.at(batch.step), vocabulary)[0])
 
 
 def _put(values: np.ndarray, like: Tensor) -> Tensor:
