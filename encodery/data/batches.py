@@ -90,6 +90,7 @@ class Batch:
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
     share: float = 1.0  # how much its task counts in this step, where a step holds several tasks
     twin: "Batch | None" = None  # the same on the host, where this one is on another device
+    copied_ids: Tensor | None = None  # the row numbers on the device of the inputs, where that is another one
     masked: Any = None  # its masked positions (objectives/parts/masking.py), where they were drawn before the pass
 
     def __len__(self) -> int:
@@ -101,6 +102,11 @@ class Batch:
         if self.twin is None:
             return self
         return replace(self.twin, seed=self.seed, step=self.step, noise=self.noise, masked=self.masked)
+
+    @property
+    def ids_there(self) -> Tensor:
+        """Row numbers where the inputs are."""
+        return self.ids if self.copied_ids is None else self.copied_ids
 
     @property
     def example_of_sequence(self) -> Tensor:
@@ -363,7 +369,8 @@ def moved(batch: Batch, device: torch.device) -> Batch:
         inputs["groups"] = [replace(one, lengths=part, _orders={}) for one, part in zip(groups, parts, strict=True)]
     else:
         there = Rows(put(layout.mask), layout.lengths_on_host)
-    return replace(batch, inputs=inputs, targets=targets, layout=there, group=group, twin=batch)
+    ids = put(batch.ids)
+    return replace(batch, inputs=inputs, targets=targets, layout=there, group=group, twin=batch, copied_ids=ids)
 
 
 def texts_of(table: TokenTable, rows: np.ndarray) -> tuple[TokenTable, np.ndarray]:

@@ -68,6 +68,12 @@ def uniform(key: int, ids: Ids, size: int) -> NDArray[np.float64]:
     return (bits(key, ids, size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def normal(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Normal numbers of two uniform ones each, by Box and Muller."""
+    found: NDArray[np.float64] = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
+    return found
+
+
 class Order:
     """A keyed permutation of range(n) in constant memory: any position at once.
 

@@ -10,17 +10,27 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from encodery.data import rng
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.methods._notes import loss_notes, size_notes
 from encodery.methods._scale import Preview, Scale, embedding_scales, preview, unit_of
-from encodery.methods.base import ActiveMethod, Method, Totals, add, detached, each, note, seed_dropout, step_of
+from encodery.methods.base import (
+    ActiveMethod,
+    Method,
+    Totals,
+    add,
+    detached,
+    each,
+    normal_per_token,
+    note,
+    per_token,
+    seed_dropout,
+    step_of,
+)  # fmt: skip
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 from encodery.models.perturb import Site, Words
@@ -58,10 +68,7 @@ class Space:
         """Uniform noise. l2: each number is at most size / √(numbers of the ball); linf: at most size."""
         if not size:
             return self.zero()
-        batch = self.batch
-        key = rng.key(batch.noise, f"shift {batch.task}")
-        drawn = rng.per_token(key, batch.ids.numpy(), batch.layout.host_lengths, self.width)
-        noise = torch.from_numpy(drawn * 2 - 1).to(upcast(self.free), copy=False).to(self.free.device)
+        noise = per_token(self.batch, self.width, "shift") * 2 - 1
         if self.norm == "l2":
             tokens = self.sums(self.free.to(upcast(self.free)))[:, None]
             noise = noise / (tokens.clamp(min=1) * self.width).sqrt()
@@ -69,14 +76,7 @@ class Space:
 
     def normal(self, size: float) -> Tensor:
         """Gaussian noise of this standard deviation, by Box and Muller from two draws a number."""
-        batch = self.batch
-        ids, lengths = batch.ids.numpy(), batch.layout.host_lengths
-        first, second = (
-            rng.per_token(rng.key(batch.noise, f"{name} {batch.task}"), ids, lengths, self.width)
-            for name in ("radius", "angle")
-        )
-        drawn = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second) * size
-        return self.keep(torch.from_numpy(drawn).to(upcast(self.free)).to(self.free.device))
+        return self.keep(normal_per_token(self.batch, self.width) * size)
 
     def keep(self, values: Tensor) -> Tensor:
         """As a perturbation: float32, zero on tokens that must not move, without a graph."""
@@ -207,8 +207,9 @@ class Perturbation(Method):
     def space(self, model: Model, batch: Batch) -> Space:
         """Where this micro-batch's perturbations live."""
         tokens = batch.tokens(batch.inputs["input_ids"])
-        fixed = torch.tensor(self.special_ids(model), dtype=tokens.dtype, device=tokens.device)
-        free = ~torch.isin(tokens, fixed)
+        free = torch.ones_like(tokens, dtype=torch.bool)
+        for special in self.special_ids(model):  # a few numbers of the host: no copy
+            free &= tokens != special
         return Space(batch, free, model.encoder.site_width(self.site), self.norm, self.norm_scope)
 
     def run(

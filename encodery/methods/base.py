@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from encodery.core.options import Options
-from encodery.data import rng
+from encodery.data import rng, tensor_rng
 from encodery.data.batches import Batch, Batches
 from encodery.models.model import Model, Outputs, Terms
 
@@ -160,9 +161,38 @@ def seed_dropout(batch: Batch, draw: int = 0) -> None:
 def uniform_noise(batch: Batch, width: int, purpose: str) -> torch.Tensor:
     """Numbers in [0, 1) as [tokens of the batch, width], from (seed, step, example, purpose) alone: the same however a
     step is cut. For `encoder.perturbed` put them into the batch's layout: `batch.layout.from_tokens(…)`."""
-    lengths = batch.layout.lengths.cpu().numpy()
-    drawn = rng.per_token(rng.key(batch.noise, f"{purpose} {batch.task}"), batch.ids.cpu().numpy(), lengths, width)
-    return torch.from_numpy(drawn).float().to(batch.inputs["input_ids"].device)
+    return per_token(batch, width, purpose).float()
+
+
+def per_token(batch: Batch, width: int, purpose: str) -> torch.Tensor:
+    """The same in double (single precision where a device has no double): on a GPU by the device itself, to the bit."""
+    if batch.layout.lengths.device.type == "cuda":
+        return _drawn_there(batch, width, purpose)
+    return _brought(_drawn_here(batch, width, purpose), batch)
+
+
+def normal_per_token(batch: Batch, width: int) -> torch.Tensor:
+    """Normal numbers, [tokens of the batch, width]; on a GPU by the device itself, which rounds in its own way."""
+    purposes = ("radius", "angle")
+    if batch.layout.lengths.device.type == "cuda":
+        first, second = (_drawn_there(batch, width, purpose) for purpose in purposes)
+        return tensor_rng.normal(first, second)
+    return _brought(rng.normal(*(_drawn_here(batch, width, purpose) for purpose in purposes)), batch)
+
+
+def _drawn_there(batch: Batch, width: int, purpose: str) -> torch.Tensor:
+    key, layout = rng.key(batch.noise, f"{purpose} {batch.task}"), batch.layout
+    return tensor_rng.per_token(key, batch.ids_there, layout.lengths, layout.sequence_of_token, width)
+
+
+def _drawn_here(batch: Batch, width: int, purpose: str) -> np.ndarray:
+    key = rng.key(batch.noise, f"{purpose} {batch.task}")
+    return rng.per_token(key, batch.ids.numpy(), batch.layout.host_lengths, width)
+
+
+def _brought(drawn: np.ndarray, batch: Batch) -> torch.Tensor:
+    device = batch.layout.lengths.device
+    return torch.from_numpy(drawn).to(torch.float32 if device.type == "mps" else torch.float64, copy=False).to(device)
 
 
 def backward(model: Model, batch: Batch, totals: Totals, draw: int = 0) -> tuple[Outputs, Terms]:

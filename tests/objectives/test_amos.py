@@ -16,6 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, ElectraF
 
 from encodery.config.schema import ModelOptions, NewModel
 from encodery.data import rng
+from encodery.data.tensor_rng import hashed
 from encodery.errors import UserError
 from encodery.models import flops
 from encodery.models.encoder import load_encoder, new_encoder
@@ -24,7 +25,7 @@ from encodery.objectives.amos import Amos
 from encodery.objectives.electra import written
 from encodery.objectives.parts import sampling
 from encodery.objectives.parts.amos_generator import scaled
-from encodery.objectives.parts.amos_mixture import Noise, hashed, mix, noise_of
+from encodery.objectives.parts.amos_mixture import Noise, mix, noise_of
 from encodery.objectives.parts.masking import Masking, mask
 from tests.objectives.pretraining import TOKENS, asked, batch_of, text_table, trunk
 from tests.toolbox.models import batcher_for, furthest, gradients

@@ -11,27 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from encodery.data import rng
 from encodery.data.batches import Batch
+from encodery.data.tensor_rng import hashed, mixed, signed
 from encodery.objectives.parts.masking import Masked
 from encodery.objectives.parts.sampling import Grads, chunks, lowered, upcast_dtype
 
-SHIFTS = ((30, (1 << 34) - 1), (27, (1 << 37) - 1), (31, (1 << 33) - 1))  # and what is left of 64 bits
 PLACES = 16  # bits of a place in its sequence
 SCRATCH = 3  # tensors of a chunk besides the logits of each readout
-
-
-def signed(value: np.uint64) -> int:
-    """The same 64 bits as a whole number of torch, which has no unsigned ones."""
-    return int(np.int64(value.astype(np.int64)))
-
-
-STRIDE, FACTORS = signed(rng.STRIDE), [signed(f) for f in rng.FACTORS]
 
 
 @dataclass(frozen=True)
@@ -56,22 +47,9 @@ def starts_of(batch: Batch, masked: Masked, purpose: str) -> Tensor:
     lengths = batch.layout.lengths
     token = torch.searchsorted(batch.layout.cells, masked.cells)
     place = token - (lengths.cumsum(0) - lengths)[masked.sequence]
-    rows = batch.ids.to(place.device)[masked.sequence]
-    key = signed(np.uint64(rng.key(batch.noise, purpose)))
+    rows = batch.ids_there[masked.sequence]
+    key = signed(rng.key(batch.noise, purpose))
     return mixed(mixed((rows << PLACES) + place) + key)
-
-
-def hashed(starts: Tensor, size: int) -> Tensor:
-    """`draws.bits` on any device: [n, size]."""
-    return mixed(starts[:, None] + STRIDE * torch.arange(1, size + 1, device=starts.device))
-
-
-def mixed(values: Tensor) -> Tensor:
-    """`draws.mix` on any device; the values are overwritten."""
-    for (shift, rest), factor in zip(SHIFTS, [*FACTORS, 1], strict=True):
-        values ^= (values >> shift).bitwise_and_(rest)
-        values *= factor
-    return values
 
 
 class Mixed(NamedTuple):
