@@ -60,6 +60,10 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
     )
+    parser.add_argument(
+        "--peak-tflops", type=float, metavar="X",
+        help="peak rate of a device, for MFU; default: a table of common GPUs",
+    )  # fmt: skip
     parser.shared("--format", help="of the table over --seeds or --folds: rich (default at a terminal), md, csv, json")
     parser.shared("--quiet")
     parser.no_verify()

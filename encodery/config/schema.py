@@ -203,8 +203,10 @@ class TrainOptions(Options):
     """auto: bf16 on GPUs that have it, else fp32."""
     gradient_checkpointing: bool = False
     """Less memory for about a third more time."""
+    tf32: bool = False
+    """Products of fp32 numbers on a GPU with the 10-bit mantissa of TF32: several times faster, less exact."""
     compile: bool = False
-    """torch.compile; pays on GPUs only."""
+    """torch.compile for the layers of the encoder; pays on GPUs only. Later compilations are logged."""
     shard: bool = False
     """Spread weights, gradients and moments over all processes (FSDP2); plain training of one task only."""
     check_processes: bool = False

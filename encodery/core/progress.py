@@ -68,8 +68,9 @@ class Bar:
 class Progress(Bar):
     """Of a training."""
 
-    def __init__(self, quiet: bool = False, every: float = 10.0):
+    def __init__(self, quiet: bool = False, every: float = 10.0, peak: float | None = None):
         super().__init__(quiet, every)
+        self.peak = peak  # FLOP/s of a device, where the user has said it
         self.said = 0.0
         self.total = self.first = 0
         self.speed = 0.0
@@ -79,13 +80,14 @@ class Progress(Bar):
         self.total, self.first, self.begin = total, step, time.monotonic()
         self.open(name, total, step)
 
-    def step(self, report: "StepReport", loss: float) -> None:
-        """One step was taken."""
+    def step(self, report: "StepReport", loss: float, device: str = "") -> None:
+        """One step was taken; `device` says how well its device is used."""
         now = report.tokens / max(report.seconds, 1e-9)
         self.speed = now if not self.speed else 0.9 * self.speed + 0.1 * now
         pace = (time.monotonic() - self.begin) / max(report.step - self.first, 1)
         left = f"{duration(pace * (self.total - report.step))} left"
-        text = f"loss {loss:.4f}  rate {report.rate:.2e}  {self.speed:,.0f} tokens/s  {left}"
+        parts = [f"loss {loss:.4f}", f"rate {report.rate:.2e}", f"{self.speed:,.0f} tokens/s", device, left]
+        text = "  ".join(filter(None, parts))
         self.show(report.step, text, lambda: f"step {report.step}/{self.total}  {text}", report.step == self.total)
 
 

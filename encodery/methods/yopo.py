@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
+from encodery.errors import UserError
 from encodery.methods._perturbation import Attack, Space
 from encodery.methods.base import Totals
 from encodery.models.first_block import Watch, first_block
@@ -28,6 +29,8 @@ class YOPO(Attack):
         """The first layer must be known."""
         super().require(model)
         first_block(model.encoder.net)
+        if model.encoder.compiled:
+            raise UserError("train.compile: method yopo looks into the first layer; set it to false")
 
     def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         with Watch(model.encoder) as watch:

@@ -128,6 +128,7 @@ class Encoder(nn.Module):
         own = getattr(net.config, "classifier_pooling", "cls")  # ModernBERT's; EuroBERT's late is a mean of logits
         self.pooling: Pooling = "mean" if own in ("mean", "late") else "first"  # what its heads read by default
         self.delta: Shift | None = None
+        self.compiled = False  # whether its layers are: they do not see hooks that come later
         self.kind: str = net.config.model_type
         self.layers: int = net.config.num_hidden_layers
         self.width: int = net.config.hidden_size
@@ -176,8 +177,6 @@ class Encoder(nn.Module):
 
     def require_site(self, site: Site) -> None:
         """Refuse an encoder that cannot be perturbed there."""
-        if getattr(self.net, "_compiled_call_impl", None) is not None:
-            raise UserError("train.compile: a compiled encoder does not see perturbations; set it to false")
         embedding_norm(self.net) if site == "normalised" else site_module(self.net, site)
 
     def site_width(self, site: Site) -> int:

@@ -16,6 +16,7 @@ from encodery.core.files import file_name
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models import attention_backends
+from encodery.models.compiled import compile_layers
 from encodery.models.encoder import Encoder, quiet
 
 Outputs = dict[str, Tensor]
@@ -188,6 +189,10 @@ def make_ready(model: Model, options: TrainOptions, device: torch.device, precis
         environment.keep()
     model.to(device)
     model.autocast_to = LOWERED.get(precision)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
+    if options.compile:
+        compile_layers(model)
     for net in networks(model):
         if options.gradient_checkpointing and not net.supports_gradient_checkpointing:
             raise UserError(
@@ -195,8 +200,6 @@ def make_ready(model: Model, options: TrainOptions, device: torch.device, precis
             )
         if options.gradient_checkpointing:
             net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if options.compile:
-            net.compile(dynamic=True)
 
 
 def attention_of(model: Model, device: torch.device, precision: str) -> dict[str, str]:

@@ -39,6 +39,7 @@ HARMLESS = frozenset(
 )  # fmt: skip
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def packed_attention(
     module: nn.Module,
     query: Tensor,

@@ -14,6 +14,7 @@ from encodery.data.task_mixing import Stream
 from encodery.distributed import comm
 from encodery.errors import AFTER_ALARM, RunFailed, UserError
 from encodery.methods.base import ActiveMethod, Totals, Updating, backward, losses_of, notes_of
+from encodery.methods.plain import Plain
 from encodery.models import flops
 from encodery.models.model import Model, Terms
 from encodery.training.ahead import Ahead, prepare
@@ -213,7 +214,7 @@ def _steps(
             rate = optimizer.options.lr * schedule(state.step)
             length = update.on_device(ledger, local)
             state.step += 1
-            yield finished(ledger, micro, counts, local, length, rate, begin)
+            yield finished(ledger, method, micro, counts, local, length, rate, begin)
             continue
         whole = comm.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
@@ -228,20 +229,20 @@ def _steps(
                 state.remember_tasks(by_task(terms, counts))
         seconds = time.perf_counter() - begin
         state.elapsed += seconds
-        sizes = whole_step(model, micro)
+        sizes = whole_step(model, micro, method)
         state.flops += sizes.pop("flops")
         done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
         yield StepReport(state.step, loss, means, norm, rate, **done, seconds=seconds, skipped=skipped, notes=notes)
 
 
 def finished(
-    ledger: Ledger, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], terms: Terms, norm: Tensor,
-    rate: float, begin: float,
+    ledger: Ledger, method: ActiveMethod, micro: Sequence[Batch], counts: Mapping[tuple[str, str], float], terms: Terms,
+    norm: Tensor, rate: float, begin: float,
 ) -> PendingReport:  # fmt: skip
     """The report of a step whose numbers have not arrived; its seconds hold its share of the last wait."""
     seconds = time.perf_counter() - begin
     ledger.state.elapsed += seconds
-    sizes = whole_step(ledger.model, micro)
+    sizes = whole_step(ledger.model, micro, method)
     ledger.state.flops += sizes.pop("flops")
     done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
     report = PendingReport(ledger, step=ledger.state.step, rate=rate, **done, seconds=seconds + ledger.wait)
@@ -249,9 +250,10 @@ def finished(
     return report
 
 
-def whole_step(model: Model, micro: Sequence[Batch]) -> dict[str, float]:
+def whole_step(model: Model, micro: Sequence[Batch], method: ActiveMethod) -> dict[str, float]:
     """Sequences, tokens, cells and FLOPs of the step, over all processes."""
-    mine = {**describe(micro), "flops": sum(cost_of(model, batch) for batch in micro)}
+    plain = isinstance(method, Plain)
+    mine = {**describe(micro), "flops": sum(cost_of(model, batch, plain) for batch in micro)}
     said = comm.gather(mine)
     return {name: sum(one[name] for one in said) for name in mine}
 
@@ -264,10 +266,10 @@ def by_task(terms: Terms, counts: Mapping[tuple[str, str], float]) -> dict[str, 
     return found
 
 
-def cost_of(model: Model, batch: Batch) -> float:
-    """FLOPs of a micro-batch in a plain step; 0 where they are not known."""
-    objective = model.objective(batch.task)
-    return flops.step(objective, model.encoder.net.config, batch.layout.host_lengths, batch.step)
+def cost_of(model: Model, batch: Batch, plain: bool = True) -> float:
+    """FLOPs of a micro-batch in a plain step; 0 where they are not known, as with labels in other steps."""
+    objective, config, lengths = model.objective(batch.task), model.encoder.net.config, batch.layout.host_lengths
+    return flops.step(objective, config, lengths, batch.step) or (flops.labelled(config, lengths) if plain else 0.0)
 
 
 @dataclass(frozen=True)

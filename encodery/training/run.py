@@ -429,6 +429,9 @@ def train_seeds(
     args: argparse.Namespace, rest: list[str], announce: Callable[[Resolved], None] = lambda _: None
 ) -> tuple[list[RunDir], dict[str, str]]:
     """Train for one or several seeds: the runs that ended well, and a sentence for each that failed."""
+    peak = args.peak_tflops * 1e12 if getattr(args, "peak_tflops", None) is not None else None
+    if peak is not None and not peak > 0:
+        raise UserError("--peak-tflops: more than 0")
     first = load.load(args.config, rest, allow_code=args.allow_code)
     announce(first)
     if args.seeds is None:
@@ -444,7 +447,7 @@ def train_seeds(
     runs, failures = [], {}
     for out, config_of_seed in resolved:
         try:
-            progress = Progress(args.quiet)
+            progress = Progress(args.quiet, peak=peak)
             runs.append(
                 train_run(config_of_seed, out, restart=args.restart, allow_change=args.allow_change, progress=progress)
             )

@@ -17,6 +17,7 @@ from encodery.errors import AFTER_ALARM, RunFailed, Stopped, UserError
 from encodery.inference import outputs
 from encodery.methods.base import Presampling
 from encodery.models import fsdp, lora
+from encodery.models.compiled import graphs
 from encodery.models.model import safe
 from encodery.report.run_card import model_card
 from encodery.runs.directory import RunDir
@@ -38,6 +39,7 @@ from encodery.training.build import Built
 from encodery.training.dynamics_recorder import Recorder
 from encodery.training.loop import StepReport, TrainState, train
 from encodery.training.task_data import Split, TaskData
+from encodery.training.utilisation import Meter, peak_of
 
 WEIGHTING = "weighting"
 
@@ -58,6 +60,7 @@ class Session:
         self.keep_at = intervals.of_shares(built.keep_at, self.state.total)
         self.predictions = PredictionCache(options.select, merged=self.config.model.tune == "lora")
         self.dynamics, self.leaving = None, False
+        self.meter, self.graphs = self.make_meter(), 0
         self.latest: StepReport | None = None
         record = "train" if options.dynamics is True else options.dynamics
         if record and not isinstance(built.batches, Batches):
@@ -65,6 +68,13 @@ class Session:
         if record and isinstance(built.batches, Batches):
             rows = built.tasks_data[0].train.examples
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, self.state.total, record, rows)
+
+    def make_meter(self) -> Meter:
+        """What is logged of the device; its peak rate as given, or as the table has it."""
+        device, options = next(self.built.model.parameters()).device, self.config.train
+        one = self.progress.peak or peak_of(device, self.built.precision, options.tf32)
+        known = self.config.method["kind"] == "plain" and self.config.model.tune == "full"  # so are its FLOPs
+        return Meter.of(self.state, device, one * comm.size() if one and known else None)
 
     # Resume
 
@@ -83,6 +93,7 @@ class Session:
             self.weighting.load(saved.tensors(WEIGHTING))
         now, self.state = self.state, TrainState.read(saved.state["train"])
         self.state.total, self.state.budget = now.total, min(self.state.budget, now.budget)  # for lack of memory
+        self.meter = self.make_meter()
         self.rewind_metrics(saved)
         self.log(f"resuming at step {self.state.step} of {self.state.total}")
 
@@ -179,7 +190,10 @@ class Session:
             self.look()
         recent = self.state.losses[-options.log :]
         loss = math.fsum(recent) / len(recent) if recent else report.loss
-        self.progress.step(report, loss)
+        if logged:
+            self.meter.look(self.state)
+        self.progress.step(report, loss, self.meter.words())
+        self.say_compiled(step)
         for line in self.method.messages() if isinstance(self.method, Presampling) else ():
             self.log(f"step {step}  {line}")
         if logged:
@@ -197,6 +211,13 @@ class Session:
         keep = better and options.select != "last"
         if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
             self.save()
+
+    def say_compiled(self, step: int) -> None:
+        """A line for each step that had to compile: after the first few there should be none."""
+        if not self.config.train.compile or (now := graphs()) == self.graphs:
+            return
+        self.log(f"step {step}  compiled {now - self.graphs} graphs, {now} in all")
+        self.graphs = now
 
     def look(self) -> None:
         """Wait for the numbers of the steps so far: a step that was not finite ends the run here, at the latest."""
@@ -262,6 +283,7 @@ class Session:
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
             seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,
+            **self.meter.latest,
         )  # fmt: skip
 
     def evaluate(self) -> bool:

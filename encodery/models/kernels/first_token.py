@@ -24,7 +24,7 @@ KNOWN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "am
 
 def can_end_with_first(encoder: Encoder) -> bool:
     """Whether the place is known, and nobody has compiled it."""
-    return encoder.kind in KNOWN and getattr(encoder.net, "_compiled_call_impl", None) is None
+    return encoder.kind in KNOWN and not encoder.compiled
 
 
 def first_only(batch: Batch) -> Batch:

@@ -37,7 +37,7 @@ def is_plain(inner: Any) -> bool:
 @contextmanager
 def joined(encoder: Encoder, batch: Batch, first: bool) -> Iterator[None]:
     """Inside, attention is computed like this wherever it can be; `first`: that of the last layer for first tokens."""
-    plain = encoder.kind in PLAIN
+    plain = encoder.kind in PLAIN and not encoder.compiled
     inner: list[Any] = [m for m in modules_of(encoder, "attention.self") if is_plain(m)] if plain else []
     if isinstance(batch.layout, Packed) and batch.layout.lengths.device.type == "cpu":
         lengths = batch.layout.lengths.tolist()

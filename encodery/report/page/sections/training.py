@@ -1,4 +1,7 @@
-"""Curves over steps, task by task: loss, dev score, rate, throughput; a line a run, a colour a configuration."""
+"""Curves over steps, task by task: loss, dev score, rate, throughput, use of a GPU.
+
+A line a run, a colour a configuration.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,6 +37,8 @@ def _charts(page: PageData, runs: Sequence[Record], suffix: str) -> list[Chart]:
         chart(page, runs, "score", "Dev score on the way", "score", _score(runs, page.metric), least=2, suffix=suffix),
         chart(page, runs, "lr", "Learning rate", "rate", of("lr"), suffix=suffix),
         chart(page, runs, "tokens_per_second", "Throughput", "tokens per second", _speed, smooth=True, suffix=suffix),
+        chart(page, runs, "mfu", "Model FLOPs utilisation", "share of the peak rate", of("mfu"), suffix=suffix),
+        chart(page, runs, "memory", "Peak memory", "GB", _gigabytes, suffix=suffix),
     ]
 
 
@@ -60,6 +65,11 @@ def of(name: str) -> Value:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _gigabytes(line: Mapping[str, Any]) -> float | None:
+    found = _number(line.get("memory"))
+    return None if found is None else found / 1e9
 
 
 def _speed(line: Mapping[str, Any]) -> float | None:
