@@ -133,10 +133,10 @@ def gather(value: Any) -> list[Any]:
         return [value]
     text = json.dumps(value).encode()
     with contact():
-        said = _gathered(_letter(len(text).to_bytes(LENGTH, "big") + text, LETTER)).numpy()
+        said = gathered(_letter(len(text).to_bytes(LENGTH, "big") + text, LETTER)).numpy()
         lengths = [int.from_bytes(one[:LENGTH].tobytes(), "big") for one in said]
         if max(lengths) > LETTER - LENGTH:  # too long for one letter: again, with room for all of it
-            said = _gathered(_letter(bytes(LENGTH) + text, max(lengths) + LENGTH)).numpy()
+            said = gathered(_letter(bytes(LENGTH) + text, max(lengths) + LENGTH)).numpy()
     return [json.loads(one[LENGTH : LENGTH + n].tobytes()) for one, n in zip(said, lengths, strict=True)]
 
 
@@ -200,7 +200,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         return
     with contact():
         rows = [used_rows(p.grad) if p.grad is not None else None for p in every]
-        counts = _gathered(torch.tensor([_count(p, some) for p, some in zip(every, rows, strict=True)]))
+        counts = gathered(torch.tensor([_count(p, some) for p, some in zip(every, rows, strict=True)]))
         dense = []
         for parameter, some, used in zip(every, rows, counts.T.tolist(), strict=True):
             if max(used) == UNUSED:
@@ -237,7 +237,7 @@ def _count(parameter: torch.nn.Parameter, rows: Tensor | None) -> int:
     return len(rows) if rows is not None else 0
 
 
-def _gathered(tensor: Tensor) -> Tensor:
+def gathered(tensor: Tensor) -> Tensor:
     """One row for each process; equal shapes."""
     found = [torch.empty_like(tensor) for _ in range(size())]
     dist.all_gather(found, tensor)
@@ -248,8 +248,8 @@ def _reduce_rows(grad: Tensor, rows: Tensor | None, counts: Sequence[int]) -> No
     """Everybody's rows, added in the order of the ranks."""
     mine = rows if rows is not None else torch.zeros(0, dtype=torch.int64, device=grad.device)
     room = max(counts) - len(mine)
-    ids = _gathered(torch.nn.functional.pad(mine, (0, room)))
-    values = _gathered(torch.nn.functional.pad(grad[mine], (0, 0, 0, room)))
+    ids = gathered(torch.nn.functional.pad(mine, (0, room)))
+    values = gathered(torch.nn.functional.pad(grad[mine], (0, 0, 0, room)))
     grad[mine] = 0
     for number, count in enumerate(counts):
         grad.index_add_(0, ids[number, :count], values[number, :count])

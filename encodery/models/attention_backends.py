@@ -84,7 +84,7 @@ def nested_attention(q: Tensor, k: Tensor, v: Tensor, offsets: Offsets, scale: f
         torch.nested.nested_tensor_from_jagged(x.contiguous(), offsets.wide, **known).transpose(1, 2) for x in (q, k, v)
     ]
     out = F.scaled_dot_product_attention(each[0], each[1], each[2], dropout_p=dropout, scale=scale)
-    return out.transpose(1, 2).values()  # type: ignore[no-any-return]
+    return out.transpose(1, 2).values()
 
 
 # What a run, and `doctor`, say of it.

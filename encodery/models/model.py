@@ -208,7 +208,7 @@ def attention_of(model: Model, device: torch.device, precision: str) -> dict[str
         return dict.fromkeys(("training", "evaluation"), str(model.encoder.net.config._attn_implementation))
     dtype = LOWERED.get(precision, torch.float32)
     each = [attention_backends.describe(net.config, device, dtype) for net in networks(model)]
-    found = {}
+    found: dict[str, str] = {}
     for name in ("training", "evaluation", "why"):
         parts = dict.fromkeys(part for one in each for part in one.get(name, "").split(", ") if part)
         found |= {name: ", ".join(parts)} if parts else {}

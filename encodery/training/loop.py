@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from encodery.data.batches import Batch, describe
 from encodery.data.task_mixing import Stream
 from encodery.distributed import comm
+from encodery.distributed.overlap import Overlap
 from encodery.errors import AFTER_ALARM, RunFailed, UserError
 from encodery.methods.base import ActiveMethod, Totals, Updating, backward, losses_of, notes_of
 from encodery.methods.plain import Plain
@@ -189,8 +191,8 @@ def train(
     `rates` holds the factors of tasks whose learning rate differs; `ahead` says whether a thread prepares the next step
     (by default not on CPUs).
     """
-    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates)
-    device = next(iter(update.parameters)).device
+    device = next(one for one in model.parameters() if one.requires_grad).device
+    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates, Overlap.of(device))
     coming = Ahead.of(model, state.total, device) if ahead is None else Ahead(model, state.total, ahead)
     try:
         yield from _steps(model, method, batches, update, coming, reduction, weighting)
@@ -209,7 +211,9 @@ def _steps(
     model.train()
     while state.step < state.total:
         begin = time.perf_counter()
-        micro, counts, local = gradient(model, method, batches, state, reduction, weighting, coming)
+        micro, counts, local = gradient(
+            model, method, batches, state, reduction, weighting, coming, update.overlap
+        )  # fmt: skip
         if ledger is not None:
             rate = optimizer.options.lr * schedule(state.step)
             length = update.on_device(ledger, local)
@@ -283,10 +287,14 @@ class Update:
     state: TrainState
     clip_norm: float
     rates: Mapping[str, float] = field(default_factory=dict)
+    overlap: Overlap | None = None  # where gradients travel during the backward pass
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
-        comm.reduce_gradients(self.parameters)
+        if self.overlap is not None and self.overlap.buckets:
+            self.overlap.finish(self.model)
+        else:
+            comm.reduce_gradients(self.parameters)
         scale, norm = self.scale, clip(self.parameters, 0.0)
         skipped = overflowed(norm, self.state)
         if not skipped:
@@ -358,6 +366,7 @@ def gradient(
     reduction: str,
     weighting: ActiveWeighting = CONSTANT,
     coming: Ahead | None = None,
+    overlap: Overlap | None = None,
 ) -> tuple[Sequence[Batch], dict[tuple[str, str], float], Terms]:
     """Gradient of one step; where the device runs out of memory, again with smaller micro-batches."""
     counts: dict[tuple[str, str], float] = {}
@@ -369,8 +378,10 @@ def gradient(
         parts = parts_of(stream, micro, counts, examples, state, reduction)
         passes = max(comm.gather(len(micro))) if model.sharded else len(micro)
         collectives = comm.collectives()
+        alone = len(parts) == 1 and isinstance(method, Plain) and isinstance(weighting, Constant) and not model.sharded
         try:
-            terms = weighting(method, model, parts)
+            with overlap.during(model, len(micro)) if overlap is not None and alone else nullcontext():
+                terms = weighting(method, model, parts)
             idle(model, parts[0], passes - len(micro))
             return micro, counts, terms
         except (torch.OutOfMemoryError, RuntimeError) as error:
