@@ -10,7 +10,7 @@ from encodery.inference.evaluate import Evaluation
 from encodery.report.stats import wilson
 from encodery.tasks.base import Example
 from encodery.tasks.forms.metric_table import spelled
-from encodery.tasks.sources.columns import column
+from encodery.tasks.sources.columns import column, ordered
 
 DRAWS = 200  # of a bootstrap over rows
 FEWEST = 10  # rows of a bootstrap: fewer do not show how far others could be
@@ -18,7 +18,7 @@ SHARES = frozenset({"accuracy", "exact"})  # means of 0 and 1 over examples
 
 
 def slices_of(evaluation: Evaluation, name: str) -> list[dict[str, Any]]:
-    """One entry for each value of a column, the largest first."""
+    """One entry for each value of a column: numbers from low to high, names with the most rows first."""
     task, split = evaluation.asked
     if evaluation.scores is None:
         raise UserError(f"--by {name}: the labels of {evaluation.asked.key} are hidden, so nothing can be scored")
@@ -26,7 +26,7 @@ def slices_of(evaluation: Evaluation, name: str) -> list[dict[str, Any]]:
     rows: dict[str, list[Example]] = {}
     for example in task.examples(split):
         rows.setdefault(values[example.id], []).append(example)
-    order = sorted(rows, key=lambda value: (-len(rows[value]), value))
+    order = ordered({value: len(mine) for value, mine in rows.items()})
     return [{"value": value, "rows": len(rows[value]), **_scored(evaluation, rows[value])} for value in order]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from encodery.errors import UserError
-from encodery.tasks.sources.columns import NONE, column, grouped
+from encodery.tasks.sources.columns import NONE, column, grouped, ordered
 from encodery.tasks.table import Table
 
 
@@ -45,6 +45,16 @@ def test_many_numbers_become_quarters_and_many_words_are_refused():
     assert grouped({"a": None, "b": 2.0, "c": True}, "n") == {"a": NONE, "b": "2", "c": "true"}
     with pytest.raises(UserError, match="has 100 different values"):
         grouped({str(i): f"w{i}" for i in range(100)}, "text")
+
+
+def test_parts_of_numbers_come_from_low_to_high_and_names_by_their_rows():
+    found = grouped({str(i): None if i == 7 else i - 20 for i in range(100)}, "n")
+    assert ordered(dict.fromkeys(reversed(found.values()), 25)) == [
+        "below 5", "5 to 30", "30 to 55", "55 and more", NONE,
+    ]  # fmt: skip
+    assert ordered({"10": 5, "2": 9, NONE: 70, "-1": 1}) == ["-1", "2", "10", NONE]
+    assert ordered({"fiction": 5, "below par": 9, "2 to go": 70}) == ["2 to go", "below par", "fiction"]
+    assert ordered({"nan": 1, "inf": 2, "a to b": 3}) == ["a to b", "inf", "nan"]
 
 
 @pytest.mark.real

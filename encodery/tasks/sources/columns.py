@@ -1,5 +1,6 @@
 """Any column of a task's rows, for breakdowns: what an example keeps, or what only the file has."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,6 +60,27 @@ def grouped(values: Mapping[str, Any], name: str) -> dict[str, str]:
         raise UserError(f"column {name}: has {count:,} different values; at most {MOST} can be compared")
     edges = _edges([number for number in numbers.values() if number is not None])
     return {id: _part(numbers.get(id), edges) for id in texts}
+
+
+def ordered(rows: Mapping[str, float]) -> list[str]:
+    """Values of a breakdown as people read them: numbers and parts of numbers from low to high, names by their rows.
+
+    What has no value comes last.
+    """
+    begins = {value: _begin(value) for value in rows if value != NONE}
+    if all(begin is not None for begin in begins.values()):
+        found = sorted(begins, key=lambda value: (begins[value], value))
+    else:
+        found = sorted(begins, key=lambda value: (-rows[value], value))
+    return [*found, *(value for value in rows if value == NONE)]
+
+
+def _begin(value: str) -> float | None:
+    """Where a number or a part of numbers begins; None of a name."""
+    if value.startswith("below "):
+        return -math.inf if _number(value.removeprefix("below ")) is not None else None
+    number = _number(value.split(" to ")[0].removesuffix(" and more"))
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, table
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms import metric_table
+from encodery.tasks.sources.columns import ordered
 
 CONFIGURATIONS = 6
 BARS = 20  # values of a column that are drawn
@@ -81,8 +82,9 @@ def _column(
     each = [(page.name(row) or data, means(those, column)) for row, those in mine]
     metric = str(mine[0][1][0]["metric"])
     first = each[0][1]
-    values = sorted(first, key=lambda value: -(first[value]["rows"] or 0))
-    series = [_bars(name, cells, values[:BARS]) for name, cells in each]
+    values = ordered({value: cell["rows"] or 0.0 for value, cell in first.items()})
+    large = set(sorted(values, key=lambda value: -(first[value]["rows"] or 0))[:BARS])
+    series = [_bars(name, cells, [value for value in values if value in large]) for name, cells in each]
     note = "Whiskers: 95 % interval over the examples of the slice."
     if max(len(those) for _, those in mine) > 1:
         note += " Scores and intervals are means over seeds."
