@@ -167,6 +167,7 @@ def map_of(
     columns |= {name: [values[id] for id in ids] for name, values in options.columns.items()}
     if options.difficulty:
         hard = options.difficulty
+        columns["correctness"] = [_correctness(value) for value in hard.error[rows]]
         columns["error"] = [_short(value) for value in hard.error[rows]]
         columns["confidence"] = [_short(value) for value in hard.confidence[rows]]
     return {
@@ -179,6 +180,11 @@ def map_of(
 
 def _plain(label: Any) -> Any:
     return ", ".join(label) if isinstance(label, tuple) else label
+
+
+def _correctness(error: float) -> str | None:
+    """Of most runs; None where no run tells."""
+    return None if np.isnan(error) else "wrong" if error > 0.5 else "correct"
 
 
 def _short(value: float) -> float | None:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from encodery.selection.difficulty import Difficulty
 from encodery.selection.overview import Options, analyse
 from encodery.selectors.base import Pool
 from encodery.selectors.clusters import ByCluster
@@ -30,3 +31,18 @@ def test_two_clear_clusters_are_pure(tmp_path, how):
     assert gaps == sorted(gaps)
     for name in ("clusters.svg", "map.svg"):
         assert (tmp_path / name).read_text().startswith("<?xml")
+
+
+def test_the_map_has_what_runs_told_of_each_row(tmp_path):
+    rows = [Example(f"id-{i}", (f"text {i}",), "ab"[i % 2]) for i in range(12)]
+    points = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    pool = Pool(rows, ("a", "b"), vectors=lambda: ([e.id for e in rows], points))
+    known = {"id-1": 1.0, "id-2": np.nan, "id-3": 0.5, "id-4": 2 / 3}
+    error = np.array([known.get(id, 0.0) for id in pool.ids])
+    hard = Difficulty(error, 1 - error, np.zeros(12))
+    selector = ByCluster(k=2)
+    analyse(selector.clusters(pool), selector.points(pool), pool, tmp_path, Options(difficulty=hard))
+    stored = json.loads((tmp_path / "map.json").read_text())
+    told = dict(zip(stored["ids"], stored["columns"]["correctness"], strict=True))
+    assert [told[f"id-{i}"] for i in range(5)] == ["correct", "wrong", None, "correct", "wrong"]
+    assert dict(zip(stored["ids"], stored["columns"]["error"], strict=True))["id-4"] == 0.66667
