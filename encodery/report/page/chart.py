@@ -46,6 +46,7 @@ class Chart:
     note: str = ""
     marks: Sequence[tuple[Any, float, str]] = ()  # words at a place
     palette: Sequence[str] = ()  # groups in the order of their colours, where several charts share them
+    stacked: bool = False  # bars stand on each other
 
     @property
     def groups(self) -> list[str]:
@@ -74,6 +75,7 @@ class Heat:
     high: float | None = None
     note: str = ""
     hints: Sequence[Sequence[str]] = ()  # shown when a cell is touched
+    signed: bool = False  # gains and losses: values below zero have the other colour
 
     @property
     def dense(self) -> bool:
@@ -105,6 +107,7 @@ class Dots:
     note: str = ""
     of: int | None = None  # points before thinning
     fixed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ranges of axes and columns
+    names: Sequence[tuple[float, float, str]] = ()  # words at a place, the most important first
 
 
 Picture = Chart | Heat | Dots
@@ -140,7 +143,8 @@ def plain(chart: Chart) -> dict[str, Any]:
     """What the page's script reads; numbers to five digits, names and texts with entities instead of < and &."""
     return {
         "x": escaped(chart.x), "y": escaped(chart.y), "smooth": chart.smooth, "logY": chart.log_y, "bare": chart.bare,
-        "range": chart.y_range, "diagonal": chart.diagonal, "groups": [escaped(name) for name in chart.groups],
+        "range": chart.y_range, "diagonal": chart.diagonal, "stacked": chart.stacked,
+        "groups": [escaped(name) for name in chart.groups],
         "colours": [chart.colour(name) for name in chart.groups],
         "marks": [[escaped(x) if isinstance(x, str) else x, y, escaped(text)] for x, y, text in chart.marks],
         "rules": [[level, escaped(name)] for level, name in chart.rules],

@@ -141,7 +141,7 @@ def heat(picture: Heat, *, head: str = "") -> Html:
     hints: Sequence[Sequence[str | None]] = picture.hints or [[None] * len(picture.columns)] * len(picture.rows)
     for name, values, texts, told in zip(picture.rows, picture.values, picture.texts, hints, strict=True):
         cells = [
-            tag("td", text, title=hint, style=None if value is None else f"--v:{_share(value, low, high):.3f}")
+            tag("td", text, title=hint, **_cell(value, low, high, picture.signed))
             for value, text, hint in zip(values, texts, told, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells))
@@ -152,6 +152,16 @@ def heat(picture: Heat, *, head: str = "") -> Html:
     whole = tag("table", tag("thead", top), tag("tbody", *rows), class_=kind, id=picture.id, aria_label=picture.title)
     note = tag("p", picture.note, class_="note") if picture.note else ""
     return tag("div", _framed(whole, picture.title), note)
+
+
+def _cell(value: float | None, low: float, high: float, signed: bool) -> dict[str, str]:
+    """The colour of a cell; one without a value has none, so that it is not taken for the lowest."""
+    if value is None:
+        return {"class_": "empty"}
+    if not signed:
+        return {"style": f"--v:{_share(value, low, high):.3f}"}
+    colour = {"style": f"--v:{_share(abs(value), 0.0, max(abs(low), abs(high))):.3f}"}
+    return {"class_": "below", **colour} if value < 0 else colour
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -15,6 +15,7 @@ POINTS = 20_000  # of a map: more do not fit a screen
 LETTERS = 1_200_000  # of all texts of a map
 TEXT = 160  # of one text
 NAMES = 40  # values of a column that have a colour of their own
+NUMBERS = 1000  # the same of a column of whole numbers, such as clusters
 STEPS = 9999
 OTHER = "other"
 
@@ -47,6 +48,9 @@ def plain(dots: Dots) -> dict[str, Any]:
         "ids": list(dots.ids), "x": x, "y": y, "xRange": x_range, "yRange": y_range, "xName": dots.x_name,
         "yName": dots.y_name, "texts": [short(text, cut) for text in dots.texts],
         "columns": [_column(name, values, dots.fixed.get(name)) for name, values in dots.columns.items()],
+        "names": [
+            [_step(at, x_range), _step(up, y_range), text] for at, up, text in dots.names
+        ],
     }  # fmt: skip
 
 
@@ -60,10 +64,11 @@ def numeric(values: Sequence[Value]) -> bool:
 def names_of(values: Sequence[Value]) -> list[str]:
     """The values of a column of names: the commonest ones, then what is left; numbers in their order."""
     counts = Counter("none" if value is None else str(value) for value in values)
-    names = [name for name, _ in counts.most_common(NAMES)]
-    whole = all(name.lstrip("-").isdigit() for name in names)
+    whole = all(name.lstrip("-").isdigit() for name in counts)
+    most = NUMBERS if whole else NAMES
+    names = [name for name, _ in counts.most_common(most)]
     names = sorted(names, key=int) if whole else sorted(names, key=lambda name: (-counts[name], name))
-    return [*names, OTHER] if len(counts) > NAMES else names
+    return [*names, OTHER] if len(counts) > most else names
 
 
 def codes_of(values: Sequence[Value], names: Sequence[str]) -> list[int]:
@@ -86,5 +91,9 @@ def _column(name: str, values: Sequence[Value], fixed: tuple[float, float] | Non
 
 def _steps(values: Sequence[float], fixed: tuple[float, float] | None) -> tuple[list[int], list[float]]:
     low, high = fixed or (min(values, default=0.0), max(values, default=1.0))
-    width = (high - low) or 1.0
-    return [round(STEPS * (value - low) / width) for value in values], [float(f"{v:.5g}") for v in (low, low + width)]
+    whole = [low, low + ((high - low) or 1.0)]
+    return [_step(value, whole) for value in values], [float(f"{v:.5g}") for v in whole]
+
+
+def _step(value: float, whole: Sequence[float]) -> int:
+    return round(STEPS * (value - whole[0]) / (whole[1] - whole[0]))

@@ -2,8 +2,11 @@
 
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from encodery.core import files
 from encodery.report.figures import _pyplot
@@ -54,13 +57,14 @@ def _dots(plt: Any, dots: Dots) -> Any:
         figure.colorbar(drawn, label=name, shrink=0.7)
     else:
         names = point_map.names_of(values)
-        codes = point_map.codes_of(values, names)
+        codes = np.array(point_map.codes_of(values, names))
         for code, label in enumerate(names):
-            mine = [place for place, own in enumerate(codes) if own == code]
-            x, y = [dots.x[i] for i in mine], [dots.y[i] for i in mine]
+            x, y = np.array(dots.x)[codes == code], np.array(dots.y)[codes == code]
             axis.scatter(x, y, color=COLOURS[code % 10], label=label if len(names) <= LEGEND else None, **style)
         if len(names) <= LEGEND:
             axis.legend(frameon=False, markerscale=3)
+    for x, y, words in dots.names[:LEGEND]:
+        axis.text(x, y, words, fontsize=5.5, ha="center", va="center")
     axis.set(title=dots.title, xlabel=dots.x_name, ylabel=dots.y_name)
     if not dots.x_name:
         axis.set(xticks=[], yticks=[])
@@ -79,13 +83,17 @@ def _chart(plt: Any, chart: Chart) -> Any:
     figure, axis = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")
     named: set[str] = set()
     bars = [one for one in chart.series if one.kind == "bars"]
+    feet: dict[Any, float] = {}  # where the next bar of a stack begins
     for series in chart.series:
         group = series.group or series.name
         label = None if group in named or series.shade is not None else group
         named.add(group)
         tint = plt.cm.viridis(1 - series.shade) if series.shade is not None else COLOURS[chart.colour(group) % 10]
         if series.kind == "bars":
-            _bars(axis, series, bars.index(series), len(bars), tint, label)
+            if chart.stacked:
+                _stack(axis, series, feet, tint, label)
+            else:
+                _bars(axis, series, bars.index(series), len(bars), tint, label)
         elif series.kind == "points":
             axis.scatter(series.x, series.y, s=3, alpha=0.6, linewidths=0, color=tint, label=label)
         else:
@@ -123,6 +131,16 @@ def _bars(axis: Any, series: Any, place: int, of: int, tint: Any, label: str | N
     axis.set_xticks(range(len(series.x)), series.x, rotation=30, ha="right", rotation_mode="anchor")
 
 
+def _stack(axis: Any, series: Any, feet: dict[Any, float], tint: Any, label: str | None) -> None:
+    """Numbers stay where they are; names stand series after the other."""
+    low = [feet.get(x, 0.0) for x in series.x]
+    width = min((b - a for a, b in pairwise(series.x)), default=1.0) if not isinstance(series.x[0], str) else 0.8
+    axis.bar(series.x, series.y, bottom=low, width=width, color=tint, label=label)
+    feet.update({x: a + (y or 0.0) for x, a, y in zip(series.x, low, series.y, strict=True)})
+    if isinstance(series.x[0], str):
+        axis.tick_params(axis="x", rotation=30)
+
+
 def _dress(axis: Any, chart: Chart) -> None:
     axis.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
     if chart.log_y:
@@ -145,10 +163,11 @@ def _heat(plt: Any, picture: Heat) -> Any:
     figure, axis = plt.subplots(figsize=size, layout="constrained")
     low, high = picture.span
     cells = [[float("nan") if value is None else value for value in line] for line in picture.values]
-    axis.imshow(cells, vmin=low, vmax=high, cmap="BuGn", aspect="auto")
+    axis.imshow(cells, vmin=low, vmax=high, cmap="BrBG" if picture.signed else "BuGn", aspect="auto")
     for i, line in enumerate(picture.texts):
         for j, text in enumerate(line):
-            dark = picture.values[i][j] is not None and (cells[i][j] - low) / (high - low) > 0.65
+            share = (cells[i][j] - low) / (high - low)
+            dark = picture.values[i][j] is not None and (abs(share - 0.5) > 0.35 if picture.signed else share > 0.65)
             axis.text(j, i, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
     axis.set_xticks(range(len(picture.columns)), picture.columns)
     axis.set_yticks(range(len(picture.rows)), picture.rows)

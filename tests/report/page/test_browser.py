@@ -8,6 +8,7 @@ import pytest
 
 from encodery.cli import main
 from tests.report.page import folder as made
+from tests.toolbox.timing import least
 
 pytestmark = pytest.mark.slow  # a browser takes longer to begin than all other fast tests of the page
 
@@ -218,6 +219,32 @@ def test_a_map_is_coloured_by_any_column_and_searched(seen: Seen) -> None:
     assert ink(page, "clusters-0-map") == before
 
 
+def test_a_cluster_of_the_table_is_shown_on_the_map(seen: Seen) -> None:
+    page = seen.page
+    before = ink(page, "clusters-0-map")
+    field = page.locator("#clusters-0-map input")
+    sizes = page.evaluate(
+        "(() => { const [one] = maps.find((one) => one.box.id === 'clusters-0-map').data.columns;"
+        "return one.names.map((_, code) => one.codes.filter((own) => own === code).length) })()"
+    )
+    for number in (3, 1):
+        page.get_by_role("button", name=f"Show cluster {number} on the map").click()
+        assert field.input_value() == f"cluster:{number}"
+        assert page.locator("#clusters-0-map output.matches").text_content() == f"{sizes[number]} of 300"
+        assert sum(ink(page, "clusters-0-map").values()) < sum(before.values()) / 2
+    field.fill("cluster:3 point")
+    assert page.locator("#clusters-0-map output.matches").text_content() == f"{sizes[3]} of 300"
+    field.fill("cluster:99")
+    assert page.locator("#clusters-0-map output.matches").text_content() == "0 of 300"
+    hostile = page.evaluate(
+        "maps.find((one) => one.box.id === 'clusters-0-map').data.columns.find((one) => one.name === 'genre').names[0]"
+    )
+    field.fill(f'genre:"{hostile}"')
+    assert page.locator("#clusters-0-map output.matches").text_content() == "150 of 300", "a value with spaces"
+    field.fill("")
+    assert ink(page, "clusters-0-map") == before
+
+
 def test_a_keyboard_walks_over_a_map_and_says_each_point(seen: Seen) -> None:
     page = seen.page
     canvas = page.locator("#data-map-0 canvas")
@@ -294,4 +321,88 @@ def test_dark_follows_the_system_and_the_button(browser: Any, report: Path) -> N
     wide = "[document.documentElement.scrollWidth, innerWidth]"
     assert page.evaluate(wide) == [375, 375], "a phone must not scroll sideways"
     assert seen.errors == []
+    page.close()
+
+
+PALE = """(least) => {
+  const light = (text) => {
+    const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(part);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const texts = "main p, main td, main th, main button, main figcaption, main li";
+  return [...document.querySelectorAll(texts)].filter((one) => {
+    const [a, b] = [light(getComputedStyle(one).color), paper].sort((x, y) => y - x);
+    return one.offsetParent && !one.closest(".heat, .tip, select") && (a + 0.05) / (b + 0.05) < least;
+  }).map((one) => one.outerHTML.slice(0, 80));
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_section_is_drawn_on_a_desk_and_on_a_phone_by_day_and_night(
+    browser: Any, report: Path, width: int, theme: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=theme)
+    seen = Seen(page, report)
+    seen.draw_all()
+    page.evaluate(FRAME)
+    assert page.evaluate("document.documentElement.scrollWidth") == width, "no scrolling sideways"
+    wide = page.evaluate(
+        "[...document.querySelectorAll('.chart, .dots, .legend, .controls')].filter((one) => one.offsetParent && "
+        "one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.id || one.className)"
+    )
+    assert wide == []
+    for name in ("data-map-0", "clusters-0-map"):
+        assert len(ink(page, name)) >= 3, "points in several colours"
+    assert page.evaluate(PALE, 4.5) == [], "WCAG's contrast of text"
+    assert page.evaluate("root.dataset.theme") == theme
+    assert seen.errors == []
+    assert [url for url in seen.requests if url != seen.own and not url.startswith("data:")] == []
+    page.close()
+
+
+TEN = """() => {
+  const begin = performance.now();
+  for (let i = 0; i < 10; i++) {
+    maps[0].view.scale = 1 + i / 5;
+    maps[0].draw();
+  }
+  return performance.now() - begin;
+}"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty runs and a map of 20,000 points."""
+    folder = tmp_path_factory.mktemp("large")
+    made.many(folder, count=30, rows=200)
+    (folder / "runs" / "chosen").mkdir()
+    made.clusters(folder / "runs" / "chosen", 20, points=20_000)
+    assert main(["report", str(folder / "runs"), "-o", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_thirty_runs_and_twenty_thousand_points_are_ready_in_two_seconds(browser: Any, large: Path, width: int) -> None:
+    """From the address to what is in sight, and then the map: drawn at once, and often enough while it is moved."""
+    assert large.stat().st_size < 4e6
+
+    def ready(_: int) -> float:
+        page = browser.new_page(viewport={"width": width, "height": 850})
+        page.goto(large.as_uri())
+        page.evaluate(FRAME)
+        seconds: float = page.evaluate("performance.now()") / 1000
+        page.close()
+        return seconds
+
+    assert least(ready, 2.0) < 2.0
+    page = browser.new_page(viewport={"width": width, "height": 850})
+    page.goto(large.as_uri())
+    page.evaluate("showMap(byId('clusters-0-map'))")
+    assert page.locator("#clusters-0-map output.matches").count() == 1
+    assert page.evaluate("maps[0].data.x.length") == 20_000
+    page.evaluate(FRAME)
+    assert least(lambda _: page.evaluate(TEN) / 10, 50, attempts=5) < 50, "milliseconds of a frame"
     page.close()

@@ -10,7 +10,7 @@ import pytest
 
 from encodery.cli import main
 from encodery.report.page import build, near_duplicates, point_map, print_figures, row_marks
-from encodery.report.page.chart import Chart, Dots, Heat, Section
+from encodery.report.page.chart import Chart, Dots, Heat, Section, Series
 from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import Html
 from encodery.report.page.sections import clusters, data_map, label_errors, selections, slices, task_pairs
@@ -57,6 +57,19 @@ def test_a_column_of_many_values_keeps_the_commonest() -> None:
     assert max(point_map.codes_of(values, names)) == point_map.NAMES
 
 
+def test_every_one_of_many_clusters_keeps_its_number() -> None:
+    """The original's 512 clusters: `other` would say nothing of most points."""
+    values = [str(i % 512) for i in range(2000)]
+    names = point_map.names_of(values)
+    assert names == [str(i) for i in range(512)]
+    assert [names[code] for code in point_map.codes_of(values, names)] == values
+
+
+def test_names_stand_on_the_scale_of_the_points() -> None:
+    one = Dots("m", "Map", ["a", "b"], [-1.0, 3.0], [0.0, 2.0], {}, names=[(1.0, 2.0, "#0 <b>heron</b>")])
+    assert point_map.plain(one)["names"] == [[5000, 9999, "#0 <b>heron</b>"]]
+
+
 def test_what_is_left_out_of_a_map_is_said() -> None:
     one = Dots("m", "Map", ["a"] * 15_000, [0.0], [0.0], {}, texts=["t"], of=99_000, note="Note.")
     assert point_map.said(one) == "Note. 15,000 of 99,000 points are drawn. Texts are cut at 80 letters."
@@ -68,8 +81,14 @@ def test_what_is_left_out_of_a_map_is_said() -> None:
 def test_a_map_is_printed_too(tmp_path: Path) -> None:
     named = Dots("named", "Map", ["a", "b"], [0.0, 1.0], [0.0, 1.0], {"label": ["x", "y"]})
     shaded = Dots("shaded", "Map", ["a", "b"], [0.0, 1.0], [0.0, 1.0], {"c": [0.1, 0.2]}, x_name="x", y_name="y")
-    bare = Dots("bare", "Map", ["a"], [0.0], [0.0], {})
-    assert len(print_figures.write([named, shaded, bare], tmp_path)) == 9
+    bare = Dots("bare", "Map", ["a"], [0.0], [0.0], {}, names=[(0.0, 0.0, "#0 heron")])
+    halves = [Series(name, x, [1, 2], kind="bars") for name in "ab" for x in ([0.5, 1.5],)]
+    stacked = Chart("stacked", "Bars", "x", "y", halves, stacked=True)
+    named_stack = Chart("names", "Bars", "x", "y", [Series("a", ["p", "q"], [0.5, 0.5], kind="bars")], stacked=True)
+    gains = Heat("gains", "Gains", ["a"], ["a", "b"], [[-1.0, None]], [["-1", ""]], low=-1.0, high=1.0, signed=True)
+    pictures = [named, shaded, bare, stacked, named_stack, gains]
+    assert len(print_figures.write(pictures, tmp_path)) == 18
+    assert "#0 heron" in (tmp_path / "bare.svg").read_text()
 
 
 @pytest.mark.slow
@@ -106,6 +125,35 @@ def test_clusters_are_shown_beside_chance(found: PageData) -> None:
     assert next(iter(drawn.columns)) == "cluster"
     assert {"label", "genre", "correctness", "confidence"} <= set(drawn.columns), "runs with dynamics are at hand"
     assert "300 of 600 points are drawn" in section.body
+    assert "Mean squared distance of a row to the centre" in section.body, "as clusters.json has it"
+    by_id = {one.id: one for one in section.pictures}
+    assert by_id["clusters-0-stability"].marks == [(5, pytest.approx(0.8), "chosen")]
+
+
+def test_the_labels_of_clusters_stand_beside_those_of_all_rows(found: PageData) -> None:
+    (mix,) = [one for one in of(clusters.section(found)).pictures if one.id == "clusters-0-mix"]
+    assert isinstance(mix, Chart)
+    assert mix.stacked
+    assert [one.x[0] for one in mix.series] == ["all rows"] * 3
+    assert sum(one.y[0] or 0 for one in mix.series) == pytest.approx(1)
+
+
+def test_clusters_are_named_on_the_map_and_found_from_the_table(found: PageData) -> None:
+    section = of(clusters.section(found))
+    (drawn,) = [one for one in section.pictures if isinstance(one, Dots)]
+    assert len(drawn.names) == 5
+    where = np.array([int(str(value)) for value in drawn.columns["cluster"]])
+    for x, y, text in drawn.names:
+        number = int(text.split()[0].removeprefix("#"))
+        assert (x, y) == (
+            pytest.approx(np.median(np.array(drawn.x)[where == number])),
+            pytest.approx(np.median(np.array(drawn.y)[where == number])),
+        )
+        assert f'data-map="clusters-0-map" data-find="cluster:{number}"' in section.body
+    assert all(text.startswith("#") and " " in text for _, _, text in drawn.names), "with typical words"
+    quiet = of(clusters.section(gather(found.folders, text=False)))
+    (drawn,) = [one for one in quiet.pictures if isinstance(one, Dots)]
+    assert sorted(text for _, _, text in drawn.names) == ["#0", "#1", "#2", "#3", "#4"], "words are text"
 
 
 def test_clusters_of_an_older_version_are_shown_as_far_as_they_go(tmp_path: Path) -> None:
@@ -201,6 +249,15 @@ def test_likely_label_errors_by_margin_and_out_of_fold(found: PageData) -> None:
     assert count >= len(suspects) == label_errors.ROWS
     assert all(int(one.id.rpartition("-")[2]) % 7 == 3 for one in suspects)
     section = of(label_errors.section(found))
+    chart, matrix = section.pictures
+    assert isinstance(chart, Chart)
+    own, other = chart.series
+    assert (sum(own.y), sum(other.y)) == (2000 - count, count), "negative margins have their own colour"
+    assert all(x > 0 for x, y in zip(own.x, own.y, strict=True) if y)
+    assert all(x < 0 for x, y in zip(other.x, other.y, strict=True) if y)
+    assert isinstance(matrix, Heat)
+    assert sum(value or 0 for line in matrix.values for value in line) == 223
+    assert all(matrix.values[place][place] == 0 for place in range(3))
     assert "of 2,000 rows have a negative area under the margin" in section.body
     assert "223 of 2,000 labels are likely wrong by confident learning" in section.body, "every ninth was turned"
 
@@ -303,9 +360,13 @@ def test_head_correlation_and_true_gains_are_side_by_side(tmp_path: Path) -> Non
     assert "a and b: 0.600 ± 0.141" in alike.hints[0][1]
     assert [round(value or 0, 1) for value in gains.values[0]] == [0, 10.0, -10.0]
     assert gains.values[1][0] is None
+    assert section.body.count('class="empty"') == 6, "a pair that was not trained is not the worst"
+    assert section.body.count('class="below"') == 1
+    assert alike.texts[0] == ["1.00", "0.60 ± 0.14", "0.10 ± 0.00"]
     assert "Over the 3 pairs that were trained" in section.body
     assert "correlation of both matrices is 1.00" in section.body
     assert ">0.810<" in section.body
+    assert ">0.071<" in section.body, "sd of a's correlations with b (0.141) and c (0); with itself it is none"
 
 
 def test_the_data_card_names_near_duplicates_and_leakage(found: PageData) -> None:

@@ -1,6 +1,7 @@
 // Maps of many points on a canvas: colour by any column, search, zoom, and a text for the point that is touched.
 // Mouse: move, drag, wheel after a click. Keyboard: arrows go from point to point, + and - zoom, 0 shows everything.
 // Touch: a tap chooses, two fingers zoom; one finger scrolls the page until the map is zoomed in.
+// Search: words of texts, ids and columns; `genre:fiction` or `genre:"new york"` means that value and no other.
 
 const maps = [];
 const STEPS = 9999;
@@ -10,6 +11,7 @@ const CELLS = 64; // of a side of the grid that finds points
 const FEWER = 4000; // points up to which they are circles
 const ZOOM = 1.5;
 const PALETTE = 9;
+const KEYS = 40; // of a legend
 
 class PointMap {
   constructor(box) {
@@ -146,6 +148,7 @@ class PointMap {
     pen.rect(this.left - 6, PAD - 6, this.wide + 12, this.high + 12);
     pen.clip();
     if (few) this.circles(pen, size);
+    if (!this.matches) this.names(pen);
     if (this.chosen >= 0) this.ring(pen);
     pen.restore();
   }
@@ -212,6 +215,27 @@ class PointMap {
     pen.lineWidth = 2.5;
     pen.strokeStyle = colour("--ink");
     pen.stroke();
+  }
+
+  // Words at their places: the first ones win, others appear when there is room for them.
+  names(pen) {
+    pen.font = "600 12px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.lineJoin = "round";
+    pen.lineWidth = 4;
+    const taken = [], { scale, x, y } = this.view;
+    for (const [sx, sy, text] of this.data.names) {
+      const half = pen.measureText(text).width / 2 + 3;
+      const [least, most] = [this.left + half, this.left + this.wide - half];
+      const px = this.left + (sx / STEPS) * this.wide * scale + x, py = PAD + (1 - sy / STEPS) * this.high * scale + y;
+      const at = scale > 1 ? px : Math.min(Math.max(px, least), Math.max(least, most));
+      if (taken.some(([a, b, wide]) => Math.abs(a - at) < wide + half && Math.abs(b - py) < 17)) continue;
+      taken.push([at, py, half]);
+      pen.strokeStyle = colour("--paper");
+      pen.strokeText(text, at, py + 4);
+      pen.fillStyle = colour("--ink");
+      pen.fillText(text, at, py + 4);
+    }
   }
 
   axes(pen) {
@@ -317,14 +341,26 @@ class PointMap {
   }
 
   search(text) {
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = (text.toLowerCase().match(/(?:[^\s"]|"[^"]*")+/g) ?? []).map((word) => this.wanted(word));
     const told = this.box.querySelector("output.matches");
-    this.whole ??= this.data.ids.map((_, i) => this.lines(i).join(" ").toLowerCase());
-    this.matches = words.length ? this.whole.map((whole) => words.every((word) => whole.includes(word))) : null;
+    this.matches = words.length ? this.data.ids.map((_, i) => words.every((fits) => fits(i))) : null;
     const count = this.matches ? this.matches.filter(Boolean).length : 0;
     told.textContent = this.matches ? `${count} of ${this.data.ids.length}` : "";
     this.choose(-1);
     this.paint();
+  }
+
+  // Whether a point fits a word of a search.
+  wanted(word) {
+    const [name, value] = [word.split(":", 1)[0], word.slice(word.indexOf(":") + 1).replaceAll('"', "")];
+    const column = this.data.columns.find((one) => one.codes && word.includes(":") && one.name.toLowerCase() === name);
+    if (column) {
+      const code = column.names.findIndex((one) => one.toLowerCase() === value);
+      return (i) => column.codes[i] === code;
+    }
+    this.whole ??= this.data.ids.map((_, i) => this.lines(i).join(" ").toLowerCase());
+    const plain = word.replaceAll('"', "");
+    return (i) => this.whole[i].includes(plain);
   }
 
   at(event) {
@@ -410,7 +446,7 @@ class PointMap {
       place.append(String(column.low), scale, String(column.high));
       return;
     }
-    column.names.forEach((name, code) => {
+    column.names.slice(0, KEYS).forEach((name, code) => {
       const key = Object.assign(document.createElement("button"), { type: "button", textContent: name });
       key.style.setProperty("--key", this.tint(code, column.names));
       key.setAttribute("aria-pressed", "true");
@@ -422,11 +458,22 @@ class PointMap {
       });
       place.append(key);
     });
+    if (column.names.length > KEYS) place.append(`and ${column.names.length - KEYS} more`);
   }
 }
 
 function showMap(box) {
   if (!maps.some((one) => one.box === box)) maps.push(new PointMap(box));
+}
+
+// A button elsewhere that shows some points of a map.
+function findOnMap(button) {
+  const box = byId(button.dataset.map), field = box.querySelector("input[type=search]");
+  showMap(box);
+  field.value = button.dataset.find;
+  field.dispatchEvent(new Event("input"));
+  box.scrollIntoView({ block: "nearest" });
+  box.querySelector("canvas").focus({ preventScroll: true });
 }
 
 function repaintMaps() {
@@ -441,5 +488,6 @@ const mapSight = new IntersectionObserver(
   { rootMargin: "400px" },
 );
 all(".dots").forEach((box) => mapSight.observe(box));
+all("button[data-find]").forEach((button) => button.addEventListener("click", () => findOnMap(button)));
 addEventListener("beforeprint", () => all(".dots").filter((box) => box.offsetParent).forEach(showMap));
 new MutationObserver(repaintMaps).observe(root, { attributes: true, attributeFilter: ["data-theme"] });

@@ -138,7 +138,7 @@ function layout(chart) {
   const categories = chart.series.some((one) => typeof one.x[0] === "string");
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "system-ui, sans-serif", color: colour("--ink"), size: 13 },
-    margin: { l: 8, r: 8, t: 30, b: 8 }, hovermode: "closest", barmode: "group", shapes, annotations: [...named, ...words], showlegend: false, dragmode: "zoom",
+    margin: { l: 8, r: 8, t: 30, b: 8 }, hovermode: "closest", barmode: chart.stacked ? "stack" : "group", shapes, annotations: [...named, ...words], showlegend: false, dragmode: "zoom",
     hoverlabel: { align: "left", namelength: 60, bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--ink") } },
     xaxis: axis(chart.x, categories ? { type: "category" } : hidden),
     yaxis: axis(chart.y, { ...hidden, ...(chart.logY ? { type: "log" } : {}), ...(chart.range ? { range: chart.range } : {}) }),

@@ -1,6 +1,6 @@
 """Clusters of embeddings (`encodery select … --analyse`): choice of k, each cluster beside chance, a map to search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ WORDS = 8
 SHOWN = 3  # nearest and farthest rows of a cluster
 SURE = 0.05
 VALUES = 4  # of a breakdown in a cell
+NAMED = 60  # clusters with a name on the map
+LETTERS = 28  # of such a name
 
 Stored = Mapping[str, Any]
 
@@ -48,12 +50,12 @@ def section(page: PageData) -> Section | None:
 def _folder(page: PageData, id: str, folder: Path, stored: Stored, most: int) -> tuple[list[Picture], Html]:
     meta = _meta(folder, stored)
     charts: list[Chart] = [one for one in _of_k(id, stored) if one]
-    chart = _mix(id, stored)
+    chart = _mix(id, stored, _pool(stored, meta))
     charts += [chart] if chart else []
     drawn = _map(page, id, folder, stored, meta, most)
     parts: list[str] = [paragraphs(told(stored, meta), "results")]
     parts += [dots(drawn)] if drawn else []
-    parts += [tag("div", *map(figure, charts), class_="grid"), _table(page, id, stored, meta, folder)]
+    parts += [tag("div", *map(figure, charts), class_="grid"), _table(page, id, stored, meta, folder, drawn)]
     pictures: list[Picture] = [*([drawn] if drawn else []), *charts]
     return pictures, join(*parts, _members(page, id, stored))
 
@@ -97,12 +99,12 @@ def _of_k(id: str, stored: Stored) -> list[Chart | None]:
     notes = {
         "silhouette": "How far clusters are apart, 1 is best.",
         "stability": "Agreement of the clusters of different seeds (mean adjusted Rand index, ± sd); 1 is the same.",
-        "inertia": "Sum of squared distances to the centres; look for the bend.",
+        "inertia": "Mean squared distance of a row to the centre of its cluster; look for the bend.",
     }
-    return [_over_k(id, tried, name, note + chosen) for name, note in notes.items()]
+    return [_over_k(id, tried, name, note + chosen, k) for name, note in notes.items()]
 
 
-def _over_k(id: str, tried: Sequence[Stored], name: str, note: str) -> Chart | None:
+def _over_k(id: str, tried: Sequence[Stored], name: str, note: str, chosen: int | None) -> Chart | None:
     scored = [one for one in tried if one.get(name) is not None]
     if len(scored) < 2:
         return None
@@ -112,7 +114,9 @@ def _over_k(id: str, tried: Sequence[Stored], name: str, note: str) -> Chart | N
     if any(spread):
         low, high = ([value + side * sd for value, sd in zip(y, spread, strict=True)] for side in (-1, 1))
     line = Series(name, x, y, low=low, high=high)
-    return Chart(f"{id}-{name}", f"{name.capitalize()} by number of clusters", "k", name, [line], note=note)
+    marks = [(k, value, "chosen") for k, value in zip(x, y, strict=True) if k == chosen]
+    title = f"{name.capitalize()} by number of clusters"
+    return Chart(f"{id}-{name}", title, "k", name, [line], note=note, marks=marks)
 
 
 # Each cluster
@@ -132,21 +136,24 @@ def _pool(stored: Stored, meta: Stored) -> dict[str, float]:
     return {name: count / whole for name, count in counts.items()}
 
 
-def _mix(id: str, stored: Stored) -> Chart | None:
-    """The share of each label, cluster by cluster, largest first."""
+def _mix(id: str, stored: Stored, pool: Mapping[str, float]) -> Chart | None:
+    """The share of each label: of all rows, then cluster by cluster, largest first."""
     clusters = sorted((one for one in stored["clusters"] if one["size"]), key=lambda one: -one["size"])[:30]
     names = list(dict.fromkeys(name for one in clusters for name in one["labels"]))
     if len(names) < 2 or len(names) > 12:
         return None
-    x = [f"#{one['cluster']}" for one in clusters]
-    series = [
-        Series(name, x, [one["labels"].get(name, 0) / one["size"] for one in clusters], kind="bars") for name in names
-    ]
-    note = "The largest 30 clusters." if len(stored["clusters"]) > 30 else ""
-    return Chart(f"{id}-mix", "Labels of each cluster", "", "share", series, y_range=(0, 1.02), note=note)
+    x = ["all rows", *(f"#{one['cluster']}" for one in clusters)]
+    shares = {
+        name: [pool.get(name, 0.0), *(one["labels"].get(name, 0) / one["size"] for one in clusters)] for name in names
+    }
+    series = [Series(name, x, shares[name], kind="bars") for name in names]
+    note = "The first bar is what chance gives."
+    note += " The largest 30 clusters." if len(stored["clusters"]) > 30 else ""
+    title = "Labels of each cluster"
+    return Chart(f"{id}-mix", title, "", "share", series, y_range=(0, 1.02), note=note, stacked=True)
 
 
-def _table(page: PageData, id: str, stored: Stored, meta: Stored, folder: Path) -> Html:
+def _table(page: PageData, id: str, stored: Stored, meta: Stored, folder: Path, drawn: Dots | None) -> Html:
     clusters = sorted(stored["clusters"], key=lambda one: -one["size"])
     pool, errors = _pool(stored, meta), _errors(page, meta, folder)
     columns = list(dict.fromkeys(name for one in clusters for name in _columns(one)))
@@ -160,7 +167,7 @@ def _table(page: PageData, id: str, stored: Stored, meta: Stored, folder: Path) 
     lines, keys = [], []
     for cluster in clusters[:CLUSTERS]:
         cells: list[tuple[str, Any]] = [
-            (f"#{cluster['cluster']}", cluster["cluster"]), (f"{cluster['size']:,}", cluster["size"]),
+            (_number(cluster["cluster"], drawn), cluster["cluster"]), (f"{cluster['size']:,}", cluster["size"]),
             (f"{cluster['purity']:.2f}", cluster["purity"]), (_against(cluster, pool), None),
         ]  # fmt: skip
         cells += [(_words(cluster), None)] if words else []
@@ -174,6 +181,16 @@ def _table(page: PageData, id: str, stored: Stored, meta: Stored, folder: Path) 
     if any(one.get("p_holm") is not None for one in clusters):
         caption += "; * is a label mix unlike the pool's (χ², Holm, p < 0.05)"
     return table(header, lines, id=f"{id}-table", caption=caption, numbers=numbers, sort=keys, search="Search clusters")
+
+
+def _number(cluster: int, drawn: Dots | None) -> str:
+    """`#3`, which shows the cluster on the map, where it is there."""
+    if drawn is None or str(cluster) not in drawn.columns["cluster"]:
+        return f"#{cluster}"
+    spoken = f"Show cluster {cluster} on the map"
+    return tag(
+        "button", f"#{cluster}", type="button", data_map=drawn.id, data_find=f"cluster:{cluster}", aria_label=spoken
+    )
 
 
 def _columns(cluster: Stored) -> dict[str, Mapping[str, int]]:
@@ -293,8 +310,22 @@ def _map(page: PageData, id: str, folder: Path, stored: Stored, meta: Stored, mo
         [float(drawn["x"][place]) for place in places], [float(drawn["y"][place]) for place in places],
         {name: columns[name] for name in sorted(columns, key=lambda name: name != "cluster")},
         texts=[str(texts[place]) for place in places] if texts else (),
-        note=f"{how}{kept}. Axes have no unit.", of=drawn.get("of"),
+        note=f"{how}{kept}. Axes have no unit.", of=drawn.get("of"), names=_names(page, stored, drawn, places),
     )  # fmt: skip
+
+
+def _names(page: PageData, stored: Stored, drawn: Stored, places: Iterable[int]) -> list[tuple[float, float, str]]:
+    """`#3 film, actor` in the middle of each cluster's points, the largest first."""
+    where = np.array([drawn["cluster"][place] for place in places])
+    x, y = (np.array([float(drawn[axis][place]) for place in places]) for axis in "xy")
+    names = []
+    for cluster in sorted(stored["clusters"], key=lambda cluster: -cluster["size"])[:NAMED]:
+        mine = where == cluster["cluster"]
+        words = ", ".join(str(word["word"]) for word in (cluster.get("words") or ())[:2]) if page.text else ""
+        if mine.any():
+            text = short(f"#{cluster['cluster']} {words}".strip(), LETTERS)
+            names.append((float(np.median(x[mine])), float(np.median(y[mine])), text))
+    return names
 
 
 def _value(value: Any) -> str | float | None:

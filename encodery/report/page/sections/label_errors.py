@@ -10,14 +10,16 @@ import numpy as np
 from encodery.core import label_errors
 from encodery.core.redact import without_paths
 from encodery.report.groups import short
-from encodery.report.page.chart import Section
+from encodery.report.page.chart import Chart, Heat, Picture, Section, Series
 from encodery.report.page.data import PageData, below, json_lines
-from encodery.report.page.html import Html, choice, join, table, tag
+from encodery.report.page.html import Html, choice, figure, heat, join, table, tag
 from encodery.report.page.row_marks import RowMarks, of_runs
 from encodery.report.page.sections.hard_examples import texts
 from encodery.tasks.base import Example
 
 ROWS = 100
+BINS = 40
+LABELS = 20  # of a matrix
 OUT_OF_FOLD = "out_of_fold.jsonl"
 
 
@@ -33,8 +35,9 @@ class Suspect:
 
 
 def section(page: PageData) -> Section | None:
-    """A table for each source, the most suspicious rows first."""
-    panels = []
+    """A picture and a table for each source, the most suspicious rows first."""
+    panels: list[tuple[str, Html]] = []
+    pictures: list[Picture] = []
     for number, marks in enumerate(of_runs(page)):
         suspects, count = of_margins(marks)
         if suspects:
@@ -43,16 +46,43 @@ def section(page: PageData) -> Section | None:
                 "another label was more likely than theirs (Pleiss et al. 2020). Hard rows are among them: read before "
                 "you drop."
             )
+            chart = margins(f"margins-{number}", marks)
+            pictures.append(chart)
             body = _table(page, f"suspects-aum-{number}", f"{marks.name}: lowest margins", suspects, "margin")
-            panels.append((f"{marks.name}: area under the margin", join(tag("p", words, class_="note"), body)))
+            parts = join(tag("p", words, class_="note"), figure(chart), body)
+            panels.append((f"{marks.name}: area under the margin", parts))
     for number, path in enumerate(below(page.folders, OUT_OF_FOLD)):
         try:
-            panels += _of_folds(page, path, number)
+            panels += _of_folds(page, path, number, pictures)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = without_paths(short(str(error), 200))
             page.remark(f"{path.parent.name}/{OUT_OF_FOLD} is damaged and not shown ({reason})")
     whole = choice("suspects-choice", "Found by", panels) if panels else ""
-    return Section("label-errors", "Likely label errors", whole) if panels else None
+    return Section("label-errors", "Likely label errors", whole, pictures) if panels else None
+
+
+def margins(id: str, marks: RowMarks) -> Chart:
+    """How many rows have which margin, the negative ones in a colour of their own; the ends hold what is beyond."""
+    low, high = (float(np.quantile(marks.margin, share)) for share in (0.005, 0.995))
+    width = max((high - low) / BINS, 1e-9)
+    bins = np.floor(np.clip(marks.margin, low, high) / width).astype(int)  # zero is an edge
+    first, last = int(bins.min()), int(bins.max())
+    counts = np.bincount(bins - first, minlength=last - first + 1)
+    x = [(first + place + 0.5) * width for place in range(len(counts))]
+    parts = (("another label was likelier", [at < 0 for at in x]), ("the row's own label was", [at > 0 for at in x]))
+    series = [
+        Series(name, x, [int(count) if mine else 0 for count, mine in zip(counts, those, strict=True)], kind="bars")
+        for name, those in parts
+    ]
+    title = f"{marks.name}: area under the margin of {len(marks.examples):,} rows"
+    return Chart(
+        id,
+        title,
+        "logit of the row's label − highest other logit, mean over training",
+        "rows",
+        series[::-1],
+        stacked=True,
+    )
 
 
 def of_margins(marks: RowMarks) -> tuple[list[Suspect], int]:
@@ -66,7 +96,7 @@ def of_margins(marks: RowMarks) -> tuple[list[Suspect], int]:
     return suspects, len(bad)
 
 
-def _of_folds(page: PageData, path: Path, number: int) -> list[tuple[str, Html]]:
+def _of_folds(page: PageData, path: Path, number: int, pictures: list[Picture]) -> list[tuple[str, Html]]:
     """Confident learning over the predictions of models that had not seen the row."""
     rows = [
         row
@@ -90,7 +120,34 @@ def _of_folds(page: PageData, path: Path, number: int) -> list[tuple[str, Html]]
         "model that had not seen the row is surer of another label than it usually is of that one."
     )
     body = _table(page, f"suspects-folds-{number}", f"{name}: most suspicious labels", suspects, "suspicion")
-    return [(f"{name}: out-of-fold predictions", join(tag("p", words, class_="note"), body))]
+    drawn = [mistaken(f"mistaken-{number}", name, labels, gold, chances, order)] if len(labels) <= LABELS else []
+    pictures += drawn
+    parts = join(tag("p", words, class_="note"), *map(heat, drawn), body)
+    return [(f"{name}: out-of-fold predictions", parts)]
+
+
+def mistaken(
+    id: str, name: str, labels: Sequence[str], gold: np.ndarray, chances: np.ndarray, flagged: Sequence[int]
+) -> Heat:
+    """Which label the suspicious rows carry, and which is likelier."""
+    counts = np.zeros((len(labels), len(labels)), int)
+    for place in flagged:
+        counts[gold[place], chances[place].argmax()] += 1
+    texts = [[f"{count:,}" if count else "" for count in line] for line in counts.tolist()]
+    note = "Rows whose label is likely wrong: the label they carry, and the one that the models find likelier."
+    values: list[list[float]] = counts.tolist()
+    return Heat(
+        id,
+        f"{name}: which labels are mistaken",
+        labels,
+        labels,
+        values,
+        texts,
+        x="likelier",
+        y="label",
+        low=0.0,
+        note=note,
+    )
 
 
 def _suspects(

@@ -19,6 +19,7 @@ from encodery.tasks.forms import metrics
 
 Stored = Mapping[str, Any]
 LEAST = 3  # pairs from which a rank correlation says something
+ROOM = 6  # tasks up to which a cell has room for the spread over seeds
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Gain:
     @property
     def mean(self) -> float:
         return stats.mean(list(self.values))
+
+    @property
+    def short(self) -> str:
+        spread = stats.sd(list(self.values))
+        return f"{self.mean:+.1f}" + (f" ± {spread:.1f}" if spread is not None else "")
 
     @property
     def told(self) -> str:
@@ -96,7 +102,11 @@ def _alike(id: str, study: str, names: Sequence[str], each: Any, kind: str) -> H
     """The mean over seeds; a cell's hint has the seeds' spread."""
     mean = each.mean(0)
     spread = each.std(0, ddof=1) if len(each) > 1 else np.zeros_like(mean)
-    texts = [[f"{value:.2f}" for value in line] for line in mean]
+    several = len(each) > 1 and len(names) <= ROOM
+    texts = [
+        [f"{mean[i, j]:.2f}" + (f" ± {spread[i, j]:.2f}" if several and i != j else "") for j in range(len(names))]
+        for i in range(len(names))
+    ]
     seeds = f"{len(each)} seed" + ("s" if len(each) > 1 else "")
     shown = [without_paths(name) for name in names]
     hints = [
@@ -116,30 +126,38 @@ def _alike(id: str, study: str, names: Sequence[str], each: Any, kind: str) -> H
 def _gains(id: str, gains: Mapping[tuple[str, str], Gain], names: Sequence[str]) -> Heat:
     cells = [[gains.get((a, b)) for b in names] for a in names]
     values = [[None if cell is None else cell.mean for cell in line] for line in cells]
-    texts = [["" if cell is None else f"{cell.mean:+.1f}" for cell in line] for line in cells]
+    roomy = len(names) <= ROOM
+    texts = [["" if cell is None else cell.short if roomy else f"{cell.mean:+.1f}" for cell in line] for line in cells]
     hints = [["" if cell is None else cell.told for cell in line] for line in cells]
     most = max((abs(gain.mean) for gain in gains.values()), default=1.0) or 1.0
     shown = [without_paths(name) for name in names]
     note = "Points of the metric that training on both tasks gains over the task alone, mean over equal seeds."
     return Heat(
         id, "Gain of training on a pair", shown, shown, values, texts, x="with", y="task", low=-most, high=most,
-        note=note, hints=hints,
+        note=note, hints=hints, signed=True,
     )  # fmt: skip
 
 
 def _stability(id: str, stored: Stored, each: Any, names: Sequence[str]) -> Html:
     """How much of a matrix is the seed: the correlation of a task's own importance between seeds."""
     own: Stored = stored.get("stability") or {}
-    if not own:
+    if not own and len(each) < 2:
         return Html("")
-    spread = each.std(0, ddof=1).mean(1) if len(each) > 1 else np.zeros(len(names))
-    at = {name: place for place, name in enumerate(names)}
+    other = ~np.eye(len(names), dtype=bool)  # a task with itself is always 1
+    several = len(each) > 1 and len(names) > 1
+    spread = each.std(0, ddof=1) if several else np.zeros_like(each[0])
+    header = ["task", *(["own matrix over seeds"] if own else []), *(["sd of its correlations"] if several else [])]
     rows = [
-        [without_paths(name), f"{value:.3f}", f"{spread[at[name]]:.3f}" if len(each) > 1 and name in at else ""]
-        for name, value in own.items()
+        [
+            without_paths(name),
+            *([f"{own[name]:.3f}" if name in own else ""] if own else []),
+            *([f"{spread[place][other[place]].mean():.3f}"] if several else []),
+        ]
+        for place, name in enumerate(names)
     ]
-    header = ["task", "own matrix over seeds", "sd of its correlations"]
-    return table(header, rows, id=f"{id}-stability", caption="Stability over seeds", numbers=header[1:])
+    shown = table(header, rows, id=f"{id}-stability", caption="Stability over seeds", numbers=header[1:])
+    why = "A task's own matrices are not compared between seeds: these began with other weights."
+    return shown if own else join(shown, tag("p", why, class_="note"))
 
 
 # True gains
