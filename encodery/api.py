@@ -112,7 +112,7 @@ def train(
     quiet: bool = True,
     **sections: Any,
 ) -> Run:
-    """Train as the command does; called again it goes on, and a finished run is left as it is.
+    """Train as the command does; called again it resumes, and a finished run is left as it is.
 
     `config` is a config, a data file such as reviews.csv, `recipe:…`, a mapping or nothing; sections such as
     `optim={"lr": 3e-5}` are laid on top.
@@ -170,7 +170,7 @@ _unfinished: "weakref.WeakSet[Iterator[StepReport]]" = weakref.WeakSet()
 
 @atexit.register
 def _close_unfinished() -> None:
-    """A generator that nobody closed saves and gives its lock back before the interpreter is taken apart."""
+    """A generator that was not closed saves and gives its lock back before the interpreter is taken apart."""
     for generator in list(_unfinished):
         generator.close()  # type: ignore[attr-defined]
 

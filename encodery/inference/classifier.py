@@ -37,7 +37,12 @@ class Prediction:
     value: float | None = None  # of a model that gives a number
     tags: tuple[str, ...] | None = None  # of a model that tags words
     text: str | None = None  # of a model that answers questions; empty: there is no answer
-    start: int | None = None  # where that stands in the context
+    start: int | None = None  # where that is in the context
+
+    def __repr__(self) -> str:
+        """Only what there is."""
+        values = {name: value for name, value in vars(self).items() if value not in (None, {})}
+        return f"Prediction({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     @property
     def answer(self) -> Any:

@@ -47,7 +47,7 @@ class ActiveMethod(Protocol):
         """What a checkpoint must hold besides weights and optimiser."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with what `tensors` gave."""
+        """Resume from what `tensors` gave."""
 
 
 class Method(Options):
@@ -87,7 +87,7 @@ class Updating:
         self.updated = False  # whether the weights have moved since the step began
 
     def update_now(self, terms: Terms, micro: Sequence[Batch]) -> bool:
-        """Check, clip and apply what lies in .grad, and forget it."""
+        """Check, clip and apply what is in .grad, and forget it."""
         if self.update is None:
             raise TypeError("this method updates inside a step: the loop must hand it `update`")
         taken = self.update(terms, micro)

@@ -131,7 +131,7 @@ class Selector(Options):
     needs: ClassVar[tuple[Need, ...]] = ()
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
-        """At least `count` positions, or all that it chooses; a selector may stop there if going on is costly."""
+        """At least `count` positions, or all that it chooses; a selector may stop there if more is costly."""
         raise NotImplementedError
 
 

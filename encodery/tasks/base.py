@@ -74,7 +74,7 @@ class Pieces(Protocol):
         """Token ids of each text, and for each token where it begins and ends in the text, without blanks."""
 
     def special(self, pair: bool) -> tuple[int, int, int]:
-        """How many special tokens stand before the first text, between two texts, and at the end."""
+        """How many special tokens are before the first text, between two texts, and at the end."""
 
 
 class Task(Options):
@@ -110,7 +110,7 @@ class Task(Options):
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> "type[Task]":
-        """The class that these options ask for: a name may stand for several forms of question."""
+        """The class that these options ask for: a name may mean several forms of question."""
         return cls
 
     @property
@@ -153,7 +153,7 @@ class Task(Options):
         return "accuracy"
 
     def metric_names(self, objective: str | None = None) -> tuple[str, ...]:
-        """The scores that a model with this objective gets on dev; empty where nobody can know before."""
+        """The scores that a model with this objective gets on dev; empty where it cannot be known before."""
         split = next((one for one in self.splits() if one.startswith("dev") and self.has(one)), None)
         if split is None or not self.labelled:
             return ()
@@ -175,7 +175,7 @@ class Task(Options):
         raise NotImplementedError
 
     def reading(self) -> dict[str, Any]:
-        """Options that change what `encode` gives and do not stand in the objective: they name the token table."""
+        """Options that change what `encode` gives and are not in the objective: they name the token table."""
         return {}
 
     def decode(self, rows: Iterable[Mapping[str, Any]], examples: Sequence[Example] = ()) -> dict[str, Answer]:

@@ -42,7 +42,7 @@ class Part:
         return method(model, self.micro, self.totals.times(self.share * factor))
 
     def loss(self, terms: Terms) -> float:
-        """The mean loss that the sums of all processes stand for, its terms added up."""
+        """The mean loss that the sums of all processes amount to, its terms added up."""
         return sum(float(value) / self.counts[key] for key, value in comm.add_terms(losses_of(terms)).items())
 
 
@@ -66,7 +66,7 @@ class ActiveWeighting(Protocol):
         """What a checkpoint must hold besides weights and optimiser."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with what `tensors` gave."""
+        """Resume from what `tensors` gave."""
 
 
 class Weighting(Options):

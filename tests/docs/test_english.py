@@ -54,6 +54,23 @@ def test_messages_and_help_use_no_banned_phrase() -> None:
     assert not found
 
 
+def test_the_python_interface_uses_no_banned_phrase() -> None:
+    """`help(en.train)`, and the classes that own components derive from."""
+    package = ROOT / "encodery"
+    modules = [package / "api.py", package / "components.py", package / "inference/classifier.py"]
+    modules += [package / room / "base.py" for room in ("methods", "objectives", "selectors", "tasks", "weighting")]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules}
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {fault}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+        for fault in faults(ast.get_docstring(node) or "")
+    ]
+    assert not wrong
+
+
 def test_a_planted_phrase_is_found(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text('"""It goes on."""\nraise ValueError("run it again, it goes on")\n')
     assert [(line, faults(text)) for line, text in texts(tmp_path / "new.py")] == [(2, ["goes on"])]

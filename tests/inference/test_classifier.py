@@ -8,7 +8,7 @@ from encodery.data.batches import MicroBatcher
 from encodery.data.token_table import memory_table
 from encodery.errors import UserError
 from encodery.inference import open_model, outputs
-from encodery.inference.classifier import head_of, logits, open_classifier
+from encodery.inference.classifier import Prediction, head_of, logits, open_classifier
 from encodery.models.packed import PROVEN
 from encodery.tasks.base import Example
 from tests.toolbox.runs import NARROW, config_for, model_section
@@ -138,3 +138,11 @@ def test_a_body_without_head_is_no_classifier(trained, tmp_path):
     AutoTokenizer.from_pretrained(trained("single") / "model").save_pretrained(tmp_path / "body")
     with pytest.raises(UserError, match="not a classifier"):
         en.load(tmp_path / "body")
+
+
+def test_a_prediction_shows_only_what_there_is():
+    assert repr(Prediction(label="a", probabilities={"a": 0.75, "b": 0.25})) == (
+        "Prediction(label='a', probabilities={'a': 0.75, 'b': 0.25})"
+    )
+    assert repr(Prediction(value=0.0)) == "Prediction(value=0.0)"
+    assert repr(Prediction(text="", start=None)) == "Prediction(text='')"
