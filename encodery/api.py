@@ -184,8 +184,8 @@ def _steps(
 ) -> Iterator[StepReport]:
     resolved = settings.load(_config(config), sections)
     place = None if out is None else _path(out)
-    with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True), StopRequest()) as session:
-        if isinstance(session, RunDir):
+    with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True), StopRequest()) as (_, session):
+        if session is None:
             return
         for report in session.steps():
             session.after(report)

@@ -24,16 +24,14 @@ from encodery.runs.directory import RunDir, default_path, now
 from encodery.runs.identity import FORM, changes, content_of, identity_of_config, recognises
 from encodery.tasks.base import Task
 from encodery.tasks.sources.own_files import Own
-from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import equal_texts
 from encodery.training import build, checkpoint, optim
 from encodery.training.build import Built, Inputs, PoolingSource
 from encodery.training.loop import StepReport
 from encodery.training.session import Session
-from encodery.training.task_data import is_set_aside, summary
+from encodery.training.task_data import data_lines, data_of, skipped_rows, summary
 
 Change = tuple[str, Any, Any]
-NAMED = 5  # skipped rows that a run names when it begins
 
 
 def train_run(
@@ -47,19 +45,22 @@ def train_run(
 ) -> RunDir:
     """Train as the config says. Run again = go on; a finished run is left as it is."""
     progress = progress or Progress(quiet=True)
-    with StopRequest(early=True) as stop, prepared(resolved, out, restart, allow_change, progress, stop) as session:
-        if isinstance(session, RunDir):
-            return session
+    with (
+        StopRequest(early=True) as stop,
+        prepared(resolved, out, restart, allow_change, progress, stop) as (run, session),
+    ):
+        if session is None:
+            return run
         try:
             stop.begin()
             session.loop(watch)
             session.finish()
         except (Exception, KeyboardInterrupt) as error:
-            note_end(session.run, error)
+            note_end(run, error)
             raise
         finally:
             progress.stop()
-        return session.run
+        return run
 
 
 def note_end(run: RunDir, error: BaseException) -> None:
@@ -73,8 +74,8 @@ def note_end(run: RunDir, error: BaseException) -> None:
 @contextmanager
 def prepared(
     resolved: Resolved, out: Path | str | None, restart: bool, allow_change: bool, progress: Progress, stop: StopRequest
-) -> Iterator["Session | RunDir"]:
-    """A locked run directory with everything built and resumed; a finished one is given back as it is."""
+) -> Iterator[tuple[RunDir, Session | None]]:
+    """A locked run directory with everything built and resumed; no session where the run is finished already."""
     if resolved.config.threads:
         torch.set_num_threads(resolved.config.threads)
     comm.join()
@@ -89,42 +90,59 @@ def prepared(
         named = check_same(run, resolved, inputs, identity, allow_change, progress) if run.writes else {}
         done = comm.from_lead(run.is_done)
         longer = done and comm.from_lead(allow_change and asks_for_steps(run, resolved))
+        if done and not longer:
+            leave_finished(run, progress)
+            yield run, None
+            return
         if longer:
             require_checkpoint(run)
-        elif done:
-            progress.say(f"{run.path} is done already (--fresh starts again)")
-            if run.drop_left_checkpoints():
-                progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")
-            comm.end_run()
-            yield run
-            return
         inputs = replace(inputs, auto_pooling=comm.from_lead(pooling_of_run(run)))
-        try:  # before anything is written: a mistake leaves no run behind
-            with comm.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as on_progress:
-                built = build.build(resolved, inputs, on_progress)
-            optim.require_warmup(resolved.config.optim, built.state.total)
-        except BaseException:
-            run.forget()
-            raise
+        built = build_for(run, resolved, inputs, progress)
         if longer and (short := not_longer(run, built.state.total)):
             progress.say(short)
             comm.end_run()
-            yield run
+            yield run, None
             return
         if run.writes:
             begin(run, resolved, inputs, built, named)
         session = Session(run, resolved, built, progress, stop, named.get("identity", identity))
-        data = [line for task_data in built.tasks_data for line in data_lines(task_data.task)]
-        for note in [*resolved.notes, *built.notes, *data, *summary(built.tasks_data)]:
-            session.log(note)
-        session.resume()
-        if longer:
-            session.prolong()
-        if session.state.step == 0:
-            show_perturbations(session, resolved)
-        if not resolved.config.train.shard:
-            comm.require_equal(built.model.named_parameters(), "the weights")
-        yield session
+        make_ready(session, resolved, longer)
+        yield run, session
+
+
+def leave_finished(run: RunDir, progress: Progress) -> None:
+    """Say that nothing is to be done, and remove what a killed process may have left."""
+    progress.say(f"{run.path} is done already (--fresh starts again)")
+    if run.drop_left_checkpoints():
+        progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")
+    comm.end_run()
+
+
+def build_for(run: RunDir, resolved: Resolved, inputs: Inputs, progress: Progress) -> Built:
+    """Everything that a session needs, before anything is written: a mistake leaves no run behind."""
+    try:
+        with comm.one_by_one(), Portion(resolved.tasks[0][0].name, progress.quiet, progress.every) as on_progress:
+            built = build.build(resolved, inputs, on_progress)
+        optim.require_warmup(resolved.config.optim, built.state.total)
+    except BaseException:
+        run.forget()
+        raise
+    return built
+
+
+def make_ready(session: Session, resolved: Resolved, longer: bool) -> None:
+    """Say what is trained on what, and resume: the session is then where its run was left."""
+    built = session.built
+    data = [line for task_data in built.tasks_data for line in data_lines(task_data.task)]
+    for note in [*resolved.notes, *built.notes, *data, *summary(built.tasks_data)]:
+        session.log(note)
+    session.resume()
+    if longer:
+        session.prolong()
+    if session.state.step == 0:
+        show_perturbations(session, resolved)
+    if not resolved.config.train.shard:
+        comm.require_equal(built.model.named_parameters(), "the weights")
 
 
 def asks_for_steps(run: RunDir, resolved: Resolved) -> bool:
@@ -287,8 +305,6 @@ def check_same(
     earlier version's run is kept, because others know it by that), and what its readers should know.
     """
     info: dict[str, Any] = run.info()
-    named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
-    notes = []
     lines = what_changed(run, info, inputs, resolved, identity)
     if lines and not trained_at_all(run):
         progress.say(
@@ -296,22 +312,17 @@ def check_same(
         )
         run.drop_attempt()
         info, lines = {}, []
+    if lines and not allow_change:
+        listing = "\n".join(lines)
+        raise UserError(
+            f"{run.path} was made with other settings:\n{listing}\n"
+            "Give another -o, start again with --fresh, or continue all the same with --allow-change."
+        )
+    named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
+    notes = []
     if lines:
-        if not allow_change:
-            listing = "\n".join(lines)
-            raise UserError(
-                f"{run.path} was made with other settings:\n{listing}\n"
-                "Give another -o, start again with --fresh, or continue all the same with --allow-change."
-            )
-        named["went_on_from"] = earlier_identities(run, info)
-        text = "; ".join(line.strip() for line in lines)
-        notes.append(f"went on with changed settings: {text}")
-        changed = setting_changes(run, info, inputs, resolved) if run.config.is_file() else []
-        step = max(checkpoint.steps(run.checkpoints), default=0)
-        named["changes"] = [
-            *info.get("changes", []),
-            {"step": step, "time": now(), "text": text, "before": {key: was for key, was, _ in changed}},
-        ]
+        named |= with_change(run, info, inputs, resolved, lines)
+        notes.append(f"went on with changed settings: {named['changes'][-1]['text']}")
     elif info.get("identity"):
         named = {key: info[key] for key in named if key in info}
     if not info and checkpoint.steps(run.checkpoints):
@@ -323,6 +334,18 @@ def check_same(
     if notes:
         named["notices"] = [*info.get("notices", []), *({"time": now(), "text": text} for text in notes)]
     return named
+
+
+def with_change(
+    run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Resolved, lines: Sequence[str]
+) -> dict[str, Any]:
+    """What run.json says of settings that a person allowed to change: whose checkpoints count, and what was before."""
+    before = setting_changes(run, info, inputs, resolved) if run.config.is_file() else []
+    change = {
+        "step": max(checkpoint.steps(run.checkpoints), default=0), "time": now(),
+        "text": "; ".join(line.strip() for line in lines), "before": {key: was for key, was, _ in before},
+    }  # fmt: skip
+    return {"went_on_from": earlier_identities(run, info), "changes": [*info.get("changes", []), change]}
 
 
 def other_hardware(info: dict[str, Any], resolved: Resolved) -> Iterator[str]:
@@ -380,15 +403,6 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, built: Built, named: 
     )
 
 
-def data_of(tasks: Sequence[Task]) -> dict[str, Any]:
-    """Where the rows of each split came from; of several tasks under the task's name, and as TASK:SPLIT."""
-    origins = {t.name: {split: origin_of(t, split) for split in t.splits() if t.has(split)} for t in tasks}
-    if len(tasks) == 1:
-        return {"data": origins[tasks[0].name]}
-    flat = {f"{name}:{split}": about for name, splits in origins.items() for split, about in splits.items()}
-    return {"data": flat, "data_of": origins}
-
-
 def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     """The rows that skip_bad_rows left out go into a file, each with its place and what is wrong with it."""
     bad = [row for task in tasks for row in skipped_rows(task)]
@@ -396,30 +410,6 @@ def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
         lines = [files.plain_json(asdict(row)) for row in bad]
         files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")
         run.log(f"{len(lines)} bad row{'s' * (len(lines) > 1)} left out, listed in bad_rows.jsonl")
-
-
-def skipped_rows(task: Task) -> list[BadRow]:
-    """The rows of all splits that skip_bad_rows left out, each once."""
-    splits = [s for s in task.splits() if task.has(s)] if getattr(task, "skip_bad_rows", False) else []
-    return list(dict.fromkeys(row for split in splits for row in task.bad_rows(split)))
-
-
-def origin_of(task: Task, split: str) -> dict[str, Any]:
-    """Where a split came from, as data."""
-    origin = task.origin(split)
-    return {k: v for k, v in {**asdict(origin), "part": origin.part}.items() if v or k == "rows"}
-
-
-def data_lines(task: Task) -> list[str]:
-    """Loud lines for data that are not whole or not official; what was set aside is a matter of `summary`."""
-    found = {s: task.origin(s) for s in task.splits() if not s.startswith("test") and task.has(s)}
-    parts = [f"WARNING {task.name}:{s} {o.part}" for s, o in found.items() if o.part]
-    loud = {s: o for s, o in found.items() if o.note and not (s == "dev" and is_set_aside(task))}
-    notes = [f"WARNING {task.name}:{s} {o.note}" for s, o in loud.items()]
-    skipped = skipped_rows(task)
-    more = f"; and {len(skipped) - NAMED} more in bad_rows.jsonl" if len(skipped) > NAMED else ""
-    names = [f"skipped: {'; '.join(map(str, skipped[:NAMED]))}{more}"] if skipped else []
-    return parts + notes + names
 
 
 # The same run for several seeds, one after the other in this process.

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from encodery.tasks.forms.metric_table import among
 from encodery.tasks.forms.tagging import Tagging
 from encodery.tasks.sources.labels import spelling_warning
 from encodery.tasks.sources.own_files import Own
+from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import set_aside
 
 if TYPE_CHECKING:
@@ -436,3 +437,41 @@ def numbers_line(task: Task) -> str | None:
 
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
+
+
+# Where the rows came from, for run.json and for the person.
+
+NAMED = 5  # skipped rows that a run names when it begins
+
+
+def data_of(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Where the rows of each split came from; of several tasks under the task's name, and as TASK:SPLIT."""
+    origins = {t.name: {split: origin_of(t, split) for split in t.splits() if t.has(split)} for t in tasks}
+    if len(tasks) == 1:
+        return {"data": origins[tasks[0].name]}
+    flat = {f"{name}:{split}": about for name, splits in origins.items() for split, about in splits.items()}
+    return {"data": flat, "data_of": origins}
+
+
+def skipped_rows(task: Task) -> list[BadRow]:
+    """The rows of all splits that skip_bad_rows left out, each once."""
+    splits = [s for s in task.splits() if task.has(s)] if getattr(task, "skip_bad_rows", False) else []
+    return list(dict.fromkeys(row for split in splits for row in task.bad_rows(split)))
+
+
+def origin_of(task: Task, split: str) -> dict[str, Any]:
+    """Where a split came from, as data."""
+    origin = task.origin(split)
+    return {k: v for k, v in {**asdict(origin), "part": origin.part}.items() if v or k == "rows"}
+
+
+def data_lines(task: Task) -> list[str]:
+    """Loud lines for data that are not whole or not official; what was set aside is a matter of `summary`."""
+    found = {s: task.origin(s) for s in task.splits() if not s.startswith("test") and task.has(s)}
+    parts = [f"WARNING {task.name}:{s} {o.part}" for s, o in found.items() if o.part]
+    loud = {s: o for s, o in found.items() if o.note and not (s == "dev" and is_set_aside(task))}
+    notes = [f"WARNING {task.name}:{s} {o.note}" for s, o in loud.items()]
+    skipped = skipped_rows(task)
+    more = f"; and {len(skipped) - NAMED} more in bad_rows.jsonl" if len(skipped) > NAMED else ""
+    names = [f"skipped: {'; '.join(map(str, skipped[:NAMED]))}{more}"] if skipped else []
+    return parts + notes + names
