@@ -263,9 +263,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--by: attacks are not divided by columns; evaluate without --attack")
     if args.attack:
         return evaluate_under_attack(args)
-    from encodery.core.progress import Counting
-    from encodery.inference.classifier import open_classifier
-    from encodery.inference.evaluate import evaluate, require_shared_rows
+    from encodery.inference.evaluate import require_shared_rows
     from encodery.inference.task_argument import resolve_split
     from encodery.models.locate import kept_on_the_way
     from encodery.runs.directory import RunDir
@@ -284,6 +282,23 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         require_shared_rows(runs, asked)
     splits = [_collapsed(one, args.collapse) for one in splits]
     _require_columns(splits, args.by)
+    _evaluate_models(args, splits, runs, keep)
+    if len(runs) == 1:
+        args.next = f"encodery report {runs[0].path}  # its errors, one by one"
+    return 0
+
+
+def _evaluate_models(
+    args: argparse.Namespace,
+    splits: "Sequence[TaskSplit]",
+    runs: "list[RunDir]",
+    keep: "Callable[[Evaluation], Path | None]",
+) -> None:
+    """Open the models, score them on every split; keep and print."""
+    from encodery.core.progress import Counting
+    from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import evaluate
+
     names = args.labels.split(",") if args.labels else None
     models = [
         open_classifier(path, args.device, labels=names, allow_code=args.allow_code, undecided=True)
@@ -295,14 +310,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         rows = len(asked.task.examples(asked.split)) * len(models)
         with Counting(asked.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
             evaluation = replace(evaluate(models, asked, args.head, on_progress), without=off)
-        evaluation = _checked(evaluation, models, runs, args.allow_code)
-        evaluation = _sliced(evaluation, args.by)
+        evaluation = _sliced(_checked(evaluation, models, runs, args.allow_code), args.by)
         path = keep(evaluation)
-        printed[asked.key] = (
-            evaluation.to_dict()
-            | ({"slices": evaluation.slices} if args.by else {})
-            | ({"predictions": str(path)} if path else {})
-        )
+        about = evaluation.to_dict() | ({"slices": evaluation.slices} if args.by else {})
+        printed[asked.key] = about | ({"predictions": str(path)} if path else {})
         if not args.json:
             _warn(evaluation, args.quiet)
         if not args.json and not args.format:
@@ -311,9 +322,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     elif args.format:
         _show_table(printed, args.format)
-    if len(runs) == 1:
-        args.next = f"encodery report {runs[0].path}  # its errors, one by one"
-    return 0
 
 
 def _reading(args: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -204,33 +204,42 @@ def _features(task: Task, rows: Sequence[Example], pieces: TokenizerPieces, max_
             yield replace(features, example=start + features.example, group=group)
 
 
+@dataclass
+class _Columns:
+    """What is held in memory of each sequence while its tokens go to files, and the types of these files."""
+
+    lengths: list[int] = field(default_factory=list)
+    example: list[int] = field(default_factory=list)
+    group: list[int | None] = field(default_factory=list)
+    targets: dict[str, list[Any]] = field(default_factory=dict)
+    kinds: dict[str, Any] = field(default_factory=lambda: {"ids": np.int32, "types": np.uint8})
+
+    def add(self, row: Features) -> None:
+        self.lengths.append(len(row.ids))
+        self.example.append(row.example)
+        self.group.append(row.group)
+        for name, value in row.targets.items():
+            self.targets.setdefault(name, []).append(value)
+
+    @property
+    def grouped(self) -> bool:
+        return bool(self.group) and None not in self.group
+
+    def named(self, prefix: str) -> list[str]:
+        """The files of a sort, by the rest of their names."""
+        return sorted(name.removeprefix(prefix) for name in self.kinds if name.startswith(prefix))
+
+
 def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str], max_length: int) -> None:
     """Flat files grow as they come; only a few numbers per sequence are held in memory."""
-    lengths, example, group = [], [], []
-    targets: dict[str, list[Any]] = {}
-    kinds: dict[str, Any] = {"ids": np.int32, "types": np.uint8}
-    with ExitStack() as stack:
-        open_files: dict[str, Any] = {}
-        for row in features:
-            if not row.ids:  # no first token to classify, and no place in a packed row
-                raise UserError(
-                    f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
-                )
-            for name, values in _flat(row).items():
-                if name not in open_files:
-                    open_files[name] = stack.enter_context(open(folder / f"{name}.raw", "wb"))
-                    kinds[name] = values.dtype
-                open_files[name].write(values.tobytes())
-            lengths.append(len(row.ids))
-            example.append(row.example)
-            group.append(row.group)
-            for name, value in row.targets.items():
-                targets.setdefault(name, []).append(value)
+    columns = _write_tokens(folder, features, example_ids)
+    lengths = columns.lengths
     starts = np.concatenate([[0], np.cumsum(np.asarray(lengths, dtype=np.int64))]).astype(np.int64)
-    arrays = {"starts": starts, "example": np.asarray(example, dtype=np.int64), **_target_arrays(targets)}
-    if grouped := bool(group) and None not in group:
-        arrays["group"] = np.asarray(group, dtype=np.int64)
-    for name, dtype in kinds.items():
+    example = np.asarray(columns.example, dtype=np.int64)
+    arrays = {"starts": starts, "example": example, **_target_arrays(columns.targets)}
+    if columns.grouped:
+        arrays["group"] = np.asarray(columns.group, dtype=np.int64)
+    for name, dtype in columns.kinds.items():
         arrays[name] = np.memmap(folder / f"{name}.raw", dtype=dtype, mode="r") if starts[-1] else np.zeros(0, dtype)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
@@ -243,12 +252,30 @@ def _write(folder: Path, features: Iterable[Features], example_ids: Sequence[str
         "tokens": int(starts[-1]),
         "longest": max(lengths, default=0),
         "full": int(sum(n >= max_length for n in lengths)),
-        "targets": sorted(targets),
-        "token_targets": sorted(name.removeprefix("token_") for name in kinds if name.startswith("token_")),
-        "marks": sorted(name.removeprefix("mark_") for name in kinds if name.startswith("mark_")),
-        "grouped": grouped,
+        "targets": sorted(columns.targets),
+        "token_targets": columns.named("token_"),
+        "marks": columns.named("mark_"),
+        "grouped": columns.grouped,
     }
     (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def _write_tokens(folder: Path, features: Iterable[Features], example_ids: Sequence[str]) -> _Columns:
+    """What has a value for each token, as raw files."""
+    columns, open_files = _Columns(), dict[str, Any]()
+    with ExitStack() as stack:
+        for row in features:
+            if not row.ids:  # no first token to classify, and no place in a packed row
+                raise UserError(
+                    f"example {example_ids[row.example]} has no tokens: its text is empty for this tokenizer"
+                )
+            for name, values in _flat(row).items():
+                if name not in open_files:
+                    open_files[name] = stack.enter_context(open(folder / f"{name}.raw", "wb"))
+                    columns.kinds[name] = values.dtype
+                open_files[name].write(values.tobytes())
+            columns.add(row)
+    return columns
 
 
 def _target_arrays(targets: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
