@@ -17,9 +17,7 @@ def arguments(parser: Parser) -> None:
         "--schema", action="store_true", help="print all keys, types, defaults and meanings as JSON schema"
     )
     parser.add_argument("--reference", action="store_true", help="print the same as a page of Markdown")
-    parser.add_argument(
-        "--allow-code", action="store_true", help="execute Python files that are stored in a run directory"
-    )
+    parser.shared("--allow-code")
     parser.examples(
         "encodery config rte.yaml",
         "encodery config recipe:glue/rte/electra-small optim.lr=1e-4",

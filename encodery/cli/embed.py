@@ -31,9 +31,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once; default: 64")
     parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
     parser.shared("--data", "--device")
-    parser.add_argument(
-        "--executor", choices=["local", "ray", "slurm"], default="local", help="where pieces are made; default: here"
-    )
+    parser.shared("--executor", help="where pieces are made; default: here")
     parser.shared("--allow-code")
     parser.shared("--quiet", help="no progress")
     parser.no_verify()

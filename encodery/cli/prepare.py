@@ -20,9 +20,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for the blocks of a corpus; default: the cache")
     parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one per core")
-    parser.add_argument(
-        "--executor", choices=["local", "ray", "slurm"], default="local", help="where shards are made; default: here"
-    )
+    parser.shared("--executor", help="where shards are made; default: here")
     parser.shared("--allow-code", "--quiet")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",

@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from encodery.core.markdown import markdown_table
+
 FORMATS = ("rich", "md", "csv", "json")
 Cells = list[str]
 LONG = 30  # characters of a cell that may become a note
@@ -34,11 +36,7 @@ def show(markdown: str, form: str | None = None) -> None:
 
 def of_rows(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows as a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += [
-        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
-    ]
-    return "\n".join(lines)
+    return markdown_table(header, rows)
 
 
 def blocks(markdown: str) -> Iterator[str | list[Cells]]:

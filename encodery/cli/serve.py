@@ -33,8 +33,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--max-waiting", type=int, default=256, metavar="N",
                         help="requests that may wait; more get 503; default 256")  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the model; default: all cores")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--allow-code", action="store_true", help="run Python files that a run directory brings along")
+    parser.shared("--device", "--allow-code")
     parser.no_verify()
     parser.examples(
         "encodery serve runs/reviews",

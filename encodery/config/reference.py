@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from encodery.config.components import find, names
 from encodery.config.schema import Config, Entry
 from encodery.config.validate import KINDS
+from encodery.core.markdown import markdown_table
 from encodery.core.options import Options
 
 _HEAD = """# Configuration
@@ -145,13 +146,12 @@ def _inner(name: str, kind: type[BaseModel]) -> list[str]:
 def _table(kind: type[BaseModel], only: list[str] | None = None) -> str:
     keys = {key: value for key, value in kind.model_json_schema().get("properties", {}).items() if key != "part"}
     rows = [_row(key, value) for key, value in keys.items() if only is None or key in only]
-    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]) if rows else "No keys.\n"
+    return markdown_table(["key", "type", "default", "meaning"], rows) + "\n" if rows else "No keys.\n"
 
 
-def _row(key: str, value: Mapping[str, Any]) -> str:
-    default = json.dumps(value["default"]) if "default" in value else "needed"
-    meaning = " ".join(value.get("description", "").split())
-    return f"| `{key}` | {_words(value)} | `{default}` | {meaning} |".replace("`needed`", "needed")
+def _row(key: str, value: Mapping[str, Any]) -> list[str]:
+    default = f"`{json.dumps(value['default'])}`" if "default" in value else "needed"
+    return [f"`{key}`", _words(value), default, " ".join(value.get("description", "").split())]
 
 
 def _words(value: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from encodery.core.environment import version
+from encodery.core.markdown import markdown_table
 from encodery.report.groups import Row
 from encodery.report.run_card import labelled, pipeline
 from encodery.report.stats import wilson
@@ -174,8 +175,8 @@ def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[
 
 def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row]) -> list[str]:
     """A line for each metric; seeds and the choice of rows stand beside the main one."""
-    lines = ["| data | metric | this model | 95 % over examples | all seeds: mean ± sd (n) | without a model |"]
-    lines.append("|---|---|---|---|---|---|")
+    header = ["data", "metric", "this model", "95 % over examples", "all seeds: mean ± sd (n)", "without a model"]
+    lines = []
     for key, scores in result["scores"].items():
         task, _, split = key.rpartition(":")
         rows_of_split = run.rows_of(task, split).get("rows")
@@ -183,9 +184,9 @@ def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row])
             easy = result["majority"].get(key, {}).get(metric)
             seeds = spread(rows[key]) if key in rows and rows[key].metric == metric else ""
             interval = wilson_text(metric, value, rows_of_split)
-            lines.append(f"| {labelled(run, key)} | {metric} | {value:.4f} | {interval} | {seeds} | {number(easy)} |")
-    lines += ["", "`without a model`: what the commonest answer of the training set gives."]
-    return [*lines, *(f"\n**Alarm:** {sentence}" for sentence in result["alarms"])]
+            lines.append([labelled(run, key), metric, f"{value:.4f}", interval, seeds, number(easy)])
+    note = ["", "`without a model`: what the commonest answer of the training set gives."]
+    return [markdown_table(header, lines), *note, *(f"\n**Alarm:** {sentence}" for sentence in result["alarms"])]
 
 
 def spread(row: Row) -> str:
@@ -236,20 +237,21 @@ def origin_words(origin: Mapping[str, Any]) -> str:
 
 def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """The settings that people ask for first; the file has all."""
-    lines = ["| setting | value |", "|---|---|"]
+    rows = []
     for label, key in RECIPE:
         section_, _, name = key.partition(".")
         value = config[section_].get(name) if isinstance(config.get(section_), Mapping) else None
         if label == "pooling":  # what auto meant; nothing where no head reads one vector
             value = ", ".join(sorted(set(info.get("pooling", {}).values()))) or None
-        lines += [f"| {label} | {value} |"] if value is not None else []
+        rows += [[label, value]] if value is not None else []
     versions = info.get("environment", {}).get("packages", {})
     made = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
     again = "`config.yaml` has every setting; `encodery train config.yaml` trains it again."
     if changed := [one for one in info.get("changes", []) if one["step"] > 0]:
         told = "; ".join(f"after step {one['step']:,}: {one['text']}" for one in changed)
         again = f"**The settings changed while it was trained** ({told}): `config.yaml` has the last ones alone."
-    return [*lines, "", again + (f" Made with {made}." if made else "") + f" Identity {info['identity'][:16]}."]
+    table = markdown_table(["setting", "value"], rows)
+    return [table, "", again + (f" Made with {made}." if made else "") + f" Identity {info['identity'][:16]}."]
 
 
 def use_lines(run: RunDir, name: str) -> list[str]:

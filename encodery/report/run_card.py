@@ -7,6 +7,7 @@ from typing import Any
 
 from encodery.core import files
 from encodery.core.environment import version
+from encodery.core.markdown import markdown_table
 from encodery.core.redact import without_paths
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms.hans_figures import caution
@@ -86,12 +87,12 @@ def labelled(run: RunDir, key: str) -> str:
 
 
 def _score_table(run: RunDir, result: Mapping[str, Any]) -> list[str]:
-    rows = ["| data | metric | model | majority |", "|---|---|---|---|"]
+    rows = []
     for key, scores in result["scores"].items():
         easy = result["majority"].get(key, {})
         label = labelled(run, key)
-        rows += [f"| {label} | {m} | {v:.4f} | {_cell(easy.get(m))} |" for m, v in scores.items()]
-    return rows
+        rows += [[label, m, f"{v:.4f}", _cell(easy.get(m))] for m, v in scores.items()]
+    return [markdown_table(["data", "metric", "model", "majority"], rows)]
 
 
 def _threshold_lines(run: RunDir) -> list[str]:
@@ -101,8 +102,8 @@ def _threshold_lines(run: RunDir) -> list[str]:
     lines = []
     for task, found in ((name, about["thresholds"]) for name, about in tasks.items() if about.get("thresholds")):
         lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(found), ""]
-        lines += ["| label | given above |", "|---|---|"]
-        lines += [*(f"| {label} | {limit:.4f} |" for label, limit in found["labels"].items()), ""]
+        rows = [[label, f"{limit:.4f}"] for label, limit in found["labels"].items()]
+        lines += [markdown_table(["label", "given above"], rows), ""]
     return lines
 
 

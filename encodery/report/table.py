@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encodery.core.markdown import markdown_table
 from encodery.errors import UserError
 from encodery.report import compare, groups, records, stats
 from encodery.report import groups as report_groups
@@ -236,18 +237,9 @@ def markdown(table: "Table", columns: str | None = None) -> str:
 
 
 def _markdown(one: Sheet) -> str:
-    lines = ["| " + " | ".join(map(_plain, one.header)) + " |", "|" + "---|" * len(one.header)]
-    lines += ["| " + " | ".join(_markdown_cell(cell) for cell in line) + " |" for line in one.body]
+    cells = [[f"**{cell.text}**" if cell.bold else cell.text for cell in line] for line in one.body]
     notes = [f"- {note}" for note in one.notes]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
-
-
-def _plain(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _markdown_cell(cell: Cell) -> str:
-    return f"**{_plain(cell.text)}**" if cell.bold else _plain(cell.text)
+    return "\n".join([markdown_table(one.header, cells), *([""] if notes else []), *notes])
 
 
 def latex(table: "Table", columns: str | None = None) -> str:

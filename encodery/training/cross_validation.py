@@ -8,6 +8,7 @@ from typing import Any
 
 from encodery.config.load import Resolved
 from encodery.core import files
+from encodery.core.markdown import markdown_table
 from encodery.core.progress import Progress
 from encodery.data.out_of_fold import FILE as PREDICTIONS
 from encodery.distributed import comm
@@ -57,15 +58,17 @@ class Folds:
     def markdown(self) -> str:
         """One line for each fold, then mean, deviation, interval, and the score of all rows at once."""
         plain, names = self.to_dict()["metrics"], self.metrics
-        lines = [f"| fold | rows | {' | '.join(names)} |", "|---|---|" + "---|" * len(names)]
-        for number, (rows, scores) in enumerate(zip(self.rows, self.scores, strict=True), 1):
-            lines.append(f"| {number} | {rows:,} | {' | '.join(f'{scores[name]:.4f}' for name in names)} |")
-        every = f"{sum(self.rows):,}"
+        lines = [
+            [str(number), f"{rows:,}", *(f"{scores[name]:.4f}" for name in names)]
+            for number, (rows, scores) in enumerate(zip(self.rows, self.scores, strict=True), 1)
+        ]
         for title, key in (("mean", "mean"), ("sd", "sd"), ("95 % interval", "interval")):
-            lines.append(f"| {title} | | {' | '.join(_cell(plain[name][key]) for name in names)} |")
-        lines.append(f"| all rows at once | {every} | {' | '.join(_cell(plain[name]['all_rows']) for name in names)} |")
+            lines.append([title, "", *(_cell(plain[name][key]) for name in names)])
+        every = f"{sum(self.rows):,}"
+        lines.append(["all rows at once", every, *(_cell(plain[name]["all_rows"]) for name in names)])
         notes = [*([CAUTION] if plain[self.main]["interval"] else []), *self.notes]
-        return "\n".join([*lines, *(line for note in notes for line in ("", note))])
+        table = markdown_table(["fold", "rows", *names], lines)
+        return "\n".join([table, *(line for note in notes for line in ("", note))])
 
 
 def _cell(value: Any) -> str:

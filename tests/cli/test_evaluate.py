@@ -261,7 +261,7 @@ def test_an_attack_is_kept_beside_the_other_evaluations(own, encodery):
     before = (own / "scores.json").read_bytes()
     said = encodery("evaluate", own, *ATTACK)
     assert said.code == 0, said.err
-    lines = [line.split() for line in said.out.splitlines() if line.startswith("| ")]
+    lines = [line.split() for line in said.out.splitlines() if line.startswith("|")]
     assert lines[0][1:5] == ["radius", "|", "accuracy", "|"]
     assert [line[1] for line in lines[2:]] == ["0", "0.1", "1"]
     stem = own / "attacks" / "glue-mnli-dev-pgd-2-l2"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from encodery.core.markdown import markdown_table
 from encodery.tasks.base import Answer, Example
 from encodery.tasks.forms.classification import Classification, paired
 
@@ -133,25 +134,22 @@ class Report:
 
     def markdown(self) -> str:
         """Heuristics, then subcases, then what the model said."""
-        lines = ["| heuristic | entailed | non-entailed | mean |", "|---|---|---|---|"]
-        scores = self.scores()
+        scores, rows = self.scores(), []
         for name in {**self.entailed, **self.non_entailed}:
             two = [_spell(part.get(name)) for part in (self.entailed, self.non_entailed)]
             mean = scores.get(f"mean_{name}")
-            lines.append(f"| {name} | {two[0]} | {two[1]} | {'' if mean is None else f'{100 * mean:.1f}'} |")
-        lines += [
-            "",
-            f"accuracy {100 * scores['accuracy']:.1f}, "
-            f"entailment predicted {100 * scores['predicted_entailment']:.1f} %",
-        ]
-        lines += ["", "| subcase | accuracy |", "|---|---|"]
-        lines += [f"| {name} | {_spell(cell)} |" for name, cell in self.subcases.items()]
+            rows.append([name, *two, "" if mean is None else f"{100 * mean:.1f}"])
         gold = sorted({label for row in self.confusion.values() for label in row})
-        lines += ["", f"| predicted | {' | '.join(gold)} |", "|---|" + "---|" * len(gold)]
-        lines += [
-            f"| {said} | {' | '.join(str(row.get(g, 0)) for g in gold)} |" for said, row in self.confusion.items()
+        predicted = f"entailment predicted {100 * scores['predicted_entailment']:.1f} %"
+        blocks = [
+            markdown_table(["heuristic", "entailed", "non-entailed", "mean"], rows),
+            f"accuracy {100 * scores['accuracy']:.1f}, {predicted}",
+            markdown_table(["subcase", "accuracy"], [[name, _spell(cell)] for name, cell in self.subcases.items()]),
+            markdown_table(
+                ["predicted", *gold], [[said, *(row.get(g, 0) for g in gold)] for said, row in self.confusion.items()]
+            ),
         ]
-        return "\n".join(lines) + "\n"
+        return "\n\n".join(blocks) + "\n"
 
 
 def _cells(order: Mapping[str, None], marks: Iterable[tuple[str, bool]]) -> dict[str, Cell]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
+from encodery.core import files
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Label, Origin, Task, plain_texts
 from encodery.tasks.sources.labels import matched
@@ -203,8 +204,7 @@ def file_digest(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _file_digest(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return files.sha256(Path(path))
 
 
 # Tasks whose splits are read from files once and then kept.
