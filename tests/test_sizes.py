@@ -11,7 +11,6 @@ REASONS = {
     "cli/evaluate.py arguments": "a list: one option after the other",
     "cli/train.py arguments": "a list: one option after the other",
     "serve/app.py make_app": "a list: one route after the other, and they share what they close over",
-    "training/loop.py train": "the loop is read from top to bottom",
 }
 
 

@@ -235,14 +235,7 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
         tasks_data = [taught(task_data, resolved.folder, config.device) for task_data in tasks_data]
     model, card = make_model(encoder, tasks_data, resolved, tokenizer)
     notes += pooling.lines(card, config.model.pooling, followed)
-    if inputs.model:
-        start = (inputs.init_from or inputs.model).path
-        generator = inputs.generator.path if inputs.generator else None
-        notes += [line for task in tasks if not task.labelled for line in load_heads(model, task, start, generator)]
-        notes += model.take_heads(start) if config.model.heads else []
-        notes = without_taken(notes, {name for task in tasks for name in model.objective(task.name).taken})
-    elif config.model.heads:
-        raise UserError("model.heads: a new encoder has no heads to take over")
+    notes = with_heads(model, inputs, tasks, config.model.heads, notes)
     budget = token_budget(config, tasks, device)
     batcher = MicroBatcher(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     precision = pick_precision(config, device)
@@ -259,6 +252,19 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     return Parts(
         tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, attention, plain
     )  # fmt: skip
+
+
+def with_heads(model: Model, inputs: Inputs, tasks: Sequence[Task], heads: bool, notes: list[str]) -> list[str]:
+    """Take over the heads that the encoder's folder has, as far as they are wanted; the notes after that."""
+    if not inputs.model:
+        if heads:
+            raise UserError("model.heads: a new encoder has no heads to take over")
+        return notes
+    start = (inputs.init_from or inputs.model).path
+    generator = inputs.generator.path if inputs.generator else None
+    notes += [line for task in tasks if not task.labelled for line in load_heads(model, task, start, generator)]
+    notes += model.take_heads(start) if heads else []
+    return without_taken(notes, {name for task in tasks for name in model.objective(task.name).taken})
 
 
 def require_different(tasks: Sequence[Task], decides: str | None) -> None:
