@@ -49,6 +49,7 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core.files import as_name
     from encodery.selection.export_rows import export, require_ending
+    from encodery.selection.overview import require_map
     from encodery.selection.select import choose, load, pool_of
     from encodery.selection.summary import write_summary
 
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     folder = Path(args.out) if args.out else Path("selections") / as_name(stem)
     if args.analyse and kind != "clusters":
         raise UserError(f"--analyse: looks at clusters; {kind} makes none")
+    if args.analyse:
+        require_map(args.map)
     if args.export:
         require_ending(Path(args.export))
     columns = _columns(args.by, asking)

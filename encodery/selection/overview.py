@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,13 +140,17 @@ def silhouette(clusters: Clusters, points: Numbers, rows: Numbers) -> float | No
     return float(silhouette_score(points[rows], clusters.labels[rows])) if 1 < kinds < len(rows) else None
 
 
+def require_map(how: Map) -> None:
+    """UMAP is an extra: said before vectors and clusters are made."""
+    if how == "umap" and find_spec("umap") is None:
+        raise UserError("--map umap: needs `pip install 'encodery[umap]'`; pca and tsne need nothing")
+
+
 def flattened(points: Numbers, how: Map, seed: int) -> tuple[Numbers, float | None]:
     """Two numbers for each point; of PCA also the share of the variance that they hold."""
     if how == "umap":
-        try:
-            from umap import UMAP
-        except ImportError:
-            raise UserError("--map umap: needs `pip install 'encodery[umap]'`; pca and tsne need nothing") from None
+        from umap import UMAP
+
         return np.asarray(UMAP(random_state=seed).fit_transform(points)), None
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
