@@ -26,8 +26,12 @@ def words_in(example: Example) -> int:
 
 
 def summary(chosen: Subset, pool: Pool, columns: Columns | None = None) -> dict[str, Any]:
-    """Rows, labels, lengths in words and columns, of the chosen rows and of the pool."""
+    """Rows, labels, lengths in words and columns, of the chosen rows and of the pool.
+
+    Of an order of the whole pool also of its first tenth, since all of it is the pool again.
+    """
     taken = set(chosen.ids)
+    first = set(chosen.ids[: max(1, len(pool) // 10)]) if len(taken) == len(pool) else set()
     longest = max(map(words_in, pool.examples))
     edges = np.unique(np.linspace(0, longest + 1, min(BINS, longest + 1) + 1).astype(int))
     own = [example for example in pool.examples if example.id in taken]
@@ -38,6 +42,7 @@ def summary(chosen: Subset, pool: Pool, columns: Columns | None = None) -> dict[
         "kind": chosen.meta.get("selector", {}).get("kind"),
         "word_edges": edges.tolist(),
         "chosen": _about(own, edges, columns or {}),
+        **({"first": _about([one for one in own if one.id in first], edges, columns or {})} if first else {}),
         "pool": _about(pool.examples, edges, columns or {}),
     }
 

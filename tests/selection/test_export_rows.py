@@ -1,6 +1,7 @@
 """Chosen rows as a file that can be trained on, and summaries of what was chosen."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -85,6 +86,18 @@ def test_a_selection_is_summed_up_beside_the_pool(selections):
     assert found["chosen"]["columns"]["source"].get("web", 0) == taken
 
 
+def test_of_an_order_of_the_whole_pool_the_first_tenth_is_summed_up(selections):
+    by_length = "id,score\n" + "\n".join(f"{i},{i % 5}" for i in range(40)) + "\n"
+    (selections / "scores.csv").write_text(by_length)
+    pool = ["--pool.file", "rows.csv", "--pool.dev", "rows.csv"]
+    own = ["--selector.kind", "scores", "--selector.file", "scores.csv", "-o", "long", "--quiet"]
+    assert main(["select", *pool, *own]) == 0
+    found = read_json(selections / "long" / "selection.summary.json")
+    assert found["chosen"] == found["pool"]
+    assert (found["first"]["rows"], found["first"]["words"]["mean"]) == (4, 6.0), "the longest rows"
+    assert "first" not in read_json(selections / "s1" / "selection.summary.json")
+
+
 def test_overlap_counts_shared_rows_beside_chance(selections, capsys):
     assert main(["select", "--overlap", "s1", "s2", "-o", "both"]) == 0
     found = read_json(selections / "both" / "overlap.json")
@@ -99,6 +112,14 @@ def test_overlap_counts_shared_rows_beside_chance(selections, capsys):
     assert main(["select", *pool, "-o", "s3", "--quiet"]) == 0
     with pytest.raises(UserError, match="of different rows"):
         overlap([str(selections / "s1"), str(selections / "s3")])
+
+
+@pytest.mark.skipif(find_spec("umap") is not None, reason="umap is here")
+def test_a_map_without_its_extra_is_refused_before_the_work(selections, capsys):
+    pool = ["--pool.file", "rows.csv", "--pool.dev", "rows.csv", "--selector.kind", "clusters"]
+    assert main(["select", *pool, "--analyse", "--map", "umap", "-o", "never"]) == 2
+    assert "pip install 'encodery[umap]'" in capsys.readouterr().err
+    assert not (selections / "never").exists()
 
 
 def test_a_column_that_is_not_there_is_refused_before_the_work(selections, capsys):

@@ -212,6 +212,7 @@ def test_the_data_map_has_confidence_variability_and_correctness(found: PageData
     assert (drawn.x_name, drawn.y_name, list(drawn.columns)[:3]) == (
         "variability", "confidence", ["correctness", "label", "predicted"],
     )  # fmt: skip
+    assert marks.variability.max() <= drawn.fixed["x"][1] < marks.variability.max() + 0.05, "no empty half"
     for words in ("Hardest (least confident)", "Most ambiguous (most variable)", "Never learnt ("):
         assert words in section.body
 
@@ -277,6 +278,26 @@ def test_selections_are_shown_beside_their_pool(found: PageData) -> None:
     assert isinstance(kinds["overlap"], Heat)
     assert kinds["overlap"].values == [[1.0, 0.0], [0.0, 1.0]]
     assert "random choices have 33% in common" in kinds["overlap"].note
+
+
+def test_of_an_order_of_all_rows_the_first_tenth_is_drawn() -> None:
+    """All of it is the pool again."""
+    words = {"mean": 8.0, "counts": [1, 3]}
+    summary = {
+        "word_edges": [0, 5, 10], "pool": {"words": {"mean": 6.0, "counts": [5, 5]}},
+        "chosen": {"words": {"mean": 6.0, "counts": [5, 5]}}, "first": {"labels": {"yes": 3, "no": 1}, "words": words},
+    }  # fmt: skip
+    half = {"yes": 0.5, "no": 0.5}
+    meta = {"pool": 40, "labels": {"pool": half, "chosen": half}, "selector": {"kind": "aum", "stratify": []}}
+    order = selections.Selected(Path("x"), "aum", meta, summary, [{"id": str(i)} for i in range(40)])
+    labels, lengths = selections._labels("i", "p", [order]), selections._lengths("i", "p", [order])
+    assert labels is not None
+    assert lengths is not None
+    assert [(one.name, list(one.y)) for one in labels.series] == [
+        ("pool", [0.5, 0.5]), ("aum, first 10%", [0.75, 0.25]),
+    ]  # fmt: skip
+    assert [(one.name, list(one.y)) for one in lengths.series][1] == ("aum, first 10%", [0.25, 0.75])
+    assert order.how == "aum"
 
 
 def chosen(ids: list[int], pool: int = 100) -> selections.Selected:

@@ -22,6 +22,7 @@ WORDS = 8
 SHOWN = 3  # nearest and farthest rows of a cluster
 SURE = 0.05
 VALUES = 4  # of a breakdown in a cell
+MAPS = {"pca": "First two principal components", "tsne": "t-SNE", "umap": "UMAP"}
 NAMED = 60  # clusters with a name on the map
 LETTERS = 28  # of such a name
 
@@ -303,14 +304,17 @@ def _map(page: PageData, id: str, folder: Path, stored: Stored, meta: Stored, mo
         columns[name] = [_value(values[place]) for place in places]
     columns = {**_of_dynamics(page, meta, ids), **columns}  # stored marks are of the runs that were named then
     texts = drawn.get("texts") if page.text else None
-    how = {"pca": "First two principal components", "tsne": "t-SNE", "umap": "UMAP"}.get(drawn.get("how"), "A map")
+    how = MAPS.get(drawn.get("how"), "A map")
+    near = ""
+    if drawn.get("how") in ("tsne", "umap"):
+        near = "; neighbours are alike, but how far groups are apart means little"
     kept = f", which keep {drawn['explained']:.0%} of the variance" if drawn.get("explained") else ""
     return Dots(
         f"{id}-map", f"{folder.resolve().name}: map of {drawn.get('of', len(ids)):,} rows", ids,
         [float(drawn["x"][place]) for place in places], [float(drawn["y"][place]) for place in places],
         {name: columns[name] for name in sorted(columns, key=lambda name: name != "cluster")},
         texts=[str(texts[place]) for place in places] if texts else (),
-        note=f"{how}{kept}. Axes have no unit.", of=drawn.get("of"), names=_names(page, stored, drawn, places),
+        note=f"{how}{kept}. Axes have no unit{near}.", of=drawn.get("of"), names=_names(page, stored, drawn, places),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The data map of training dynamics (Swayamdipta et al. 2020): confidence × variability, and the rows at its ends."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,8 +65,13 @@ def _map(page: PageData, id: str, marks: RowMarks, most: int) -> Dots:
         marks.variability[places].tolist(), marks.confidence[places].tolist(), columns,
         texts=[" | ".join(example.texts) for example in examples] if page.text else (),
         x_name="variability", y_name="confidence", note=note, of=len(marks.examples),
-        fixed={"y": (0.0, 1.0), "x": (0.0, max(0.5, float(marks.variability.max()))), "correctness": (0.0, 1.0)},
+        fixed={"y": (0.0, 1.0), "x": (0.0, _edge(float(marks.variability.max()))), "correctness": (0.0, 1.0)},
     )  # fmt: skip
+
+
+def _edge(most: float) -> float:
+    """The end of the axis: the next twentieth, so that runs of few epochs do not draw half an empty map."""
+    return max(0.1, math.ceil(20 * most) / 20)
 
 
 def _tables(page: PageData, number: int, marks: RowMarks) -> Html:

@@ -69,7 +69,7 @@ def margins(id: str, marks: RowMarks) -> Chart:
     first, last = int(bins.min()), int(bins.max())
     counts = np.bincount(bins - first, minlength=last - first + 1)
     x = [(first + place + 0.5) * width for place in range(len(counts))]
-    parts = (("another label was likelier", [at < 0 for at in x]), ("the row's own label was", [at > 0 for at in x]))
+    parts = (("another label is likelier", [at < 0 for at in x]), ("its own label is likelier", [at > 0 for at in x]))
     series = [
         Series(name, x, [int(count) if mine else 0 for count, mine in zip(counts, those, strict=True)], kind="bars")
         for name, those in parts

@@ -53,11 +53,29 @@ class Selected:
         return int(self.meta.get("pool") or len(self.rows))
 
     @property
+    def part(self) -> str:
+        """Which part of the summary tells what was taken: of an order of the whole pool it is the first tenth."""
+        return "first" if self.summary.get("first") else "chosen"
+
+    @property
+    def title(self) -> str:
+        """The name in pictures."""
+        return f"{self.name}, first {PART:.0%}" if self.part == "first" else self.name
+
+    @property
+    def labels(self) -> Mapping[str, float]:
+        """The share of each label among the rows that were taken."""
+        if self.part == "chosen":
+            return dict((self.meta.get("labels") or {}).get("chosen") or {})
+        counts: Mapping[str, int] = self.summary["first"]["labels"]
+        return {name: count / max(sum(counts.values()), 1) for name, count in counts.items()}
+
+    @property
     def how(self) -> str:
         """`clusters (k 20, order near)`: kind and options."""
         given = dict(self.meta.get("selector") or {})
         kind = given.pop("kind", "?")
-        options = ", ".join(f"{key} {spelled(value)}" for key, value in given.items() if value is not None)
+        options = ", ".join(f"{key} {spelled(value)}" for key, value in given.items() if value not in (None, []))
         return without_paths(f"{kind} ({options})" if options else str(kind))
 
 
@@ -112,7 +130,9 @@ def _table(page: PageData, id: str, pool: str, those: Sequence[Selected]) -> Htm
     scored = [trained_on(page, one) for one in those]
     lines = []
     for selected, scores in zip(those, scored, strict=True):
-        words = [((selected.summary.get(part) or {}).get("words") or {}).get("mean") for part in ("chosen", "pool")]
+        words = [
+            ((selected.summary.get(part) or {}).get("words") or {}).get("mean") for part in (selected.part, "pool")
+        ]
         told = tag(
             "p", "; ".join(without_paths(str(note)) for note in selected.meta.get("notes") or ()), class_="aside"
         )
@@ -162,8 +182,8 @@ def _labels(id: str, pool: str, those: Sequence[Selected]) -> Chart | None:
     names = [name for name, _ in Counter(shares).most_common(LABELS)]
     series = [Series("pool", names, [shares[name] for name in names], kind="bars")]
     series += [
-        Series(one.name, names, [float(labels["chosen"].get(name, 0.0)) for name in names], kind="bars")
-        for one, labels in labelled
+        Series(one.title, names, [float(one.labels.get(name, 0.0)) for name in names], kind="bars")
+        for one, _ in labelled
     ]
     more = f"The commonest {LABELS} of {len(shares)} labels." if len(shares) > LABELS else ""
     return Chart(f"{id}-labels", f"{pool}: labels of each selection", "", "share", series, note=more)
@@ -174,7 +194,7 @@ def _lengths(id: str, pool: str, those: Sequence[Selected]) -> Chart | None:
     series: list[Series] = []
     for one in those:
         edges = one.summary.get("word_edges") or ()
-        for name, part in (("pool", "pool"), (one.name, "chosen")):
+        for name, part in (("pool", "pool"), (one.title, one.part)):
             counts = ((one.summary.get(part) or {}).get("words") or {}).get("counts") or ()
             if len(edges) == len(counts) + 1 and sum(counts) and not any(name == done.name for done in series):
                 x = [(a + b) / 2 for a, b in pairwise(edges)]
