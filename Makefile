@@ -91,7 +91,7 @@ site: $(VENV)/installed
 encoders: $(VENV)/installed
 	$(BIN)/python docs/fill_encoders.py
 
-# The commands of docs/results.md. All but the first three need ENCODERY_DATA; finished runs are not repeated.
+# The commands of docs/results.md and docs/data-selection.md. All but the first three need ENCODERY_DATA; finished runs are not repeated.
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
 	$(BIN)/python stories/sweep_kill.py --steps 40
@@ -103,6 +103,7 @@ stories: $(VENV)/installed
 		--once amos-no-reversal,amos-fixed-mixture --steps 10000
 	$(BIN)/python stories/methods_minilm.py
 	$(BIN)/python stories/selection_mnli.py --steps 150
+	$(BIN)/python stories/clean_reviews.py
 	$(BIN)/python stories/gradts_minilm.py
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
