@@ -25,8 +25,8 @@ HEAVY = {
 }  # fmt: skip
 # Of ours: components mention their classes and call their functions, but no option is made of them.
 WORKING = {
-    "encodery.data.batches", "encodery.distributed.comm", "encodery.models.encoder", "encodery.models.model",
-    "encodery.objectives.parts.amos_mixture",
+    "encodery.data.batches", "encodery.data.tensor_rng", "encodery.distributed.comm", "encodery.models.encoder",
+    "encodery.models.model", "encodery.objectives.parts.amos_mixture",
 }  # fmt: skip
 T = TypeVar("T")
 

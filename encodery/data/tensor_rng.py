@@ -20,7 +20,8 @@ def signed(value: int | np.uint64) -> int:
     return int(np.uint64(value).astype(np.int64))
 
 
-STRIDE, FACTORS = signed(rng.STRIDE), [signed(f) for f in rng.FACTORS]
+STRIDE = int(rng.STRIDE.astype(np.int64))
+FACTORS = (int(rng.FACTORS[0].astype(np.int64)), int(rng.FACTORS[1].astype(np.int64)))
 
 
 def mixed(values: Tensor) -> Tensor:

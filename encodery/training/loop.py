@@ -192,7 +192,8 @@ def train(
     (by default not on CPUs).
     """
     device = next(one for one in model.parameters() if one.requires_grad).device
-    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates, Overlap.of(device))
+    overlap = Overlap.of(device) if comm.size() > 1 else None
+    update = Update(model, batches, optimizer, schedule, state, clip_norm, rates, overlap)
     coming = Ahead.of(model, state.total, device) if ahead is None else Ahead(model, state.total, ahead)
     try:
         yield from _steps(model, method, batches, update, coming, reduction, weighting)
