@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from encodery.config.schema import DEFAULT_MODEL
 from encodery.core import digests, files
-from encodery.errors import RunFailed, UserError
+from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.runs import finished
 from encodery.runs.directory import RunDir, find_runs
 
@@ -220,7 +220,7 @@ def _download(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    from encodery.core.hub_requests import ADVICE, asked_again, out_of_order
+    from encodery.core.hub_requests import asked_again
 
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
@@ -233,11 +233,23 @@ def _download(
         return Path(asked_again(lambda: str(snapshot_download(name, revision=revision, allow_patterns=patterns))))
     except HFValidationError as error:
         raise UserError(f"{what}: neither a folder here nor a name the hub could have ({error})") from None
-    except HfHubHTTPError as error:
-        said = f"{what}: the hub says {str(error).splitlines()[0]}"
-        if out_of_order(error):
-            raise RunFailed(f"{said}, {ADVICE}") from None
-        raise UserError(f"{said}; check the name") from None
+    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise _no_download(what, error) from None
+
+
+def _no_download(what: str, error: Exception) -> EncoderyError:
+    """What the hub said, or that it gave no answer; its client wraps either where its cache has no files."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from encodery.core.hub_requests import ADVICE, out_of_order
+
+    cause = error if isinstance(error, HfHubHTTPError) else error.__cause__ or error
+    said = (str(cause).splitlines() or [type(cause).__name__])[0]
+    if out_of_order(cause):
+        return RunFailed(f"{what}: the hub says {said}, {ADVICE}")
+    if isinstance(cause, HfHubHTTPError):
+        return UserError(f"{what}: the hub says {said}; check the name")
+    return RunFailed(f"{what}: the hub gave no answer ({said}); run the same command later")
 
 
 def require_hub(what: str) -> None:

@@ -3,7 +3,7 @@
 import json
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from encodery.config.schema import Lora, ModelOptions, NewModel, OptimOptions
-from encodery.errors import UserError
+from encodery.errors import RunFailed, UserError
 from encodery.inference.model_card import longest_of
 from encodery.inference.open_model import load_model
 from encodery.models import locate, lora
@@ -378,6 +378,47 @@ def test_a_snapshot_on_this_disk_needs_no_network(
     assert not no_network
     (folder / "model.safetensors").unlink()  # somebody fetched the config alone: the hub must be asked for the rest
     with pytest.raises(UserError, match="cannot be reached"):
+        locate.resolve("some/model")
+
+
+class Answer:
+    """What a hub's client keeps of an answer."""
+
+    headers: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, status_code: int) -> None:
+        self.status_code, self.request = status_code, None
+
+
+def not_in_the_cache_either(code: int | None) -> Exception:
+    """As the hub's client says it: wrapped, whether the hub refused, was out of order, or could not be reached."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    error = LocalEntryNotFoundError("no appropriate snapshot folder")
+    error.__cause__ = (
+        ConnectionError("cable cut") if code is None else HfHubHTTPError(f"error {code}", response=Answer(code))  # type: ignore[arg-type]
+    )
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "sentence"),
+    [
+        (503, RunFailed, "model some/model: the hub says error 503, also after 3 more attempts; run the same command"),
+        (403, UserError, "model some/model: the hub says error 403; check the name"),
+        (None, RunFailed, r"model some/model: the hub gave no answer \(cable cut\); run the same command later"),
+    ],
+)
+def test_a_hub_that_gives_nothing_is_a_sentence(
+    code: int | None, kind: type[Exception], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(*_: Any, **options: Any) -> str:
+        raise not_in_the_cache_either(None if "local_files_only" in options else code)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(locate, "require_hub", lambda what: None)
+    monkeypatch.setattr("encodery.core.hub_requests.time.sleep", lambda _: None)
+    with pytest.raises(kind, match=sentence):
         locate.resolve("some/model")
 
 
