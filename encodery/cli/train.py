@@ -198,10 +198,11 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
 def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
     """Check the settings, then start the processes."""
     from encodery.config.load import load
+    from encodery.config.without_torch import light
     from encodery.core.progress import Progress
     from encodery.distributed.launch import launch
 
-    announce(load(args.config, rest, allow_code=args.allow_code), args)
+    announce(light(lambda: load(args.config, rest, allow_code=args.allow_code)), args)
     launch(["train", *words_of(args), *rest], args.processes, args.restarts, Progress(args.quiet).say)
     return 0
 
@@ -209,11 +210,12 @@ def in_processes(args: argparse.Namespace, rest: list[str]) -> int:
 def on_slurm(args: argparse.Namespace, rest: list[str]) -> int:
     """Check the settings, then submit the job."""
     from encodery.config.load import load
+    from encodery.config.without_torch import light
     from encodery.core import slurm
     from encodery.core.progress import Progress
     from encodery.distributed.slurm_job import submit
 
-    resolved = load(args.config, rest, allow_code=args.allow_code)
+    resolved = light(lambda: load(args.config, rest, allow_code=args.allow_code))
     announce(resolved, args)
     processes = args.processes or 1
     words = ["train", *words_of(args), *rest, f"--processes={processes}", f"--restarts={args.restarts}"]
