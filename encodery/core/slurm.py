@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -58,6 +59,21 @@ def executor(folder: Path, asked: Mapping[str, Any], say: Callable[[str], None],
     made = submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=REQUEUES)
     made.update_parameters(**given)
     return made
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Where Slurm does not take a job, what it said is a sentence."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        yield
+    except FailedJobError as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise UserError(
+            f"Slurm did not take the job: {said[-1] if said else 'sbatch failed'} (set partition, account, time and "
+            "memory by SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT and SBATCH_MEM_PER_NODE)"
+        ) from None
 
 
 # How long
@@ -232,6 +248,15 @@ class Requeued:
             self._requeue = signal.getsignal(save_signal())
             signal.signal(save_signal(), self._receive)
             signal.signal(signal.SIGTERM, self._terminate)
+
+    def await_end(self, seconds: float) -> None:
+        """Nothing is left to do here: the first machine queues the job again, and Slurm asks all others to end.
+
+        Who does not is killed after its KillWait, and so long the job does not begin again.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a bad exit would end the first machine, too
+        time.sleep(seconds)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         """The time is nearly up: save on every machine, then let submitit queue the job again from the first."""

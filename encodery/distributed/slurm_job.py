@@ -49,7 +49,7 @@ class Job(slurm.Requeued):
         if self.nodes > 1 and code == ProcessLost.exit_code:
             self._await_signal()
         if self.taken:
-            time.sleep(GRACE)  # the first machine queues the job again, which ends this one
+            self.await_end(GRACE)
             return Stopped.exit_code
         if code not in (0, Stopped.exit_code):
             raise RunFailed(f"the training ended with exit code {code}; its log says why")
@@ -96,7 +96,8 @@ def submit(
     if nodes < 1:
         raise UserError(f"--nodes {nodes}: 1 or more")
     executor = slurm.executor(folder, parameters(nodes, processes, on_cpu), say, cluster)
-    return executor.submit(Job(words, nodes))
+    with slurm.refusals():
+        return executor.submit(Job(words, nodes))
 
 
 def parameters(nodes: int, processes: int, on_cpu: bool) -> dict[str, Any]:

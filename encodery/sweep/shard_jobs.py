@@ -172,7 +172,8 @@ class OnSlurm:
 
     def submit(self, text: str) -> SlurmTask:
         """As a job."""
-        return SlurmTask(text, self.executor.submit(do, text), time.monotonic())
+        with slurm.refusals():
+            return SlurmTask(text, self.executor.submit(do, text), time.monotonic())
 
     def ended(self, tasks: Sequence[SlurmTask]) -> list[SlurmTask]:
         """Asks submitit and Slurm's queue; a job that was lost is submitted again, a few times."""

@@ -103,7 +103,7 @@ class SlurmCluster:
 
     def submit(self, specs: Sequence[RunSpec]) -> list[Any]:
         """One array for all of them."""
-        with self.executor.batch():
+        with slurm.refusals(), self.executor.batch():
             jobs = [
                 self.executor.submit(Job(job_text(self.folder, spec, self.resources, self.limits))) for spec in specs
             ]

@@ -164,6 +164,18 @@ def test_signals_of_slurm(programs: Programs, own_handlers: None, monkeypatch: p
     assert (timed.stops, timed.taken, len(requeued)) == (1, True, 2)
 
 
+def test_a_machine_with_nothing_left_to_do_ends_when_slurm_asks() -> None:
+    """Else Slurm would wait for its KillWait before the job begins again; and it is no failure."""
+    said = "sleep, time.sleep = time.sleep, lambda seconds: (os.write(1, b'up'), sleep(seconds))"
+    code = f"import os, time; from encodery.core import slurm; {said}; slurm.Requeued().await_end(60)"
+    machine = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert machine.stdout is not None
+    assert machine.stdout.read(2) == b"up"
+    machine.terminate()
+    machine.wait(30)
+    assert machine.returncode == 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can")
 def test_a_process_ends_with_its_parent() -> None:
     child = "import time; from encodery.core.process import end_with_parent as end; end(); print('up', flush=True)"

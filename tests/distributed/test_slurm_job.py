@@ -76,3 +76,18 @@ def test_what_a_training_job_asks_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv(NODES, "2 first:20001")
     met = meeting()
     assert (met["min_nodes"], met["max_nodes"], met["rdzv_endpoint"]) == (2, 2, "first:20001")
+
+
+def test_a_job_that_slurm_does_not_take_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    lines = [
+        "sbatch: error: invalid partition specified: x",
+        "sbatch: error: Batch job submission failed: Invalid name",
+    ]
+    for name in ("sbatch", "srun", "sinfo"):
+        (folder / name).write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines) + "exit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(UserError, match="not take the job: sbatch: error: Batch job submission failed"):
+        submit(["train"], tmp_path / "jobs", 1, 1, on_cpu=True)
