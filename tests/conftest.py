@@ -20,6 +20,7 @@ from tests.toolbox.fault_counts import tally  # noqa: F401
 settings.register_profile("here", max_examples=50, deadline=None, phases=set(Phase) - {Phase.explain})
 settings.load_profile("here")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+CLUSTERS = ("SLURM_", "SBATCH_", "RAY_ADDRESS")  # what a login node, or a job, has in its environment
 # A run syncs some thirty files, which a disk takes longer for than a tiny model for its steps: folders of tests lie in
 # memory where there is enough of it.
 MEMORY = Path("/dev/shm")
@@ -54,6 +55,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ENCODERY_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("HF_HUB_OFFLINE", "1")
+        for name in [one for one in os.environ if one.startswith(CLUSTERS)]:
+            patch.delenv(name)
         yield
 
 

@@ -35,7 +35,7 @@ class Ray:
         try:
             self.hosts.__enter__()
             self._start("ha", "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.folder}/t")
-            until(lambda: self.count() == 1, 90, "the head is up", self.nodes["ha"].log)
+            self._until(1)
         except BaseException:
             self.__exit__()
             raise
@@ -49,26 +49,18 @@ class Ray:
     def join(self) -> None:
         """The second host becomes a node."""
         self._start("hb", f"--address={HEAD}")
-        until(lambda: self.count() == 2, 90, "two nodes are up", self.nodes["hb"].log)
+        self._until(2)
 
     def leave(self) -> None:
         """The second host is lost: all its processes are killed at once."""
-        pids = self.pids("hb")
-        for pid in pids:
-            subprocess.run(["kill", "-KILL", str(pid)], check=False, capture_output=True)
+        self.hosts.lose("hb")
         self.nodes.pop("hb").end()
 
-    def pids(self, host: str) -> list[int]:
-        """The processes of a host, by its network."""
-        mine = os.readlink(f"/proc/{self.hosts.holders[host].pid}/ns/net")
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                if os.readlink(path / "ns" / "net") == mine and int(path.name) != self.hosts.holders[host].pid:
-                    found.append(int(path.name))
-            except OSError:
-                continue
-        return found
+    def _until(self, nodes: int) -> None:
+        """Wait for the node that was started last; its own word first, since counting costs a Python and a client."""
+        log = list(self.nodes.values())[-1].log
+        until(lambda: "Ray runtime started" in log.read_text(errors="replace"), 120, "a node starts", log)
+        until(lambda: self.count() == nodes, 90, f"{nodes} nodes are up", log)
 
     def count(self) -> int:
         """Nodes that live."""
@@ -84,8 +76,5 @@ class Ray:
     def __exit__(self, *_: Any) -> None:
         for node in self.nodes.values():
             node.end(5)
-        for host in self.hosts.holders:
-            for pid in self.pids(host):
-                subprocess.run(["kill", "-KILL", str(pid)], check=False, capture_output=True)
         self.hosts.__exit__()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from encodery.runs.directory import RunDir
 from tests.engines import slurm_server
 from tests.engines.conftest import ROOT, skip_without
-from tests.engines.slow_method import UNTIL
 from tests.engines.slurm_server import Slurm
+from tests.engines.trainings import STEPS, Undisturbed, config, results, slow_until
 from tests.engines.two_hosts import until
 
 EXAMPLE = ROOT / "examples" / "slurm"
-STEPS = 120
 pytestmark = pytest.mark.timeout(1500)  # only a bound: waiting ends by itself, later on a busy machine
 
 
@@ -35,32 +33,6 @@ def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RunDir]:
-    """The same training without Slurm, in one process or in two."""
-    made: dict[int, RunDir] = {}
-
-    def train(processes: int) -> RunDir:
-        if processes not in made:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            made[processes] = RunDir(folder / "run")
-            words = ["train", str(config(folder)), "-o", str(made[processes].path), "--quiet"]
-            command = [sys.executable, "-m", "encodery", *words, f"--processes={processes}"]
-            subprocess.run(command, check=True, cwd=folder)
-        return made[processes]
-
-    return train
-
-
-def config(folder: Path, save: str = "end") -> Path:
-    """A tiny training that can be slowed down."""
-    method = {"kind": f"{ROOT / 'tests' / 'engines' / 'slow_method.py'}:Slow"}
-    train = {"max_steps": STEPS, "save": save, "evaluate": "never"}
-    path = folder / "train.yaml"
-    path.write_text(yaml.safe_dump({"extends": "recipe:toy/nli", "device": "cpu", "method": method, "train": train}))
-    return path
-
-
 class Training:
     """A training that was submitted as a job."""
 
@@ -69,8 +41,7 @@ class Training:
         folder.mkdir()
         self.run = RunDir(folder / "run")
         words = ["train", str(config(folder)), "-o", str(self.run.path), "--executor=slurm", f"--nodes={nodes}"]
-        env = {UNTIL: str(self.fast), **variables}
-        self.said = encodery(slurm, folder, *words, "--processes=1", env=env)
+        self.said = encodery(slurm, folder, *words, "--processes=1", env={**slow_until(self.fast), **variables})
         self.job = str(re.search(r"Slurm job (\d+)", self.said.stdout)[1])  # type: ignore[index]
 
     @property
@@ -81,9 +52,9 @@ class Training:
         records = self.run.metrics_file.last() if self.run.path.exists() else []
         return max((int(one["step"]) for one in records), default=0)
 
-    def begun(self) -> None:
-        """Wait for its first step."""
-        self.wait(lambda: self.step() >= 1, 200, "the first step")
+    def begun(self, after: int = 0) -> None:
+        """Wait for its first step, or for the first one after it was queued again."""
+        self.wait(lambda: self.step() > after, 200, f"a step after {after}")
 
     def wait(self, true: Callable[[], Any], seconds: float, what: str) -> Any:
         try:
@@ -99,12 +70,11 @@ class Training:
     def update(self, change: str) -> None:
         self.slurm.run("ha", "scontrol", "update", f"JobId={self.job}", change)
 
-    def queued_again(self) -> None:
-        """Wait until Slurm has it in the queue for the second time, then let it be fast."""
-        self.wait(lambda: self.slurm.job(self.job).get("Restarts") == "1", 150, "queued again")
+    def queued_again(self, times: int) -> None:
+        """Wait until Slurm has it in the queue once more, then give it time enough."""
+        self.wait(lambda: self.slurm.job(self.job).get("Restarts") == str(times), 150, "queued again")
         self.wait(lambda: self.slurm.job(self.job).get("JobState") in ("PENDING", "RUNNING"), 60, "pending again")
         self.update("TimeLimit=20")
-        self.fast.touch()
 
     def done(self) -> None:
         self.wait((self.run.path / "DONE").exists, 200, "DONE")
@@ -114,15 +84,6 @@ class Training:
 def encodery(slurm: Slurm, folder: Path, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
     """A command on the login node."""
     return slurm.run("ha", sys.executable, "-m", "encodery", *words, folder=folder, **options)
-
-
-def results(run: RunDir) -> dict[str, bytes]:
-    """Weights and predictions."""
-    folders = [run.path / "model", run.path / "predictions"]
-    found = {p.name: p.read_bytes() for folder in folders for p in sorted(folder.rglob("*")) if p.is_file()}
-    kept = {name: content for name, content in found.items() if name.endswith((".safetensors", ".jsonl"))}
-    assert len(kept) > 1
-    return kept
 
 
 def interruptions(run: RunDir) -> list[int]:
@@ -143,38 +104,29 @@ def members(folder: Path) -> list[int]:
     return found
 
 
-def test_R1_a_training_that_reaches_its_time_limit_is_queued_again_and_ends_as_undisturbed(
-    slurm: Slurm, tmp_path: Path, undisturbed: Callable[[int], RunDir]
+def test_R1_a_training_that_loses_its_machines_twice_ends_as_undisturbed(
+    slurm: Slurm, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    jobs = {nodes: Training(slurm, tmp_path / str(nodes), nodes) for nodes in (1, 2)}
-    assert "partition main allows 60 minutes: the job asks for these, not for 1440" in jobs[1].said.stderr
-    assert slurm.job(jobs[1].job)["TimeLimit"] == "01:00:00"
-    for job in jobs.values():
-        job.begun()
-        job.nearly_over()
-    for job in jobs.values():
-        job.queued_again()
-    for nodes, job in jobs.items():
-        job.done()
-        (stopped,) = interruptions(job.run)
-        assert 0 < stopped < STEPS
-        assert results(job.run) == results(undisturbed(nodes))
-
-
-def test_R1_a_training_that_is_preempted_is_queued_again_and_ends_as_undisturbed(
-    slurm: Slurm, tmp_path: Path, undisturbed: Callable[[int], RunDir]
-) -> None:
+    """First its time is up, then it is preempted; on one machine and on two."""
     jobs = {nodes: Training(slurm, tmp_path / str(nodes), nodes, SBATCH_PARTITION="low") for nodes in (1, 2)}
+    assert "partition low allows 30 minutes: the job asks for these, not for 1440" in jobs[1].said.stderr
     for job in jobs.values():
         assert slurm.job(job.job)["TimeLimit"] == "00:30:00"
         job.begun()
-    slurm.run("ha", "sbatch", "-N2", "--exclusive", "--wrap", "srun sleep 5", "-o", "/dev/null")
+        job.nearly_over()
     for job in jobs.values():
-        job.queued_again()
+        job.queued_again(1)
+    for job in jobs.values():
+        (stopped,) = interruptions(job.run)
+        job.begun(after=stopped)
+    slurm.run("ha", "sbatch", "-N2", "--exclusive", "--wrap", "srun sleep 2", "-o", "/dev/null")
+    for job in jobs.values():
+        job.queued_again(2)
+        job.fast.touch()
     for nodes, job in jobs.items():
         job.done()
-        (stopped,) = interruptions(job.run)
-        assert 0 < stopped < STEPS
+        first, second = interruptions(job.run)
+        assert 0 < first < second < STEPS
         assert results(job.run) == results(undisturbed(nodes))
 
 
@@ -210,6 +162,7 @@ def test_R13_a_sweep_as_an_array_with_a_failing_and_a_hanging_run(slurm: Slurm, 
     assert len(list((tmp_path / "sweep").glob("*/host"))) == 1
 
 
+@pytest.mark.parametrize("slurm", ["pgid"], indirect=True)
 def test_a_sweep_says_why_it_waits_and_stops_on_request(slurm: Slurm, tmp_path: Path) -> None:
     (tmp_path / "cmds.txt").write_text("".join(f"sleep 60{i}\n" for i in range(2)))
     words = ["sweep", "run", "--commands", "cmds.txt", "--executor=slurm", "--devices=cpu:1", "-o", "sweep"]

@@ -1,6 +1,5 @@
 """torchrun on two hosts without a cluster: one of them is cut off in the middle, and comes back."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 from encodery.runs.directory import RunDir
 from tests.engines import two_hosts
 from tests.engines.conftest import skip_without
-from tests.engines.slow_method import UNTIL
-from tests.engines.test_slurm import STEPS, config, results
+from tests.engines.trainings import STEPS, Undisturbed, config, results, slow_until
 from tests.engines.two_hosts import NAMES, Server, TwoHosts, until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -21,7 +19,7 @@ def start(hosts: TwoHosts, folder: Path, meeting: str) -> dict[str, Server]:
     about = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=ha:29500"]
     train = ["-m", "encodery", "train", str(folder / "train.yaml"), "-o", str(folder / "run"), "--quiet"]
     command = [sys.executable, "-m", "torch.distributed.run", *about, f"--rdzv-id={meeting}", *train]
-    env = {UNTIL: str(folder / "fast"), "ENCODERY_BEAT": "1"}
+    env = {**slow_until(folder / "fast"), "ENCODERY_BEAT": "1"}
     return {host: hosts.start(host, *command, log=folder / f"{host}.log", folder=folder, env=env) for host in NAMES}
 
 
@@ -31,7 +29,7 @@ def ended(server: Server, seconds: float) -> int:
     return int(server.process.returncode)
 
 
-def test_R14_a_host_that_is_cut_off_and_comes_back(tmp_path: Path) -> None:
+def test_R14_a_host_that_is_cut_off_and_comes_back(tmp_path: Path, undisturbed: Undisturbed) -> None:
     skip_without("two hosts", two_hosts.missing())
     config(tmp_path, save="5 steps")
     run = RunDir(tmp_path / "run")
@@ -51,7 +49,4 @@ def test_R14_a_host_that_is_cut_off_and_comes_back(tmp_path: Path) -> None:
     assert (run.path / "DONE").exists()
     assert f" of {STEPS}" in (run.path / "log.txt").read_text().partition("resuming at step ")[2]
     assert sorted({int(one["step"]) for one in run.metrics() if "loss" in one})[-1] == STEPS
-    here = RunDir(tmp_path / "undisturbed")
-    words = ["train", str(tmp_path / "train.yaml"), "-o", str(here.path), "--quiet", "--processes=2"]
-    subprocess.run([sys.executable, "-m", "encodery", *words], check=True, cwd=tmp_path)
-    assert results(run) == results(here)
+    assert results(run) == results(undisturbed(2))

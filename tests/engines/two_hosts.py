@@ -1,21 +1,25 @@
 """Two hosts on one machine: each has its own network, name and /etc/hosts, and a cable joins them. Needs root.
 
-The namespaces belong to a process each, which ends with the tests: whatever happens to them, nothing is left behind.
+The namespaces of a host belong to its keeper (`keep`), a process that reads from the tests: when they end, in whatever
+way, it kills all that still runs on its host and ends, and the kernel takes network and mounts away.
 Process numbers and disks are shared, as on a cluster with a shared disk.
 """
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 NAMES = ("ha", "hb")
 ADDRESSES = {"ha": "10.77.0.1", "hb": "10.77.0.2"}
+UP = "up\n"  # what a keeper says when its host is there
 TOOLS = ("ip", "nsenter", "unshare", "setpriv")
-_HOST = 'mount --bind "$0" /etc/hosts && hostname "$1" && ip link set lo up && echo up && exec sleep infinity'
 
 
 def missing() -> str | None:
@@ -32,35 +36,50 @@ class TwoHosts:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.holders: dict[str, subprocess.Popen[str]] = {}
+        self.keepers: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> "TwoHosts":
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _make(self) -> None:
         hosts = self.folder / "hosts"
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in ADDRESSES.items())]
         hosts.write_text("\n".join(lines) + "\n")
         for name in NAMES:
-            words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--mount", "--propagation"]
-            words += ["private", "sh", "-c", _HOST, str(hosts), name]
-            holder = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "up\n"
-            self.holders[name] = holder
-        first, second = (str(self.holders[name].pid) for name in NAMES)
+            words = ["unshare", "--net", "--uts", "--mount", "--propagation", "private"]
+            words += [sys.executable, "-I", "-S", __file__, str(hosts), name]
+            keeper = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+            self.keepers[name] = keeper
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == UP
+        first, second = (str(self.keepers[name].pid) for name in NAMES)
         ends = ["eth0", "netns", first, "type", "veth", "peer", "name", "eth0", "netns", second]
         subprocess.run(["ip", "link", "add", *ends], check=True)
         for name in NAMES:
             self.run(name, "ip", "addr", "add", f"{ADDRESSES[name]}/24", "dev", "eth0")
             self.plug(name)
-        return self
 
     def __exit__(self, *_: Any) -> None:
-        for holder in self.holders.values():
-            holder.kill()
-            holder.wait()
+        for keeper in self.keepers.values():
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+        for keeper in self.keepers.values():
+            keeper.wait(60)
+
+    def lose(self, host: str) -> None:
+        """All that runs on a host is killed at once."""
+        kill_all(self.keepers[host].pid)
 
     def words(self, host: str, *command: str, folder: Path | None = None) -> list[str]:
         """The command line that runs a command on a host, in this folder."""
-        enter = ["nsenter", "--target", str(self.holders[host].pid), "--net", "--uts", "--mount"]
+        enter = ["nsenter", "--target", str(self.keepers[host].pid), "--net", "--uts", "--mount"]
         return [*enter, "sh", "-c", 'cd "$0" && exec "$@"', str(folder or Path.cwd()), *command]
 
     def run(self, host: str, *command: str, **options: Any) -> "subprocess.CompletedProcess[str]":
@@ -94,7 +113,7 @@ class Server:
         with open(log, "ab") as stream:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", *words], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **(env or {})}, start_new_session=True,  # Ctrl-C is for the tests alone
             )  # fmt: skip
 
     def end(self, seconds: float = 20.0) -> None:
@@ -105,6 +124,35 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def keep(hosts: str, name: str) -> None:
+    """Be a host's keeper; its namespaces are ours already."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever is impatient with the tests is not to leave a host behind
+    for words in (["mount", "--bind", hosts, "/etc/hosts"], ["hostname", name], ["ip", "link", "set", "lo", "up"]):
+        subprocess.run(words, check=True)
+    print(UP, end="", flush=True)
+    sys.stdin.read()
+    kill_all(os.getpid())
+
+
+def kill_all(keeper: int) -> None:
+    """Kill all processes of a host but its keeper, also those that begin meanwhile."""
+    while found := members(keeper):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def members(keeper: int) -> list[int]:
+    """The processes of a host but its keeper, by their network; what is dead and only waits to be noticed has none."""
+    mine, found = os.readlink(f"/proc/{keeper}/ns/net"), []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if int(path.name) != keeper and os.readlink(path / "ns" / "net") == mine:
+                found.append(int(path.name))
+    return found
 
 
 def until(true: Any, seconds: float, what: str, log: Path | None = None) -> Any:
@@ -121,3 +169,7 @@ def until(true: Any, seconds: float, what: str, log: Path | None = None) -> Any:
 def busy() -> float:
     """How many programs share a core at the moment."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+if __name__ == "__main__":
+    keep(*sys.argv[1:])
