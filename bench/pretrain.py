@@ -32,6 +32,7 @@ from encodery.models.model import Model
 from encodery.objectives.electra import Electra, written
 from encodery.objectives.parts.masking import mask
 from encodery.tasks.base import Features
+from encodery.training.ahead import prepare
 from encodery.training.build import BUDGET_OF_TEXT
 from encodery.training.loop import count
 from encodery.training.optim import Optimizer, Param
@@ -80,7 +81,7 @@ class Ours:
 
     def step(self, number: int) -> None:
         """One whole step."""
-        micro = self.batches.at(number)
+        micro = prepare(self.model, self.batches, number)
         Plain()(self.model, micro, Totals(count(self.model, micro)))
         self.optimizer.step(1.0)
         self.optimizer.zero_grad()

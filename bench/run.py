@@ -18,6 +18,7 @@ SHORT = {
     "embed": ["--rounds", "3", "--texts", "600"],
     "heads": ["--rounds", "3", "--examples", "32"],
     "serve": ["--rounds", "3"],
+    "host": ["--rounds", "3", "--steps", "5"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -32,6 +33,7 @@ LONG = {
     "choosing": [],
     "processes": ["--rounds", "5"],
     "serve": ["--rounds", "7", "--requests", "20", "--onnx"],
+    "host": ["--rounds", "9", "--steps", "20", "--ahead"],
 }
 
 

@@ -229,7 +229,7 @@ def install() -> None:
         "max_memory_allocated": lambda *_: 3 * 2**20, "memory_allocated": lambda *_: 2**20, "synchronize": synchronize,
         "reset_peak_memory_stats": lambda *_: None, "empty_cache": lambda: None, "_lazy_init": lambda: None,
         "manual_seed": lambda seed: None, "manual_seed_all": lambda seed: None, "is_initialized": lambda: True,
-        "current_device": torch._C._accelerator_getDeviceIndex, "set_device": torch._C._accelerator_setDeviceIndex,
+        "current_device": torch._C._accelerator_getDeviceIndex, "set_device": set_device,
         "Stream": Stream, "Event": Event, "current_stream": lambda *_: Stream(), "stream": lambda _: nullcontext(),
     }  # fmt: skip
     for name, answer in answers.items():
@@ -259,6 +259,11 @@ def let_jagged_attention_find_kernels() -> None:
     half = (torch.bfloat16, torch.float16)
     sdpa.can_use_flash_attention = lambda params, *_, **__: params.query.dtype in half
     sdpa.can_use_efficient_attention = lambda params, *_, **__: params.query.is_cuda
+
+
+def set_device(device: Any) -> None:
+    index = device if isinstance(device, int) else torch.device(device).index
+    torch._C._accelerator_setDeviceIndex(0 if index is None else index)
 
 
 def synchronize(*_: Any) -> None:
