@@ -85,6 +85,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             _print(importance, printed[-1])
     if args.json:
         print(json.dumps(printed, indent=1))
+    args.next = f"encodery heads compare {printed[0]['folder']} OTHER  # tasks by the heads that they depend on"
     return 0
 
 

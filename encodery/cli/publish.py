@@ -47,6 +47,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             print(f"sent: {publish.send(parcel.folder, name, private=not args.public)}")
             return 0
         _show(parcel, kept=bool(args.out), name=name)
+    args.next = f"encodery publish {args.run} --to {name or 'OWNER/NAME'} --yes"
     return 0
 
 

@@ -76,6 +76,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(f"WARNING {meant[0].key} {note}", file=sys.stderr)
     if args.format:
         _show_table(meant[0].key + caution(note), scores, args.format)
+    args.next = f"encodery score {args.files[0]} --against OTHER --on {args.on}  # which of two files is right where"
     _print(meant[0].key + caution(note), task, [] if args.format else scores, said, examples, more)
     return 0
 

@@ -50,6 +50,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("Which runs? Write `encodery submit RUN…`, or `--check ZIP`.")
     folders = picked(args.runs, args.pick) if args.pick else args.runs
     make(folders, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
+    args.next = f"upload {args.out} to the GLUE site"
     return 0
 
 

@@ -41,4 +41,5 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     tell = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
     total = track(args.folders, args.to, args.project, args.where, every, tell)
     print(f"{total:,} events sent" if total else f"{args.to} has everything already")
+    args.next = f"tensorboard --logdir {args.where or 'tensorboard'}" if args.to == "tensorboard" else None
     return 0

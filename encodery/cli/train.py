@@ -192,6 +192,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
         f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it",
         args.format,
     )
+    args.next = f"encodery report {done.path}, encodery select --pool DATA --selector.kind confident --runs {done.path}"
     return 0
 
 

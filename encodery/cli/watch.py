@@ -41,6 +41,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         _live(watch, args) if sys.stdout.isatty() else _lines(watch, args)
     except KeyboardInterrupt:  # the person has seen enough
         print(file=sys.stderr)
+    args.next = f"encodery table {' '.join(args.folders)}, encodery report {' '.join(args.folders)}"
     return 0
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from encodery import cli
 from encodery.cli.parsing import Parser
-from encodery.cli.verbs import FIRST, VERBS
+from encodery.cli.verbs import FIRST, VERBS, Verb
 from tests.toolbox.tasks import write_csv
 
 
@@ -186,3 +186,9 @@ def test_doctor_names_every_extra_and_refuses_a_wrong_folder(encodery, monkeypat
     found = encodery("doctor")
     assert found.code == 1
     assert "ENCODERY_DATA" in found.err
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.name not in ("serve", "demo")], ids=lambda v: v.name)
+def test_every_verb_knows_what_comes_next(verb: Verb) -> None:
+    """serve runs until it is stopped, and the demo ends with such a line of its own."""
+    assert "args.next = " in Path(str(import_module(verb.module).__file__)).read_text(encoding="utf-8")

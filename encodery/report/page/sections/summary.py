@@ -136,7 +136,8 @@ def _below(page: PageData) -> list[str]:
         rows = page.rows_of(data)
         low = [row for row in rows if below_majority(row)]
         if low:
-            who = f"{len(low)} of {len(rows)} configurations are" if len(rows) > 1 else "the model is"
+            verb = "is" if len(low) == 1 else "are"
+            who = f"{len(low)} of {len(rows)} configurations {verb}" if len(rows) > 1 else "the model is"
             lines.append(
                 f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
             )
