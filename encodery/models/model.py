@@ -206,8 +206,6 @@ def attention_of(model: Model, device: torch.device, precision: str) -> dict[str
     """Which back ends compute attention: {"training", "evaluation"}, and {"why"} where a GPU's kernels cannot."""
     if model.encoder.layout != "packed":
         return dict.fromkeys(("training", "evaluation"), str(model.encoder.net.config._attn_implementation))
-    if device.type == "cpu":
-        return dict.fromkeys(("training", "evaluation"), "groups")
     dtype = LOWERED.get(precision, torch.float32)
     each = [attention_backends.describe(net.config, device, dtype) for net in networks(model)]
     found: dict[str, str] = {}

@@ -77,8 +77,6 @@ def packed_attention(
 def backend_for(query: Tensor, dropout: float, window: int | None, bias: Tensor | None) -> attention_backends.Backend:
     """The back end of one call."""
     device, about = query.device, attention_backends
-    if device.type == "cpu":
-        return "groups"
     kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else query.dtype
     asked = {"dropout": dropout > 0, "window": bool(window), "bias": bias is not None}
     return about.choose(about.Call(device.type, about.capability_of(device), kind, query.shape[-1], **asked)).backend
