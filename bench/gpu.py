@@ -158,15 +158,15 @@ def equal_attention() -> dict[str, Any]:
     """Largest difference of hidden states and of gradients, beside the largest number, between kernels and groups."""
     import torch
 
-    from encodery.models import attention_backends
-    from encodery.models.attention_backends import Choice
+    from encodery.models import packed
+    from encodery.models.packed import Choice
 
-    choose, gaps = attention_backends.choose, dict[str, Any]()
+    choose, gaps = packed.choose, dict[str, Any]()
     for family in ("bert", "modernbert"):
         for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
-            attention_backends.choose = lambda _: Choice("groups")
+            packed.choose = lambda _: Choice("groups")
             wanted = passed(family, dtype)
-            attention_backends.choose = choose
+            packed.choose = choose
             pairs = zip(passed(family, dtype), wanted, strict=True)
             gap = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in pairs)
             gaps[f"{family} {str(dtype).removeprefix('torch.')}"] = gap

@@ -28,11 +28,10 @@ from encodery.data.token_table import TokenTable, memory_table
 from encodery.methods.base import Totals
 from encodery.methods.plain import Plain
 from encodery.models.encoder import new_encoder
-from encodery.models.model import Model
+from encodery.models.model import Model, prepare
 from encodery.objectives.electra import Electra, written
 from encodery.objectives.parts.masking import mask
 from encodery.tasks.base import Features
-from encodery.training.ahead import prepare
 from encodery.training.build import BUDGET_OF_TEXT
 from encodery.training.loop import count
 from encodery.training.optim import Optimizer, Param
@@ -81,7 +80,7 @@ class Ours:
 
     def step(self, number: int) -> None:
         """One whole step."""
-        micro = prepare(self.model, self.batches, number)
+        micro = prepare(self.model, self.batches.at(number))
         Plain()(self.model, micro, Totals(count(self.model, micro)))
         self.optimizer.step(1.0)
         self.optimizer.zero_grad()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from encodery.config import load as settings
 from encodery.config.layers import is_data_file
 from encodery.core import yaml
-from encodery.core.digests import sizes_only
+from encodery.core.files import sizes_only
 from encodery.core.progress import Progress
 from encodery.core.signals import StopRequest
 from encodery.errors import RunFailed, UserError

@@ -130,9 +130,9 @@ def _checking(sizes_only: bool) -> Iterator[None]:
     if not sizes_only:
         yield
         return
-    from encodery.core import digests
+    from encodery.core import files
 
-    with digests.sizes_only():
+    with files.sizes_only():
         yield
 
 

@@ -66,7 +66,7 @@ def _attention(device: "torch.device") -> list[tuple[str, str]]:
     """Which back ends compute attention of the packed layout here, with heads of the usual 64 numbers."""
     import torch
 
-    from encodery.models.attention_backends import Call, capability_of, choose
+    from encodery.models.packed import Call, capability_of, choose
 
     if device.type != "cuda":
         return [("attention", "groups: sequences of similar length, padded to each other")]

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from encodery.core import digests, files
-from encodery.core.digests import Written
+from encodery.core import files
+from encodery.core.files import Written
 from encodery.errors import RunFailed, UserError
 
 MANIFEST = "manifest.json"
@@ -34,7 +34,7 @@ _MAGIC = b"sha256:\x00"  # behind an array, before its digest
 
 def write_manifest(folder: Path, names: Iterable[str], more: Mapping[str, bytes] | None = None) -> None:
     """List files of a folder, each read again whole. `more`: the content of files that are written after the list."""
-    listed = {name: digests.of_file(folder / name) for name in names}
+    listed = {name: files.of_file(folder / name) for name in names}
     for name, content in (more or {}).items():
         listed[name] = Written(len(content), hashlib.sha256(content).hexdigest())
     files.write_atomic(folder / MANIFEST, _manifest_text(listed))
@@ -57,7 +57,7 @@ def damages(folder: Path) -> dict[str, str]:
         return {MANIFEST: str(error)}
     large = sum(one.bytes for one in listed.values()) > LARGE
     sentences = {
-        name: digests.damage(folder / name, one, MANIFEST, digest=not (large and name.startswith("shards/")))
+        name: files.damage(folder / name, one, MANIFEST, digest=not (large and name.startswith("shards/")))
         for name, one in listed.items()
     }
     return {name: sentence for name, sentence in sentences.items() if sentence}
@@ -107,7 +107,7 @@ def require_shard(path: Path) -> None:
     """Compare a shard of a corpus with the list of its folder before it is read; a damaged one is moved aside."""
     folder = path.parent.parent
     expected = _listing(folder).get(path.relative_to(folder).as_posix())
-    sentence = digests.damage(path, expected, MANIFEST) if expected else None
+    sentence = files.damage(path, expected, MANIFEST) if expected else None
     if sentence:
         target = _aside(folder)
         for name in (path, folder / "meta.json"):

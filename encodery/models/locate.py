@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from encodery.config.schema import DEFAULT_MODEL
-from encodery.core import digests, files
+from encodery.core import files
 from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.runs import finished
 from encodery.runs.directory import RunDir, find_runs
@@ -45,7 +45,7 @@ class Folder:
         for file in [self.path] if self.path.is_file() else sorted(self.path.iterdir()):
             if file.suffix in {".json", ".safetensors", ".txt", ".model"} and file.name != "encodery.json":
                 joint.update(file.name.encode())
-                joint.update(bytes.fromhex(digests.known_sha256(file)))
+                joint.update(bytes.fromhex(files.known_sha256(file)))
         return joint.hexdigest()
 
 

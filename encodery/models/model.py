@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from encodery.core import environment
 from encodery.core.files import file_name
 from encodery.data.batches import Batch
 from encodery.errors import UserError
-from encodery.models import attention_backends
+from encodery.models import packed
 from encodery.models.compiled import compile_layers
 from encodery.models.encoder import Encoder, quiet
 
@@ -207,12 +207,18 @@ def attention_of(model: Model, device: torch.device, precision: str) -> dict[str
     if model.encoder.layout != "packed":
         return dict.fromkeys(("training", "evaluation"), str(model.encoder.net.config._attn_implementation))
     dtype = LOWERED.get(precision, torch.float32)
-    each = [attention_backends.describe(net.config, device, dtype) for net in networks(model)]
+    each = [packed.describe(net.config, device, dtype) for net in networks(model)]
     found: dict[str, str] = {}
     for name in ("training", "evaluation", "why"):
         parts = dict.fromkeys(part for one in each for part in one.get(name, "").split(", ") if part)
         found |= {name: ", ".join(parts)} if parts else {}
     return found
+
+
+def prepare(model: Model, micro: Sequence[Batch]) -> list[Batch]:
+    """The micro-batches of a step, with what their objectives can draw before the pass."""
+    asked = ((model.objective(batch.task).prepare, batch) for batch in micro)
+    return [draw(batch) if draw else batch for draw, batch in asked]
 
 
 def networks(model: nn.Module) -> Iterable[Any]:

@@ -4,7 +4,7 @@
 `counts` says beforehand how much that is, so that micro-batches and processes add up to one exact mean.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -26,9 +26,8 @@ class ObjectiveModule(nn.Module):
         """Named outputs for a micro-batch."""
         raise NotImplementedError
 
-    def prepare(self, batch: Batch) -> Batch:
-        """The batch with what can be drawn before the pass; called once for a micro-batch of a step, in any thread."""
-        return batch
+    prepare: Callable[[Batch], Batch] | None = None
+    """The batch with what can be drawn before the pass; called once for a micro-batch of a step, in any thread."""
 
     def losses(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Named terms, each a sum over what it counts."""

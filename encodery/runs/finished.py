@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from encodery.core import digests, files
-from encodery.core.digests import Written
+from encodery.core import files
+from encodery.core.files import Written
 from encodery.errors import UserError
 
 NAME = "DONE"
@@ -49,7 +49,7 @@ class Finished:
 
     def write(self, time: str) -> None:
         """List all files of the run."""
-        listed = {name: asdict(digests.of_file(self.run / name)) for name in self._names()}
+        listed = {name: asdict(files.of_file(self.run / name)) for name in self._names()}
         scores = listed.get("scores.json", {}).get("sha256")
         files.write_json(self.path, {"time": time, "scores_sha256": scores, FILES: listed})
 
@@ -87,7 +87,7 @@ class Finished:
         done = self.read()
         for name in done.get(FILES, {}):
             if name.startswith(prefix) and not name.endswith("README.md"):
-                sentence = self._damage(name, done, digest=digests.verifying())
+                sentence = self._damage(name, done, digest=files.verifying())
                 if sentence:
                     raise UserError(sentence)
 
@@ -95,7 +95,7 @@ class Finished:
         """What is wrong with one file of the run, as a sentence; None if nothing is, or if DONE does not list it."""
         done = self.read()
         name = path.relative_to(self.run).as_posix()
-        return self._damage(name, done, digest=digests.verifying()) if FILES in done else None
+        return self._damage(name, done, digest=files.verifying()) if FILES in done else None
 
     def _damage(self, name: str, done: Mapping[str, Any], *, digest: bool) -> str | None:
         if name not in done[FILES]:
@@ -103,7 +103,7 @@ class Finished:
         path, expected = self.run / name, Written.read(done[FILES][name])
         if expected is None:
             return f"{self.path} is damaged: its entry of {name} is; {REMEDY}"
-        sentence = digests.damage(path, expected, NAME, digest=digest)
+        sentence = files.damage(path, expected, NAME, digest=digest)
         if sentence is None or self._still_old(path, done.get(PENDING, {}).get(name)):
             return None
         changed = ", it was changed after the run had finished" if path.is_file() else ""
@@ -114,7 +114,7 @@ class Finished:
         if pending is None:
             return False
         before = Written.read(pending.get("before"))
-        return not path.exists() if before is None else digests.damage(path, before, NAME) is None
+        return not path.exists() if before is None else files.damage(path, before, NAME) is None
 
     # Changes
 
@@ -165,7 +165,7 @@ class Change:
             return
         done = self.finished.read()
         listed = done.get(FILES, {})
-        entries = {name: asdict(digests.of_file(path)) for name, path in self.new.items()}
+        entries = {name: asdict(files.of_file(path)) for name, path in self.new.items()}
         if "scores.json" in entries:
             done["scores_sha256"] = entries["scores.json"]["sha256"]
         pending = {n: {"new": path.name, "before": self._before(n, listed)} for n, path in self.new.items()}
@@ -181,7 +181,7 @@ class Change:
         path = self.finished.run / name
         if name in listed or not path.is_file():
             return listed.get(name)
-        return asdict(digests.of_file(path))
+        return asdict(files.of_file(path))
 
     def undo(self) -> None:
         """Leave everything as it was."""

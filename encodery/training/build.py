@@ -104,7 +104,7 @@ class Parts:
     probes: list[Probe]
     keep_at: Sequence[float]
     precision: str
-    attention: dict[str, str]  # back ends, see models/attention_backends.py
+    attention: dict[str, str]  # back ends, see models/packed.py
     plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 
     @property

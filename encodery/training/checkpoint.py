@@ -21,9 +21,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from encodery.core import digests, files
-from encodery.core.digests import Written
-from encodery.core.files import check_name
+from encodery.core import files
+from encodery.core.files import Written, check_name
 from encodery.distributed import comm
 from encodery.errors import RunFailed
 
@@ -277,7 +276,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, Written]]:
 
 
 def _verify(path: Path, expected: Written) -> None:
-    if sentence := digests.damage(path, expected, "the manifest"):
+    if sentence := files.damage(path, expected, "the manifest"):
         raise Damaged(sentence)
 
 

@@ -18,8 +18,8 @@ from encodery.errors import AFTER_ALARM, RunFailed, UserError
 from encodery.methods.base import ActiveMethod, Totals, Updating, backward, losses_of, notes_of
 from encodery.methods.plain import Plain
 from encodery.models import flops
-from encodery.models.model import Model, Terms
-from encodery.training.ahead import Ahead, prepare
+from encodery.models.model import Model, Terms, prepare
+from encodery.training.ahead import Ahead
 from encodery.training.optim import Optimizer, clip, norm_of
 from encodery.weighting.base import ActiveWeighting, Part
 from encodery.weighting.constant import Constant
@@ -194,15 +194,17 @@ def train(
     device = next(one for one in model.parameters() if one.requires_grad).device
     overlap = Overlap.of(device) if comm.size() > 1 else None
     update = Update(model, batches, optimizer, schedule, state, clip_norm, rates, overlap)
-    coming = Ahead.of(model, state.total, device) if ahead is None else Ahead(model, state.total, ahead)
+    threaded = device.type != "cpu" if ahead is None else ahead  # a CPU's cores are busy with the step itself
+    coming = Ahead(model, state.total) if threaded else None
     try:
         yield from _steps(model, method, batches, update, coming, reduction, weighting)
     finally:
-        coming.close()
+        if coming is not None:
+            coming.close()
 
 
 def _steps(
-    model: Model, method: ActiveMethod, batches: Stream, update: "Update", coming: Ahead, reduction: str,
+    model: Model, method: ActiveMethod, batches: Stream, update: "Update", coming: Ahead | None, reduction: str,
     weighting: ActiveWeighting,
 ) -> Iterator[StepReport]:  # fmt: skip
     optimizer, schedule, state = update.optimizer, update.schedule, update.state
@@ -373,7 +375,7 @@ def gradient(
     counts: dict[tuple[str, str], float] = {}
     while True:
         stream = batches.with_budget(state.budget)
-        micro = coming.at(stream, state.step) if coming else prepare(model, stream, state.step)
+        micro = coming.at(stream, state.step) if coming else prepare(model, stream.at(state.step))
         if not counts:  # however the step is cut, they are the same
             counts, examples = count_all(model, micro)
         parts = parts_of(stream, micro, counts, examples, state, reduction)

@@ -69,9 +69,11 @@ class Session:
             rows = built.tasks_data[0].train.examples
             self.dynamics = Recorder(run.path, built.task, built.model, built.batches, self.state.total, record, rows)
 
-    def make_meter(self) -> Meter:
-        """What is logged of the device; its peak rate as given, or as the table has it."""
+    def make_meter(self) -> Meter | None:
+        """What is logged of a GPU, or where a peak rate is given; the table has the rates of others."""
         device, options = next(self.built.model.parameters()).device, self.config.train
+        if device.type != "cuda" and not self.progress.peak:
+            return None
         one = self.progress.peak or peak_of(device, self.built.precision, options.tf32)
         known = self.config.method["kind"] == "plain" and self.config.model.tune == "full"  # so are its FLOPs
         return Meter.of(self.state, device, one * comm.size() if one and known else None)
@@ -190,9 +192,9 @@ class Session:
             self.look()
         recent = self.state.losses[-options.log :]
         loss = math.fsum(recent) / len(recent) if recent else report.loss
-        if logged:
+        if logged and self.meter:
             self.meter.look(self.state)
-        self.progress.step(report, loss, self.meter.words())
+        self.progress.step(report, loss, self.meter.words() if self.meter else "")
         self.say_compiled(step)
         for line in self.method.messages() if isinstance(self.method, Presampling) else ():
             self.log(f"step {step}  {line}")
@@ -283,7 +285,7 @@ class Session:
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
             seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,
-            **self.meter.latest,
+            **(self.meter.latest if self.meter else {}),
         )  # fmt: skip
 
     def evaluate(self) -> bool:

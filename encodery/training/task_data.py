@@ -421,7 +421,9 @@ def shared_line(task_data: TaskData) -> str | None:
 
 
 def spelling_line(task_data: TaskData) -> str | None:
-    """A warning of labels that are probably one; the commonest spelling is the one to keep."""
+    """A warning of labels of own files that are probably one; the commonest spelling is the one to keep."""
+    if not isinstance(task_data.task, Own):
+        return None
     known = (e.label for e in task_data.train.examples)
     rows = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
     return spelling_warning(task_data.name, task_data.task.labels, {str(name): n for name, n in rows.items()})

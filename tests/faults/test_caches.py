@@ -13,7 +13,7 @@ from encodery.analysis import embed, head_importance
 from encodery.analysis.embed import Embeddings, EmbedOptions
 from encodery.analysis.head_importance import HeadOptions
 from encodery.cli import main
-from encodery.core import cache, digests
+from encodery.core import cache, files
 from encodery.errors import RunFailed, UserError
 from encodery.inference.classifier import open_classifier
 from encodery.inference.task_argument import resolve_split
@@ -79,10 +79,10 @@ def test_R22_an_intact_table_is_hashed_once_in_a_process(
 ) -> None:
     tree = settings(tmp_path, rows=32, dev=16, train={"epochs": 1})
     run(tree, tmp_path / "one")
-    monkeypatch.setattr(digests, "SETTLED", -1.0)
+    monkeypatch.setattr(files, "SETTLED", -1.0)
     counted: list[Path] = []
-    real = digests.files.sha256
-    monkeypatch.setattr(digests.files, "sha256", lambda path: (counted.append(path), real(path))[1])
+    real = files.sha256
+    monkeypatch.setattr(files, "sha256", lambda path: (counted.append(path), real(path))[1])
     for number in range(2):
         run(tree, tmp_path / f"again-{number}")
     hashed = [path for path in counted if own_cache in path.parents]

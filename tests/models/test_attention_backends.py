@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from encodery.data.layouts import Offsets
-from encodery.models import attention_backends, packed
-from encodery.models.attention_backends import Call, Choice, choose, describe
+from encodery.models import packed
+from encodery.models.packed import Call, Choice, choose, describe
 from tests.models.test_packed import LENGTHS, PACKED, pass_through
 from tests.toolbox.attention import About, attention, gradient
 from tests.toolbox.models import furthest, small_config, small_encoder
@@ -29,7 +29,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, backend: str) -> Iterator[None]:
         return choose(replace(call, device="cuda", capability=(8, 0), dtype=dtype, size=size))
 
     with monkeypatch.context() as patch:
-        patch.setattr(attention_backends, "choose", taken)
+        patch.setattr(packed, "choose", taken)
         yield
 
 
@@ -38,8 +38,8 @@ def forced(monkeypatch: pytest.MonkeyPatch, backend: str) -> Iterator[None]:
 def test_nested_gives_what_groups_give(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, wanted_grads, _ = pass_through(small_encoder(kind, "packed").to(dtype), "packed")
     calls = []
-    inner = attention_backends.nested_attention
-    monkeypatch.setattr(attention_backends, "nested_attention", lambda *a: calls.append(1) or inner(*a))
+    inner = packed.nested_attention
+    monkeypatch.setattr(packed, "nested_attention", lambda *a: calls.append(1) or inner(*a))
     encoder = small_encoder(kind, "packed").to(dtype)
     with forced(monkeypatch, "nested"):
         hidden, grads, _ = pass_through(encoder, "packed")
@@ -74,7 +74,7 @@ def test_varlen_is_called_as_its_kernel_wants_and_gives_what_groups_give(
         seen.append(window_size)
         return attention(query, key, value, About(cu_seq_q, scale, window_size))
 
-    monkeypatch.setattr(attention_backends.varlen, "varlen_attn", kernel)
+    monkeypatch.setattr(packed.varlen, "varlen_attn", kernel)
     with forced(monkeypatch, "varlen"):
         hidden, grads, _ = pass_through(encoder, "packed")
     assert len(seen) == (0 if kind in BIASED else encoder.layers)
@@ -100,8 +100,8 @@ def test_nested_draws_dropout_and_its_mean_is_attention_without() -> None:
     offsets = Offsets.of(lengths, lengths.numpy())
     q, k, v = (torch.randn(11, 2, 8, requires_grad=True) for _ in range(3))
     wanted = attention(q, k, v, About(offsets.wide, 0.3))
-    assert torch.allclose(attention_backends.nested_attention(q, k, v, offsets, 0.3, 0.0), wanted, atol=1e-6)
-    drawn = torch.stack([attention_backends.nested_attention(q, k, v, offsets, 0.3, 0.2) for _ in range(3000)])
+    assert torch.allclose(packed.nested_attention(q, k, v, offsets, 0.3, 0.0), wanted, atol=1e-6)
+    drawn = torch.stack([packed.nested_attention(q, k, v, offsets, 0.3, 0.2) for _ in range(3000)])
     assert not torch.equal(drawn[0], drawn[1])
     error = (drawn.mean(0) - wanted).abs() / (drawn.std(0) / 3000**0.5 + 1e-6)
     assert float(error.max()) < 6
@@ -132,7 +132,7 @@ def test_who_takes_a_call(changed: dict[str, Any], backend: str, why: str) -> No
 
 
 def test_an_encoder_says_which_back_ends_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_backends, "capability_of", lambda _: (8, 0))
+    monkeypatch.setattr(packed, "capability_of", lambda _: (8, 0))
     there, half = torch.device("cuda"), torch.bfloat16
     assert describe(small_config("bert"), there, half) == {"training": "varlen", "evaluation": "varlen"}
     assert describe(small_config("bert", dropout=0.1), there, half) == {"training": "nested", "evaluation": "varlen"}
@@ -164,7 +164,7 @@ def test_autocast_reaches_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append({query.dtype, key.dtype, value.dtype})
         return value
 
-    monkeypatch.setattr(attention_backends.varlen, "varlen_attn", kernel)
+    monkeypatch.setattr(packed.varlen, "varlen_attn", kernel)
     with forced(monkeypatch, "varlen"), torch.autocast("cpu", torch.bfloat16):
         x, offsets = torch.randn(1, 2, 4, 8), Offsets(torch.tensor([4]), 4, 4)
         packed.packed_attention(torch.nn.Identity(), x, x, x.bfloat16(), None, groups=[], offsets=offsets)

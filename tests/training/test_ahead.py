@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from encodery.training import ahead, build
+from encodery.training import ahead, build, loop
 from encodery.training.loop import train
 from tests.pretend import jobs, waits
 from tests.pretend.gpu import PretendGpu
@@ -16,7 +16,7 @@ from tests.toolbox.runs import resolve
 WAYS = {"classification": "plain", "forms": "freelb", "mlm": "plain", "electra": "rdrop", "amos": "plain"}
 
 
-def run(folder: Path, objective: str, thread: bool, **more: Any) -> tuple[list[float], dict[str, torch.Tensor]]:
+def run(folder: Path, objective: str, thread: bool | None, **more: Any) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Losses and weights after some steps."""
     case = {"method": WAYS[objective], "objective": objective, "precision": "fp32", "layout": "packed"}
     resolved = resolve(jobs.settings(str(folder), case, "cpu", **more))
@@ -54,7 +54,7 @@ class Stream:
 
 
 def test_every_step_is_made_once_and_all_but_the_first_by_the_thread() -> None:
-    stream, coming = Stream(), ahead.Ahead(None, 3, thread=True)  # type: ignore[arg-type]
+    stream, coming = Stream(), ahead.Ahead(None, 3)  # type: ignore[arg-type]
     for step in range(3):
         coming.at(stream, step)  # type: ignore[arg-type]
     coming.close()
@@ -62,7 +62,7 @@ def test_every_step_is_made_once_and_all_but_the_first_by_the_thread() -> None:
 
 
 def test_another_budget_or_step_than_the_expected_one_is_made_in_time() -> None:
-    stream, coming = Stream(), ahead.Ahead(None, 9, thread=True)  # type: ignore[arg-type]
+    stream, coming = Stream(), ahead.Ahead(None, 9)  # type: ignore[arg-type]
     coming.at(stream, 0)  # type: ignore[arg-type]
     smaller = Stream(4)
     coming.at(smaller, 1)  # type: ignore[arg-type]
@@ -73,18 +73,20 @@ def test_another_budget_or_step_than_the_expected_one_is_made_in_time() -> None:
 
 
 def test_what_goes_wrong_in_the_thread_is_raised_at_its_step() -> None:
-    stream, coming = Stream(), ahead.Ahead(None, 9, thread=True)  # type: ignore[arg-type]
+    stream, coming = Stream(), ahead.Ahead(None, 9)  # type: ignore[arg-type]
     coming.at(stream, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="step 3 cannot be made"):
         coming.at(stream, 3)  # type: ignore[arg-type]
     coming.close()
 
 
-def test_there_is_no_thread_on_a_cpu() -> None:
-    assert ahead.Ahead.of(None, 9, torch.device("cpu")).pool is None  # type: ignore[arg-type]
-    there = ahead.Ahead.of(None, 9, torch.device("cuda"))  # type: ignore[arg-type]
-    assert there.pool is not None
-    there.close()
+def test_there_is_no_thread_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(loop, "Ahead", lambda model, total: begun.append(total) or ahead.Ahead(model, total))
+    run(tmp_path, "classification", thread=None)
+    assert not begun
+    run(tmp_path, "classification", thread=True)
+    assert begun == [4]
 
 
 @pytest.mark.slow
