@@ -49,7 +49,8 @@ def stuck(losses: Sequence[float], classes: int) -> str | None:
     mean, limit = means(losses), math.log(classes)
     if mean < 0.985 * limit:
         return None
-    return f"training loss {mean:.4f} over the last {len(losses)} steps is near ln {classes} = {limit:.4f}"
+    near = f"is near ln {classes} = {limit:.4f}, that of guessing"
+    return f"training loss {mean:.4f} over the last {len(losses)} steps {near}"
 
 
 # What the model said when it was scored on the way: weights that are chosen in the end are not asked a second time.

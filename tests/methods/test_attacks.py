@@ -389,10 +389,3 @@ def test_gradient_checkpointing_changes_nothing(method: Any) -> None:
     wanted = made.step(method())[0]
     made.model.encoder.net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     assert furthest(made.step(method())[0], wanted) < 1e-6
-
-
-def test_a_compiled_encoder_is_refused() -> None:
-    made = bench()
-    made.model.encoder.net._compiled_call_impl = lambda *_: None
-    with pytest.raises(UserError, match=r"train\.compile"):
-        made.step(FreeLB())

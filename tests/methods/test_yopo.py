@@ -117,3 +117,10 @@ def test_without_a_gradient_there_is_no_slope() -> None:
         made.model(made.micro[0])
         with pytest.raises(RuntimeError, match="no gradient"):
             watch.slope()
+
+
+def test_compiled_layers_are_refused() -> None:
+    made = bench()
+    made.model.encoder.compiled = True
+    with pytest.raises(UserError, match=r"train\.compile: method yopo looks into the first layer"):
+        YOPO().require(made.model)

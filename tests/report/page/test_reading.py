@@ -37,7 +37,7 @@ def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None
     with_majority(tmp_path / "a", {"accuracy": 0.7, "ece": 0.1, "macro_f1": 0.61}, 0.55)
     page = page_of(tmp_path)
     tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page))
-    assert tiles["majority, accuracy"] == "55.00"
+    assert tiles["majority baseline, accuracy"] == "55.00"
     assert tiles["its macro_f1"] == "61.00"
     assert "; the majority gets 55.00; macro_f1 61.00." in page
     assert ">macro_f1 61.00</td>" in page

@@ -113,8 +113,8 @@ def _best(row: Row) -> list[tuple[str, str]]:
     """The best score, with what belongs beside it."""
     easy, other = majority(row), second_metric(row)
     tiles = [(f"best {row.metric}, {row.label}", scaled(row, row.summary.mean))]
-    tiles += [(f"majority, {row.metric}", scaled(row, easy))] if easy is not None else []
-    return tiles + ([(f"its {other.name}", other.text)] if other else [])
+    tiles += [(f"its {other.name}", other.text)] if other else []
+    return tiles + ([(f"majority baseline, {row.metric}", scaled(row, easy))] if easy is not None else [])
 
 
 def _trouble(page: PageData) -> Html:
@@ -138,6 +138,7 @@ def _below(page: PageData) -> list[str]:
         if low:
             verb = "is" if len(low) == 1 else "are"
             who = f"{len(low)} of {len(rows)} configurations {verb}" if len(rows) > 1 else "the model is"
+            who = f"{page.name(low[0])} is" if len(low) == 1 < len(rows) else who
             lines.append(
                 f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
             )
@@ -147,13 +148,16 @@ def _below(page: PageData) -> list[str]:
 def _alarms(records: Sequence[Record]) -> list[str]:
     """Alarms that differ in their numbers alone are told once, with the first one's."""
     first: dict[str, str] = {}
+    names: dict[str, str] = {}
     runs: Counter[str] = Counter()
     for record in records:
         said = dict.fromkeys(alarm for alarms in record.alarms.values() for alarm in alarms)
         kinds = {re.sub(r"\d+(\.\d+)?", "0", alarm): alarm for alarm in said}
         runs.update(kinds.keys())  # a mapping would be added by its values
         first = {**kinds, **first}
-    return [f"Alarm in {_count(count, 'run')}: {without_paths(first[kind])}" for kind, count in runs.most_common()]
+        names = {**dict.fromkeys(kinds, f"run {record.name}"), **names}
+    where = {kind: _count(count, "run") if count > 1 else names[kind] for kind, count in runs.items()}
+    return [f"Alarm in {where[kind]}: {without_paths(first[kind])}" for kind, _ in runs.most_common()]
 
 
 def _why(record: Record) -> str:
