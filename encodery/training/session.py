@@ -281,7 +281,8 @@ class Session:
         more |= {f"loss.{task}": means(losses[-10:]) for task, losses in self.state.task_losses.items()}
         notes = {n if n.startswith(WEIGHTING) else f"method.{n}": value for n, value in report.notes.items()}
         scaler: dict[str, Any] = {"skipped": self.state.scaler.skipped} if self.state.scaler else {}
-        spent = {"elapsed": round(self.state.elapsed, 3), "flops": self.state.flops} if self.state.flops else {}
+        counted = self.state.flops and (self.meter or not self.built.task.labelled)  # else a line would tell the time
+        spent = {"elapsed": round(self.state.elapsed, 3), "flops": self.state.flops} if counted else {}
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
             seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,

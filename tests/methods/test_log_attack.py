@@ -30,9 +30,7 @@ def test_costly_notes_are_written_whatever_the_rhythm_of_the_log(tmp_path: Path)
 @pytest.mark.parametrize(
     ("method", "more", "said"),
     [
-        ({"kind": "freelb"}, {"train": {"compile": True}}, "does not see perturbations"),
-        ({"kind": "smart"}, {"train": {"compile": True}}, "does not see perturbations"),
-        ({"kind": "freeat"}, {"train": {"compile": True}}, "does not see perturbations"),
+        ({"kind": "yopo"}, {"train": {"compile": True}}, "method yopo looks into the first layer"),
         ({"kind": "fgm", "target": "matrix"}, {"model": {"tune": "head"}}, "needs a trained embedding matrix"),
     ],
 )

@@ -165,6 +165,6 @@ def test_everything_is_in_the_files(tmp_path):
     assert drawn["of"] == 40
     assert {len(drawn[key]) for key in ("ids", "x", "y", "cluster", "texts")} == {25}
     assert {len(values) for values in drawn["columns"].values()} == {25}
-    assert set(drawn["columns"]) == {"label", "half", "error", "confidence"}
+    assert set(drawn["columns"]) == {"label", "half", "error", "confidence", "correctness"}
     assert 0.5 < drawn["explained"] <= 1.0
     assert drawn["columns"]["error"].count(None) >= 24
