@@ -4,7 +4,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from encodery.tasks.forms.tagging import Tagging
 from encodery.training.build import build_parts, find_inputs, token_budget
 from encodery.training.loop import steps_in_all
 from encodery.training.task_data import Split, training_data
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # A few corrupted rows of a pretraining, for a person to look at: original, masked, sampled, label, probability.
 
@@ -73,7 +76,7 @@ def _paint(text: str, colour: str, wanted: bool, this: bool = True) -> str:
 
 
 @torch.no_grad()
-def rows(model: Model, batches: Batches, tokenizer: Any, count: int) -> list[Row]:
+def rows(model: Model, batches: Batches, tokenizer: "PreTrainedTokenizerBase", count: int) -> list[Row]:
     """The first rows of the first step, as the objective sees them."""
     table, texts = texts_of(batches.table, batches.rows_at(0))
     noise = rng.key(batches.noise, "noise", 0)
@@ -86,7 +89,7 @@ def rows(model: Model, batches: Batches, tokenizer: Any, count: int) -> list[Row
         model.train(was_training)
 
 
-def _row(model: Model, batch: Batch, tokenizer: Any) -> Row:
+def _row(model: Model, batch: Batch, tokenizer: "PreTrainedTokenizerBase") -> Row:
     objective = model.objective(batch.task)
     masked = mask(batch, objective.options.masking, objective.vocabulary)
     true = batch.inputs["input_ids"]
@@ -100,12 +103,14 @@ def _row(model: Model, batch: Batch, tokenizer: Any) -> Row:
     return Row(original, shown, asked[batch.layout.cells].tolist(), read, outputs["logits"].sigmoid().tolist())
 
 
-def _words(tokenizer: Any, ids: torch.Tensor) -> list[str]:
+def _words(tokenizer: "PreTrainedTokenizerBase", ids: torch.Tensor) -> list[str]:
     words: list[str] = tokenizer.convert_ids_to_tokens(ids.tolist())
     return words
 
 
-def describe_corruption(model: Model, batches: Batches, tokenizer: Any, count: int) -> Iterator[str]:
+def describe_corruption(
+    model: Model, batches: Batches, tokenizer: "PreTrainedTokenizerBase", count: int
+) -> Iterator[str]:
     """For `encodery inspect`; in colour at a terminal."""
     yield "corrupted rows of the first step (asked positions yellow, replaced ones red)"
     for number, row in enumerate(rows(model, batches, tokenizer, count), start=1):
@@ -124,7 +129,7 @@ class View:
     resolved: Resolved
     task: Task
     entry: Entry
-    tokenizer: Any
+    tokenizer: "PreTrainedTokenizerBase"
     pieces: TokenizerPieces
     form: InputForm
     layout: Any

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 from encodery.config.components import find
 from encodery.config.without_torch import need_torch
@@ -21,6 +22,7 @@ from encodery.errors import UserError
 
 FOLDER = "code"  # of a run directory: copies of the Python files that it was made with
 LISTING = "files.json"
+K = TypeVar("K", bound=Options)
 
 
 @dataclass
@@ -143,3 +145,13 @@ def _import(path: Path) -> ModuleType:
         line = f":{frames[-1].lineno}" if frames else f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         raise UserError(f"{path}{line}: {type(error).__name__}: {error}") from error
     return module
+
+
+def of_class(options: Options, wanted: type[K], section: str) -> K:
+    """The options of a section, which an own Python file may have derived from something else."""
+    if not isinstance(options, wanted):
+        raise UserError(
+            f"{section}.kind: {type(options).__name__} is no {section}; derive it from encodery.components."
+            f"{wanted.__name__}"
+        )
+    return options

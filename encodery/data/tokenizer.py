@@ -7,10 +7,13 @@ the second (spec F7); the tokenizers library breaks ties the other way.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from encodery.core.files import digest_text
 from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def shorten(a: int, b: int, budget: int) -> tuple[int, int]:
 class TokenizerPieces:
     """Pieces of one transformers tokenizer."""
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
         self.tokenizer = tokenizer
         self.backend = getattr(tokenizer, "backend_tokenizer", None)
         if self.backend is None:

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from encodery.models.encoder import inner_config, input_form, load_encoder, quie
 from encodery.models.model import Model, read_card
 from encodery.models.onnx import file
 from encodery.models.pretrained import from_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TOLERANCE = 1e-4  # largest difference to torch in float32
 NEAR = 0.99  # lowest cosine of the 8-bit outputs to the exact ones
@@ -137,7 +140,7 @@ def with_head(origin: Path, card: Mapping[str, Any]) -> tuple[nn.Module, list[st
     return OneHead(model, next(iter(tasks))).eval(), ["logits"]
 
 
-def examples(tokenizer: Any, types: bool, config: Any) -> list[dict[str, Tensor]]:
+def examples(tokenizer: "PreTrainedTokenizerBase", types: bool, config: Any) -> list[dict[str, Tensor]]:
     """Texts of different lengths in two batches of different shapes, alone and in pairs."""
     words = WORDS.split()
     singles = [" ".join(words[: 1 + 3 * i]) for i in range(5)]
@@ -146,7 +149,9 @@ def examples(tokenizer: Any, types: bool, config: Any) -> list[dict[str, Tensor]
     return [plain_inputs(tokenizer, texts, types, length) for texts in given]
 
 
-def plain_inputs(tokenizer: Any, texts: Sequence[Sequence[str]], types: bool, length: int) -> dict[str, Tensor]:
+def plain_inputs(
+    tokenizer: "PreTrainedTokenizerBase", texts: Sequence[Sequence[str]], types: bool, length: int
+) -> dict[str, Tensor]:
     """What the tokenizer makes of them, as the file wants it."""
     found = tokenizer(*texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
     more = {"token_type_ids": torch.zeros_like(found["input_ids"])} if types else {}

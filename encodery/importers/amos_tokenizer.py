@@ -13,9 +13,12 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # Reads a sentencepiece model (`sp.model`, a protobuf file) without that library: pieces, scores and the normaliser.
 
@@ -120,7 +123,7 @@ TINY = 1e-6  # so that `▁p` wins against `▁` and `p`
 class Built:
     """A tokenizer, and whose embeddings the rows beyond the model's own are copies of."""
 
-    tokenizer: Any
+    tokenizer: "PreTrainedTokenizerBase"
     copies: list[int]
     notes: list[str]
 

@@ -21,6 +21,7 @@ from encodery.tasks.base import Answer, Example, Task
 
 if TYPE_CHECKING:
     import pandas as pd
+    from transformers import PreTrainedTokenizerBase
 
 CHUNK = 8192  # examples whose tokens are held in memory at once
 BUDGET = 16384  # tokens of a micro-batch
@@ -69,7 +70,7 @@ class Classifier:
     """`model(("a premise", "a hypothesis"))` gives label and probabilities; a list gives a list."""
 
     model: Model = field(repr=False)
-    tokenizer: Any = field(repr=False)
+    tokenizer: "PreTrainedTokenizerBase" = field(repr=False)
     card: Mapping[str, Any] = field(repr=False)
     head: AnyHead
     source: str

@@ -272,8 +272,8 @@ def keep_in_run(run: RunDir, evaluation: Evaluation) -> Path:
     require_same_rows(run, evaluation)
     with run.lock(), run.change():
         path = _write(run, evaluation)
-        result, about = run.read_scores(), evaluation.to_dict() | _file_of(evaluation.asked)
-        run.write_scores(result | {"evaluations": result.get("evaluations", {}) | {evaluation.asked.key: about}})
+        about = evaluation.to_dict() | _file_of(evaluation.asked)
+        run.write_scores(run.read_scores() | {"evaluations": run.evaluations() | {evaluation.asked.key: about}})
     return path
 
 
@@ -321,9 +321,8 @@ def keep_in_folder(folder: Path, evaluation: Evaluation, models: Sequence[str]) 
     out = RunDir(folder)
     with out.lock():
         path = _write(out, evaluation)
-        before = out.read_scores().get("evaluations", {}) if out.scores.exists() else {}
         about = evaluation.to_dict() | {"models": list(models)}
-        files.write_json(out.scores, {"evaluations": before | {evaluation.asked.key: about}})
+        files.write_json(out.scores, {"evaluations": out.evaluations() | {evaluation.asked.key: about}})
     return path
 
 

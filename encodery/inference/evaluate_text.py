@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from encodery.config import load
 from encodery.data.batches import MicroBatcher
@@ -18,8 +18,12 @@ from encodery.inference.model_card import longest_of
 from encodery.inference.task_argument import TaskSplit
 from encodery.models import locate
 from encodery.models.model import Model, read_card
+from encodery.objectives.mlm import Mlm
 from encodery.runs.directory import RunDir
 from encodery.tasks.corpus import Corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 BUDGET = 4096  # tokens of a micro-batch: logits of asked positions are chunked, activations are not kept
 LONGEST = 512  # tokens of a block for models of others, whose blocks nobody knows
@@ -41,7 +45,7 @@ class Pretrained:
     """A model that was pretrained, here or elsewhere."""
 
     model: Model
-    tokenizer: Any
+    tokenizer: "PreTrainedTokenizerBase"
     name: str  # of its objective
     max_length: int
     source: str
@@ -89,7 +93,7 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
 def _foreign(folder: Path, source: str, device: str) -> Pretrained:
     """Somebody else's masked language model."""
     encoder, tokenizer, _ = open_model.open_encoder(folder)
-    objective = open_model.make_objective({"kind": "mlm"}).build(encoder, tokenizer)
+    objective = Mlm().build(encoder, tokenizer)
     if objective.load_heads(encoder, folder):
         raise UserError(f"{source}: has no head that guesses masked words, so text says nothing of it")
     model = Model(encoder, {"text": objective})

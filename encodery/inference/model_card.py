@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig
 
@@ -11,6 +11,9 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.pretrained import from_folder
 from encodery.tasks.base import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def card_of(tasks_data: Mapping[str, Mapping[str, Any]], pieces: TokenizerPieces) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def about(task: Task, objective: Mapping[str, Any], length: int) -> dict[str, An
     }
 
 
-def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, Any]:
+def foreign_card(folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:
     """A card for somebody else's fine-tuned model, from its config."""
     config = from_folder(AutoConfig, folder)  # not the encoder's own, around which one of our classes may stand
     architecture = (config.architectures or [""])[0]
@@ -54,7 +57,9 @@ def foreign_card(folder: Path, encoder: Encoder, tokenizer: Any) -> dict[str, An
     return foreign_about(objective, labels, length, tokenizer)
 
 
-def foreign_about(objective: dict[str, Any], labels: list[str], length: int, tokenizer: Any) -> dict[str, Any]:
+def foreign_about(
+    objective: dict[str, Any], labels: list[str], length: int, tokenizer: "PreTrainedTokenizerBase"
+) -> dict[str, Any]:
     """A card with one head, whose task nobody knows."""
     about = {"task": None, "labels": labels, "objective": objective, "head": "stock", "max_length": length}
     return {"format": 1, "tasks": {"foreign": about}, "tokenizer": TokenizerPieces(tokenizer).digest}

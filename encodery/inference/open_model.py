@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoTokenizer
 
 from encodery.config.load import find
-from encodery.config.own_code import imported
+from encodery.config.own_code import imported, of_class
 from encodery.config.schema import AnyPooling, Config, ModelOptions
 from encodery.data import rng
 from encodery.distributed import comm
@@ -19,9 +19,13 @@ from encodery.models import packed_check
 from encodery.models.encoder import Encoder, highest_id, load_encoder
 from encodery.models.model import Model, read_card
 from encodery.models.pretrained import from_folder
+from encodery.objectives.base import Objective, ObjectiveModule
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
-def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
+def require_vocabulary(encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> None:
     """A tokenizer of another model would name rows that the embedding does not have."""
     rows, highest = encoder.net.config.vocab_size, highest_id(tokenizer)
     if highest >= rows:
@@ -32,8 +36,8 @@ def require_vocabulary(encoder: Encoder, tokenizer: Any) -> None:
 
 
 def objective_modules(
-    encoder: Encoder, objectives: Mapping[str, Any], tokenizer: Any, seed: int | None = None
-) -> dict[str, Any]:
+    encoder: Encoder, objectives: Mapping[str, Objective], tokenizer: "PreTrainedTokenizerBase", seed: int | None = None
+) -> dict[str, ObjectiveModule]:
     """The modules of all objectives on one encoder, whose pooler stays if any of them uses it."""
     pooler, kept, modules = getattr(encoder.net, "pooler", None), False, {}
     for name, objective in objectives.items():
@@ -53,7 +57,7 @@ def objective_modules(
 
 def make_objective(
     plain: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None = None, model: ModelOptions | None = None
-) -> Any:
+) -> Objective:
     """The options object of an objective that is given as plain data; own files must be among the checked ones.
 
     An objective with a head takes what it does not say itself from the model's options.
@@ -72,7 +76,7 @@ def make_objective(
         raise UserError(
             f"objective: {plain['kind']} has no option {', '.join(unknown)}; it has {', '.join(cls.model_fields)}"
         )
-    return cls.model_validate_json(json.dumps(options))
+    return of_class(cls.model_validate_json(json.dumps(options)), Objective, "objective")
 
 
 def load_model(
@@ -81,7 +85,7 @@ def load_model(
     device: str = "auto",
     code: Mapping[str, tuple[Path, str]] | None = None,
     head: str | None = None,
-) -> tuple[Model, Any, dict[str, Any]]:
+) -> tuple[Model, "PreTrainedTokenizerBase", dict[str, Any]]:
     """A saved model (ours or any fine-tuned classifier of transformers), its tokenizer and its card.
 
     `head` leaves all other heads away. `code` holds the own Python files that may run (`Resolved.code`); a card alone
@@ -100,7 +104,7 @@ def load_model(
     return model, tokenizer, card
 
 
-def open_encoder(folder: Path, layout: str = "auto") -> tuple[Encoder, Any, list[str]]:
+def open_encoder(folder: Path, layout: str = "auto") -> tuple[Encoder, "PreTrainedTokenizerBase", list[str]]:
     """The encoder of a model folder, its tokenizer, and remarks about its weights."""
     encoder, notes = load_encoder(folder, ModelOptions(name=str(folder)), layout)
     tokenizer = from_folder(AutoTokenizer, folder)

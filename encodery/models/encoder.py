@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import transformers
@@ -22,6 +22,9 @@ from encodery.models.amos import AmosModel
 from encodery.models.kernels import dropout
 from encodery.models.perturb import Shift, Site, Words, embedding_norm, site_module
 from encodery.models.pretrained import from_config, from_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # How new weights begin: as transformers makes them, or as Google's ELECTRA did.
 
@@ -57,7 +60,7 @@ DISTILBERT = {
 }  # fmt: skip
 
 
-def new_config(new: NewModel, tokenizer: Any) -> Any:
+def new_config(new: NewModel, tokenizer: "PreTrainedTokenizerBase") -> Any:
     """A transformers config of the asked architecture and size, for this tokenizer."""
     layers, width, heads, inner, embedding = SIZES[new.size]
     fields: dict[str, Any] = {
@@ -90,7 +93,7 @@ def new_config(new: NewModel, tokenizer: Any) -> Any:
     return AutoConfig.for_model(new.kind, **fields | new.config)
 
 
-def highest_id(tokenizer: Any) -> int:
+def highest_id(tokenizer: "PreTrainedTokenizerBase") -> int:
     """The largest token id; a vocabulary with holes or doubles has fewer entries than that."""
     return int(max(len(tokenizer) - 1, *tokenizer.get_vocab().values()))
 
@@ -311,7 +314,7 @@ def without_taken(notes: list[str], taken: Iterable[str]) -> list[str]:
     return kept
 
 
-def new_encoder(options: ModelOptions, tokenizer: Any, layout: str = "auto") -> Encoder:
+def new_encoder(options: ModelOptions, tokenizer: "PreTrainedTokenizerBase", layout: str = "auto") -> Encoder:
     """An encoder with fresh weights; seed torch before."""
     assert options.new is not None
     config = adapt(new_config(options.new, tokenizer), options)

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,6 +18,9 @@ from encodery.errors import UserError
 from encodery.models import packed
 from encodery.models.compiled import compile_layers
 from encodery.models.encoder import Encoder, quiet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Outputs = dict[str, Tensor]
 Terms = dict[tuple[str, str], Tensor]  # (task, term) -> sum
@@ -33,7 +36,7 @@ class Model(nn.Module):
     ):
         super().__init__()
         self.encoder = encoder
-        self.names = {task: safe(task) for task in objectives}
+        self.names = {task: module_name(task) for task in objectives}
         # The attribute's name is part of the names of weights in every checkpoint.
         self.questions = nn.ModuleDict({self.names[task]: module for task, module in objectives.items()})
         self.weights = dict(weights or {})
@@ -74,7 +77,7 @@ class Model(nn.Module):
             return contextlib.nullcontext()
         return torch.autocast(batch.inputs["input_ids"].device.type, dtype=self.autocast_to)
 
-    def save(self, folder: Path, tokenizer: Any, card: Mapping[str, Any]) -> None:
+    def save(self, folder: Path, tokenizer: "PreTrainedTokenizerBase", card: Mapping[str, Any]) -> None:
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
         folder.mkdir(parents=True, exist_ok=True)
         objectives: list[Any] = list(self.questions.values())
@@ -163,8 +166,8 @@ def load_untied(objective: nn.Module, file: Path) -> None:
     objective.load_state_dict(stored, strict=False)  # tied ones follow
 
 
-def safe(task: str) -> str:
-    """A task's name as a file and module name."""
+def module_name(task: str) -> str:
+    """A task's name as that of a module, which may hold no dot, and of its file."""
     return file_name(task).replace(".", "_")
 
 

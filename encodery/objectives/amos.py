@@ -10,7 +10,7 @@ authors did not release them.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import Field
@@ -28,6 +28,9 @@ from encodery.objectives.parts.amos_mixture import Draw, Mixed, noise_of, read_a
 from encodery.objectives.parts.electra_generator import detector_head, load_detector, save_detector
 from encodery.objectives.parts.masking import FullMasking, Masked, count, mask, vocabulary
 from encodery.objectives.parts.sampling import upcast_dtype
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
@@ -57,7 +60,7 @@ class Amos(Objective):
     discriminator_weight: float = Field(default=50.0, gt=0)
     """Weight of the encoder's loss."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Mixture":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Mixture":
         """Generator, mixture and heads for this encoder."""
         if encoder.kind not in TRUNKS:
             raise UserError(
@@ -73,7 +76,7 @@ class Mixture(Detector):
     options: Amos  # type: ignore[assignment]
     generator: Stages  # type: ignore[assignment]
 
-    def __init__(self, options: Amos, encoder: Encoder, tokenizer: Any):
+    def __init__(self, options: Amos, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"):
         ObjectiveModule.__init__(self)
         self.options = options
         self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)
@@ -168,7 +171,7 @@ class Mixture(Detector):
         sums = {name: empty.index_add(0, sequence, values.double()) for name, values in asked.items()}
         return self.detected(outputs, batch) | sums
 
-    def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+    def save(self, folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
         saved = save_detector(self, folder, encoder, tokenizer)
         if self.mixture is not None:

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from encodery.core.options import Options
 from encodery.data.batches import Batch
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class ObjectiveModule(nn.Module):
@@ -76,6 +79,6 @@ class Objective(Options):
         """The same objective with what must be learnt from the training targets (class weights) filled in."""
         return self
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> ObjectiveModule:
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> ObjectiveModule:
         """The module with weights, for this encoder."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ With a teacher there is a second term, `distill` (parts/distill.py).
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.parts.distill import TEACHER, Distill
 from encodery.objectives.parts.heads import HeadKind, SanHead, answer, build_head, drop_pooler
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 HIDDEN = -100  # label of a row whose label is not known
 
@@ -76,7 +79,7 @@ class Classification(Objective):
             )
         return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Classifier":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Classifier":
         if self.class_weights is not None and self.form != "single":
             raise UserError(f"objective.class_weights: they need single labels, not {self.form}")
         if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):

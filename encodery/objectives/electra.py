@@ -7,7 +7,7 @@ hard. A sample that happens to be the truth counts as original. 1 = replaced.
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,9 @@ from encodery.objectives.parts.electra_generator import (
 )
 from encodery.objectives.parts.masking import Masked, Masking, count, mask, prepared, vocabulary
 from encodery.objectives.parts.sampling import Reading, Sampler, read, upcast_dtype
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # Whose embeddings are a table of words, positions and types with one norm. Amos encoders (relative positions) have no
 # projection from words to a narrower network: their generator is as wide and has fewer layers, as Microsoft's are.
@@ -60,7 +63,7 @@ class Electra(Objective):
     discriminator_weight: float = Field(default=50.0, gt=0)
     """Weight of the encoder's loss."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Detector":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Detector":
         """Generator and heads for this encoder."""
         if encoder.kind not in TRUNKS:
             raise UserError(
@@ -79,7 +82,7 @@ class Electra(Objective):
 class Detector(ObjectiveModule):
     """The generator, the head that finds replaced tokens, and their losses."""
 
-    def __init__(self, options: Electra, encoder: Encoder, tokenizer: Any):
+    def __init__(self, options: Electra, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"):
         super().__init__()
         self.options = options
         self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)
@@ -202,7 +205,7 @@ class Detector(ObjectiveModule):
         """Inside, the encoder alone is what will be saved: disentangled words are added up."""
         return whole_words(self, encoder)
 
-    def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+    def save(self, folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
         return save_detector(self, folder, encoder, tokenizer)
 

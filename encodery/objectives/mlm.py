@@ -5,7 +5,7 @@ Only the asked positions meet the vocabulary, a few rows at a time.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from encodery.objectives.parts.masking import BertMasking, count, mask, prepared
 from encodery.objectives.parts.sampling import divergence, read
 from encodery.objectives.parts.vocabulary_head import VocabularyHead
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 class Mlm(Objective):
     """Guess masked tokens."""
@@ -25,7 +28,7 @@ class Mlm(Objective):
     masking: BertMasking = BertMasking()
     """Which positions are asked about and what is shown there; default: BERT's 15 %, 80/10/10."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Guesser":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Guesser":
         """The architecture's own head, tied to the word embeddings."""
         return Guesser(self, encoder, tokenizer)
 
@@ -33,7 +36,7 @@ class Mlm(Objective):
 class Guesser(ObjectiveModule):
     """The head and its loss."""
 
-    def __init__(self, options: Mlm, encoder: Encoder, tokenizer: Any):
+    def __init__(self, options: Mlm, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"):
         super().__init__()
         self.options = options
         self.vocabulary = vocabulary(tokenizer, encoder.net.config.vocab_size)

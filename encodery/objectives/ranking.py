@@ -1,6 +1,6 @@
 """Which of several candidates is right: one logit per sequence, cross-entropy over the candidates of an example."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.parts.heads import HeadKind, answer, build_head
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 class Ranking(Objective):
     """The best of several candidates."""
@@ -24,7 +27,7 @@ class Ranking(Objective):
     head_dropout: float | None = None
     """Dropout of the head (from model.head_dropout)."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Ranker":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Ranker":
         """A head with fresh weights and one output."""
         config = encoder.net.config
         config.id2label, config.label2id = {0: "LABEL_0"}, {"LABEL_0": 0}

@@ -9,7 +9,7 @@ An answer that is not in the window, or not in the text, has start = end = 0, th
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,9 @@ from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.classification import HIDDEN
 from encodery.objectives.parts.heads import HeadKind, TokenHead, drop_pooler
 from encodery.objectives.parts.joint_span import JointHead, JointSpanForQuestionAnswering, load_joint, masked
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class Span(Objective):
@@ -47,7 +50,7 @@ class Span(Objective):
     head_dropout: float | None = None
     """Dropout before the simple head, where its architecture has one (from model.head_dropout)."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Spans":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Spans":
         if self.head != "stock":
             raise UserError(
                 f"model.head: {self.head} reads whole texts; for spans the task has a head: simple or joint"
@@ -176,7 +179,7 @@ class Joint(Spans):
             "null": outputs["null"],
         }
 
-    def save(self, folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+    def save(self, folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
         """A folder that AutoModelForQuestionAnswering opens as our own class, once encodery is imported."""
         JointSpanForQuestionAnswering.around(encoder.net, self.joint, self.options.beam).save_pretrained(folder)
         return folder

@@ -3,7 +3,7 @@
 Pieces that are not asked for (special tokens, the rest of a word) have the target -100.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,9 @@ from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.classification import HIDDEN
 from encodery.objectives.parts.heads import HeadKind, TokenHead
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 class Tagging(Objective):
     """A label for every word, read at its first piece."""
@@ -33,7 +36,7 @@ class Tagging(Objective):
     head_dropout: float | None = None
     """Dropout of the head (from model.head_dropout)."""
 
-    def build(self, encoder: Encoder, tokenizer: Any) -> "Tagger":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Tagger":
         if self.head != "stock":
             raise UserError(f"model.head: {self.head} reads whole texts; tagging has only stock")
         config = encoder.net.config

@@ -288,8 +288,8 @@ def _status(path: Path) -> Mapping[str, Any]:
 
 def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record:
     result = {key: value for key, value in run.read_scores().items() if value is not None}
-    scores, main = dict(result.get("scores", {})), dict(result.get("main", {}))
-    for key, about in result.get("evaluations", {}).items():
+    scores, main, later = dict(result.get("scores", {})), dict(result.get("main", {})), run.evaluations()
+    for key, about in later.items():
         if about.get("scores") and about.get("main") and key not in scores:
             scores[key], main[key] = about["scores"], about["main"]
     if lost := next((key for key in scores if not main.get(key) or scores[key] is None), None):
@@ -298,7 +298,7 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
     alarms = {key: _alarms(result, key, record.task) for key in scores}
     majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
     more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": _seconds(run)}
-    asked = {key: about for key, about in result.get("evaluations", {}).items() if isinstance(about.get("task"), dict)}
+    asked = {key: about for key, about in later.items() if isinstance(about.get("task"), dict)}
     more["asked"] = {key.rpartition(":")[0]: about["task"] for key, about in asked.items()}
     more["digests"] = {**record.digests, **{key: str(about.get("digest") or "") for key, about in asked.items()}}
     return Record(**{**vars(record), **more, "majority": majority})

@@ -283,10 +283,13 @@ class RunDir:
 
     def all_scores(self) -> dict[str, dict[str, float]]:
         """Scores by `glue/rte:dev`: those of the end of training, and those that `evaluate` added for other data."""
-        result = self.read_scores()
-        own: dict[str, dict[str, float]] = result.get("scores") or {}
-        later = result.get("evaluations") or {}
-        return own | {key: about["scores"] for key, about in later.items() if key not in own and about.get("scores")}
+        own: dict[str, dict[str, float]] = self.read_scores().get("scores") or {}
+        later = self.evaluations().items()
+        return own | {key: about["scores"] for key, about in later if key not in own and about.get("scores")}
+
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """What `evaluate` added after the training, by `hans:dev`: scores, main metric, alarms, notes."""
+        return (self.read_scores().get("evaluations") or {}) if self.scores.exists() else {}
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Write scores.json; a finished run's DONE changes with it."""

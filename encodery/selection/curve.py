@@ -152,10 +152,10 @@ def look(plan: Plan, path: Path, progress: Progress) -> None:
     from encodery.inference.classifier import open_classifier
 
     run = RunDir.open(path)
-    known = run.read_scores()
+    known = run.all_scores()
     data = plan.base.config.data
     wanted = [one for text in plan.curve.on for one in resolve_split(text, data, [run])]
-    left = [one for one in wanted if one.key not in {**known["scores"], **known.get("evaluations", {})}]
+    left = [one for one in wanted if one.key not in known]
     if not left:
         return
     model = open_classifier(path, plan.base.config.device)
@@ -190,13 +190,12 @@ def gather(
 def cautions_of(path: Path) -> dict[str, str]:
     """What must stand beside the figures of a run's data."""
     run = RunDir(path)
-    known = {key: about.get("note") for key, about in run.read_scores().get("evaluations", {}).items()}
+    known = {key: about.get("note") for key, about in run.evaluations().items()}
     return {key: text for key, note in known.items() if (text := caution(note))}
 
 
 def scores_of(path: Path) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
     """All scores of a run, also the later ones, and its alarms."""
     run = RunDir(path)
-    found = run.read_scores()
-    told = [f"{key}: {one}" for key, about in found.get("evaluations", {}).items() for one in about.get("alarms", [])]
-    return run.all_scores(), (*found.get("alarms", []), *told)
+    told = [f"{key}: {one}" for key, about in run.evaluations().items() for one in about.get("alarms", [])]
+    return run.all_scores(), (*run.read_scores().get("alarms", []), *told)

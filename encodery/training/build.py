@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import AutoTokenizer
 
 from encodery.config.load import Resolved
+from encodery.config.own_code import of_class
 from encodery.config.schema import Config
-from encodery.core.options import Options
 from encodery.data import rng, subset
 from encodery.data.batches import Batches, MicroBatcher
 from encodery.data.mixes import Mix
@@ -34,6 +34,7 @@ from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, 
 from encodery.models.model import Model, attention_of, make_ready
 from encodery.models.pretrained import from_folder
 from encodery.models.tokenizer import load_tokenizer
+from encodery.objectives.base import Objective
 from encodery.runs.identity import content_of
 from encodery.tasks.base import Task
 from encodery.training import linear_probe, optim
@@ -45,9 +46,9 @@ from encodery.training.teacher import taught
 from encodery.weighting.base import ActiveWeighting, Weighting
 
 if TYPE_CHECKING:
-    from encodery.data.corpus.blocks import OnProgress
+    from transformers import PreTrainedTokenizerBase
 
-K = TypeVar("K", bound=Options)
+    from encodery.data.corpus.blocks import OnProgress
 
 KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
 
@@ -94,7 +95,7 @@ class Parts:
     """Data and model of a run, without what trains them."""
 
     tasks_data: Sequence[TaskData]
-    tokenizer: Any
+    tokenizer: "PreTrainedTokenizerBase"
     pieces: TokenizerPieces
     model: Model
     batches: Stream
@@ -199,16 +200,6 @@ def build(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | None" =
     )
 
 
-def of_class(options: Options, wanted: type[K], section: str) -> K:
-    """The options of a section, which an own Python file may have derived from something else."""
-    if not isinstance(options, wanted):
-        raise UserError(
-            f"{section}.kind: {type(options).__name__} is no {section}; derive it from encodery.components."
-            f"{wanted.__name__}"
-        )
-    return options
-
-
 def learnt_by(weighting: ActiveWeighting, lr: float) -> list[Param]:
     """What a weighting learns, for the optimizer: no weight decay, and rates of its own."""
     learnt = weighting.learnt().items()
@@ -311,7 +302,7 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
     return Mixed.of(streams, mix, resolved.config.seed.data, options.epochs, options.max_steps)
 
 
-def make_encoder(config: Config, inputs: Inputs, tokenizer: Any) -> tuple[Encoder, list[str]]:
+def make_encoder(config: Config, inputs: Inputs, tokenizer: "PreTrainedTokenizerBase") -> tuple[Encoder, list[str]]:
     """The encoder with its starting weights; `init_from` brings a run's encoder, never its head."""
     seed_weights(config.seed.init, "encoder")
     folder = inputs.init_from or inputs.model
@@ -341,7 +332,7 @@ def follow_pooling(encoder: Encoder, config: Config, inputs: Inputs) -> list[str
     return lines
 
 
-def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
+def require_same_pieces(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> list[str]:
     """A named tokenizer must mean by most ids what the weights learnt by them; a few others are a note."""
     try:
         own = from_folder(AutoTokenizer, folder).get_vocab()
@@ -360,7 +351,7 @@ def require_same_pieces(folder: Path, tokenizer: Any) -> list[str]:
 
 
 def make_model(
-    encoder: Encoder, tasks_data: Sequence[TaskData], resolved: Resolved, tokenizer: Any
+    encoder: Encoder, tasks_data: Sequence[TaskData], resolved: Resolved, tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple[Model, dict[str, Any]]:
     """Encoder and objectives, with what is frozen or adapted; also the card."""
     config = resolved.config
@@ -381,7 +372,7 @@ def make_model(
     return Model(encoder, asked, weights), card_of(about_tasks, tasks_data[0].pieces)
 
 
-def settle_pooling(objective: Any, encoder: Encoder) -> Any:
+def settle_pooling(objective: Objective, encoder: Encoder) -> Objective:
     """The objective with the pooling that `auto` means for this encoder, so that the card can say it."""
     if getattr(objective, "pooling", None) != "auto" or getattr(objective, "head", None) == "san":
         return objective

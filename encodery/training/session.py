@@ -18,7 +18,7 @@ from encodery.inference import outputs
 from encodery.methods.base import Presampling
 from encodery.models import fsdp, lora
 from encodery.models.compiled import graphs
-from encodery.models.model import safe
+from encodery.models.model import module_name
 from encodery.report.run_card import model_card
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer
@@ -439,7 +439,7 @@ class Session:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         self.load_weights(checkpoint.load(self.run.checkpoints / f"step-{best['step']:08d}"))
         self.choose_thresholds(task_data)
-        self.write_model(self.run.best / safe(task_data.name))
+        self.write_model(self.run.best / module_name(task_data.name))
         yield
         model.load_state_dict(before)
 

@@ -8,7 +8,7 @@ import pytest
 from encodery.config.load import load
 from encodery.core.files import check_name, file_name
 from encodery.errors import UserError
-from encodery.models.model import safe
+from encodery.models.model import module_name
 from encodery.runs.directory import RunDir
 from tests.toolbox.faults import command
 from tests.toolbox.runs import settings
@@ -63,4 +63,4 @@ def test_S11_names_of_files_are_safe_short_and_different() -> None:
         assert check_name(name) == name
         assert len(Path(name).name) <= 150
     assert file_name("glue/rte") == "glue-rte"
-    assert safe("corpus/wiki.en") == "corpus-wiki_en"
+    assert module_name("corpus/wiki.en") == "corpus-wiki_en"

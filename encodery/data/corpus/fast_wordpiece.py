@@ -7,7 +7,10 @@ import json
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 KNOWN = ("BertNormalizer", "BertPreTokenizer", "WordPiece")
 WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")  # of printable ASCII: every mark stands alone
@@ -20,7 +23,7 @@ class Quick:
     def __init__(self, text: str) -> None:
         from tokenizers import Tokenizer
 
-        self.tokenizer: Any = Tokenizer.from_str(text)
+        self.tokenizer: PreTrainedTokenizerBase = Tokenizer.from_str(text)
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         plain = json.loads(text)

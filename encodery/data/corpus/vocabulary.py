@@ -6,13 +6,16 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from encodery.core.options import Options
 from encodery.errors import UserError
 from encodery.tasks.corpus import Corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 CHUNK = 1000  # lines handed over at once
@@ -64,7 +67,7 @@ def train(options: Vocabulary, corpus: Corpus) -> Any:
     return _as_transformers(tokenizer, options)
 
 
-def _settled(tokenizer: Any, options: Vocabulary) -> Any:
+def _settled(tokenizer: "PreTrainedTokenizerBase", options: Vocabulary) -> Any:
     """Without what changes from run to run: the library walks through hash tables whose order is random.
 
     WordPiece: single continuations were given as special tokens, so that their ids are ours; they are none.
@@ -162,7 +165,7 @@ def _normalizer(options: Vocabulary) -> Any:
     return normalizers.Sequence([*steps, *([normalizers.Lowercase()] if options.lowercase else []), normalizers.NFC()])
 
 
-def _letters(tokenizer: Any, corpus: Corpus, most: int) -> tuple[list[str], list[str]]:
+def _letters(tokenizer: "PreTrainedTokenizerBase", corpus: Corpus, most: int) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them that stand inside words, as continuations."""
     counts: Counter[str] = Counter()
     neighbours: set[tuple[str, str]] = set()
@@ -182,7 +185,7 @@ def _is_apart(letter: str) -> bool:
     return letter.isspace() or letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
-def _as_transformers(tokenizer: Any, options: Vocabulary) -> Any:
+def _as_transformers(tokenizer: "PreTrainedTokenizerBase", options: Vocabulary) -> Any:
     from tokenizers import processors
     from transformers import PreTrainedTokenizerFast
 
@@ -202,7 +205,7 @@ def _as_transformers(tokenizer: Any, options: Vocabulary) -> Any:
     )
 
 
-def summary(tokenizer: Any, texts: Sequence[str]) -> str:
+def summary(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> str:
     """Pieces per word and unknown pieces on some text."""
     found = tokenizer.backend_tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     ids = [one for encoding in found for one in encoding.ids]

@@ -32,6 +32,8 @@ from encodery.objectives.parts.masking import Masked
 from encodery.objectives.parts.vocabulary_head import VocabularyHead
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from encodery.objectives.electra import Detector, Electra
 
 
@@ -209,7 +211,7 @@ def family(encoder: Encoder) -> Family:
     return FAMILIES.get(encoder.kind, ELECTRA)
 
 
-def save_detector(objective: "Detector", folder: Path, encoder: Encoder, tokenizer: Any) -> Path:
+def save_detector(objective: "Detector", folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
     """Stock ElectraForPreTraining and ElectraForMaskedLM; of a ModernBERT a token classifier with one output."""
     kind = family(encoder)
     prefix, guesser = kind.encoder, kind.guesser

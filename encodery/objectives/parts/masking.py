@@ -5,7 +5,7 @@ micro-batches, and resuming restores nothing. How many positions are asked is kn
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from encodery.core.options import Options
 from encodery.data import rng
 from encodery.data.batches import Batch, sent
 from encodery.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SELECT, SHOW, RANDOM, SAMPLE = range(4)  # what the four numbers drawn for a token decide
 
@@ -86,7 +89,7 @@ class Vocabulary:
     ordinary: np.ndarray  # ids that may be shown at random
 
 
-def vocabulary(tokenizer: Any, size: int) -> Vocabulary:
+def vocabulary(tokenizer: "PreTrainedTokenizerBase", size: int) -> Vocabulary:
     """Special tokens and word beginnings of a tokenizer, for an embedding with `size` rows."""
     if tokenizer.mask_token_id is None:
         raise UserError("objective: this tokenizer has no mask token, so nothing can be masked")
