@@ -33,11 +33,11 @@ demo: $(VENV)/lean
 	@echo '`. $(BIN)/activate` puts `encodery` on your path.'
 
 test: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(PYTEST) -m 'not fault and not engine and not journey'
 
 check: $(VENV)/installed
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy -n 2
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(PYTEST) -m 'not slow and not real and not fault and not engine and not journey'
 
 # Kills, torn writes, full disks, flipped bits, hostile folders, mutated configs and command lines: "test -> n of m".
