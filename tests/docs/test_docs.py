@@ -160,5 +160,5 @@ def test_the_changelog_is_dated() -> None:
 
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    named = set(re.findall(r"docs/[\w-]+\.md", menu))
-    assert named == {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    named = set(re.findall(r"docs/[\w/-]+\.md", menu))
+    assert named == {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}

@@ -1,0 +1,152 @@
+"""Tables and pictures of docs/results/ from the small files of stories/results/, so that no figure is typed by hand.
+
+    python stories/pages.py pretraining
+
+A page holds the marks <!-- table --> … <!-- /table -->; what is between them is written here, the rest by people.
+"""
+
+import argparse
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from encodery.report import stats
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGES = ROOT / "stories" / "results", ROOT / "docs" / "results"
+
+# Of stories/petit.yaml: (task, rows) -> words, metric, what published BERT-Tiny gets on all rows (GLUE).
+PETIT_TASKS = {
+    ("tag/pos", 500): ("UD EWT parts of speech, 500 sentences", "accuracy", None),
+    ("glue/sst2", 1000): ("SST-2, 1,000 rows", "accuracy", None),
+    ("glue/stsb", 5749): ("STS-B", "spearman", 73.6),
+    ("glue/mrpc", 3668): ("MRPC", "accuracy", None),
+    ("glue/sst2", 10000): ("SST-2, 10,000 rows", "accuracy", 83.2),
+    ("glue/qnli", 9998): ("QNLI, 9,998 rows", "accuracy", 81.5),
+    ("glue/mnli", 10000): ("MNLI, 10,000 rows", "accuracy", 70.2),
+}
+ARMS = {
+    "random": "random weights",
+    "embeddings": "petit's word embeddings, random layers",
+    "petit": "petit",
+    "minilm": "MiniLM-L6",
+}
+
+
+class Cell(NamedTuple):
+    """The scores of one arm on one task, by seed, times 100."""
+
+    scores: Mapping[int, float]
+
+    def __str__(self) -> str:
+        """Mean ± sd (n)."""
+        values = list(self.scores.values())
+        if not values:
+            return ""
+        spread = stats.sd(values)
+        return f"{stats.mean(values):.1f}" + (f" ± {spread:.1f}" if spread is not None else "") + f" ({len(values)})"
+
+
+def rows_of(run: str) -> int:
+    """How many training rows: part of the run's name, see stories/petit.yaml."""
+    found = re.search(r"-count-(\d+)", run)
+    assert found, f"{run}: no count in its name"
+    return int(found[1])
+
+
+def read(file: Path) -> dict[tuple[str, int], dict[str, Cell]]:
+    """Task and rows -> arm -> scores."""
+    gathered: dict[tuple[str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run in json.loads(file.read_text(encoding="utf-8"))["runs"]:
+        key = run["task"], rows_of(run["run"])
+        arm = next(name for name in ARMS if f"-{name}-" in run["run"] or run["variant"] == name)
+        gathered[key][arm][run["seed"]] = 100 * run["scores"][f"{key[0]}:dev"][PETIT_TASKS[key][1]]
+    return {key: {arm: Cell(dict(sorted(seeds.items()))) for arm, seeds in by.items()} for key, by in gathered.items()}
+
+
+def gain(a: Cell, b: Cell) -> tuple[str, float | None]:
+    """The mean difference on the same seeds with its 95 % interval, and the p of the paired test."""
+    differences = [a.scores[seed] - b.scores[seed] for seed in sorted(a.scores.keys() & b.scores.keys())]
+    if not differences:
+        return "", None
+    interval = stats.t_interval(differences)
+    words = f"{stats.mean(differences):+.1f}" + (f" [{interval[0]:+.1f}, {interval[1]:+.1f}]" if interval else "")
+    return words, stats.paired_t(differences)
+
+
+def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
+    """A row for each task that was run."""
+    tasks = [key for key in PETIT_TASKS if key in found]
+    gains = [gain(found[key].get("petit", Cell({})), found[key].get("random", Cell({}))) for key in tasks]
+    tested = [p for _, p in gains if p is not None]
+    adjusted = iter(stats.holm(tested))
+    head = ["task", "metric", *ARMS.values(), "petit - random", "p (Holm)", "BERT-Tiny, published, all rows"]
+    lines = [head, ["---"] * len(head)]
+    for key, (words, p) in zip(tasks, gains, strict=True):
+        name, metric, published = PETIT_TASKS[key]
+        cells = [str(found[key].get(arm, Cell({}))) for arm in ARMS]
+        shown = "" if p is None else f"{next(adjusted):.3f}"
+        lines.append([name, metric, *cells, words, shown, "" if published is None else f"*{published}*"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out: Path) -> None:
+    """A line for each task: means of the arms with 95 % intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "encodery"
+    import matplotlib.pyplot as plt
+
+    tasks = [key for key in PETIT_TASKS if key in found]
+    figure, axis = plt.subplots(figsize=(7.5, 0.55 * len(tasks) + 1.2), layout="constrained")
+    colours = {"random": "#8a8f98", "embeddings": "#c98a2b", "petit": "#1f6feb", "minilm": "#2a9d5c"}
+    for arm, colour in colours.items():
+        shown = [(i, found[key][arm]) for i, key in enumerate(tasks) if arm in found[key]]
+        for i, cell in shown:
+            values = list(cell.scores.values())
+            low, high = stats.t_interval(values) or (stats.mean(values), stats.mean(values))
+            axis.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
+        centres = [stats.mean(list(cell.scores.values())) for _, cell in shown]
+        axis.plot(centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm]) if shown else None
+    axis.set_yticks(range(len(tasks)), [f"{PETIT_TASKS[key][0]}" for key in tasks])
+    axis.invert_yaxis()
+    axis.set_xlabel("dev score × 100, mean over seeds with its 95 % interval")
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.18), ncols=4, frameon=False, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, metadata={"Date": None})
+
+
+def replace(page: Path, name: str, text: str) -> None:
+    """What is between the marks of a page."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def pretraining() -> None:
+    """docs/results/pretraining.md."""
+    found = read(RESULTS / "petit.json")
+    replace(PAGES / "pretraining.md", "table", pretraining_table(found))
+    pretraining_picture(found, PAGES.parent / "images" / "pretraining.svg")
+
+
+PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining}
+
+
+def main(names: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", nargs="+", choices=sorted(PAGES_MADE))
+    for name in parser.parse_args(names).page:
+        PAGES_MADE[name]()
+        print(f"docs/results/{name}.md")
+
+
+if __name__ == "__main__":
+    main()
