@@ -1,5 +1,6 @@
 """`train.compile`: compiled layers train as plain ones do, see perturbations, and say when they are compiled again."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,21 @@ def test_compiled_layers_train_to_the_same_losses(tmp_path: Path, compiled: list
     said = [line for line in (traced.path / "log.txt").read_text().splitlines() if "compiled" in line]
     assert "step 1  compiled" in said[0]
     assert len(said) <= 2  # other lengths are no reason to compile again and again
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler, which inductor needs on a CPU")
+def test_inductor_compiles_once_for_all_lengths(tmp_path: Path) -> None:
+    """The backend that people get: real kernels, the losses of plain layers, and nothing compiled after two steps."""
+    few = {"max_steps": 5, "evaluate": "never"}
+    unasked = {"evaluate_on": []}
+    plain = run(settings(tmp_path, dev=8, model=STILL, train=few, task=unasked), tmp_path / "plain")
+    asked = settings(tmp_path, model=STILL, train={**few, "compile": True}, task=unasked)
+    compiled = run(asked, tmp_path / "compiled")
+    assert losses_of(plain) == pytest.approx(losses_of(compiled), rel=1e-5)
+    said = [line for line in (compiled.path / "log.txt").read_text().splitlines() if "  compiled " in line]
+    assert "step 1  compiled" in said[0]
+    assert all("step 1  " in line or "step 2  " in line for line in said)
 
 
 def test_a_method_that_looks_into_the_first_layer_is_refused(tmp_path: Path, compiled: list[nn.Module]) -> None:
