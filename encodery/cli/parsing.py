@@ -76,9 +76,9 @@ class Parser(argparse.ArgumentParser):
             help="compare the files of finished runs by size alone, not by sha256: for huge models",
         )  # fmt: skip
 
-    def columns(self) -> None:
-        """For verbs whose --on may be a data file; `columns_of` reads them."""
-        group = self.add_argument_group("columns, where --on is a file and the run's own or usual names do not fit")
+    def columns(self, where: str = "where --on is a file and the run's own or usual names do not fit") -> None:
+        """For verbs that a data file can be given to; `columns_of` reads them."""
+        group = self.add_argument_group(f"columns, {where}")
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
             group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
         self.shared("--skip-bad-rows")
@@ -114,6 +114,11 @@ def columns_of(args: argparse.Namespace) -> dict[str, Any]:
     """How the command line says that a file is read: its columns, and what is done with bad rows."""
     columns = {"text": args.text_column, "text2": args.text2_column, "label": args.label_column}
     return columns | ({"skip_bad_rows": True} if args.skip_bad_rows else {})
+
+
+def without_bad_rows(args: argparse.Namespace, rest: list[str], key: str = "tasks") -> list[str]:
+    """The settings of a verb that takes a config, and --skip-bad-rows as one of them."""
+    return [*rest, f"{key}.skip_bad_rows=true"] if args.skip_bad_rows else rest
 
 
 def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
