@@ -39,9 +39,10 @@ _PAIRS = (
     "title1 title2", "claim evidence", "left right",
 )  # fmt: skip
 _LABELS = (
-    "label labels gold gold_label gold_labels target y",
-    "class category categories topic topics tag tags intent sentiment polarity emotion rating stars score grade "
-    "similarity relevance relevant priority queue department outcome stance toxicity quality",
+    "label labels gold gold_label gold_labels target y label_name class_label",
+    "class class_name category category_name categories topic topics theme genre tag tags intent sentiment polarity "
+    "emotion rating star_rating stars score grade similarity relevance relevant priority severity urgency queue team "
+    "department outcome verdict decision classification stance toxicity quality is_duplicate is_spam",
 )
 _IDS = "id idx index guid uid uuid key rowid row_id unnamed:_0"
 _QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality", "toxicity", "target", "y"}
