@@ -105,6 +105,13 @@ def test_the_settings_of_a_config_have_it_too(tmp_path: Path, encodery) -> None:
     assert told.code == 0, told.err
 
 
+@pytest.mark.parametrize("verb", ["table", "recipes", "doctor", "sweep"])
+def test_every_verb_can_be_quiet(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.run_verb(next(one for one in VERBS if one.name == verb), ["--help"])
+    assert "--quiet" in capsys.readouterr().out
+
+
 def test_a_word_searches_recipes(encodery) -> None:
     found = encodery("recipes", "rte")
     assert found.code == 0
