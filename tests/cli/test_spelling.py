@@ -112,6 +112,15 @@ def test_every_verb_can_be_quiet(verb: str, capsys: pytest.CaptureFixture[str]) 
     assert "--quiet" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["evaluate", "runs/a", "gold.csv"], "--on gold.csv"), (["predict", "runs/a", "new.tsv"], "--file new.tsv")],
+)
+def test_a_file_without_its_option_is_answered_with_it(words: list[str], meant: str, encodery) -> None:
+    said = encodery(*words)
+    assert (said.code, meant in said.err) == (2, True), said.err
+
+
 def test_a_word_searches_recipes(encodery) -> None:
     found = encodery("recipes", "rte")
     assert found.code == 0

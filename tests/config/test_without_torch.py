@@ -100,6 +100,9 @@ def test_train_names_wrong_settings_and_undecided_columns_without_torch(tmp_path
     code, _, said = call(tmp_path, "train", "tickets.csv")
     assert (code, said[-1]) == (2, "")
     assert "  --tasks.label desk     (2 values: a, b)" in said
+    code, _, said = call(tmp_path, "train", "tickets.csv", "--tasks.label", "desc")
+    assert (code, said[-1]) == (2, "")
+    assert said[0] == 'tickets.csv: there is no column "desc" (did you mean "desk"?); it has text, desk, channel'
 
 
 def test_undecided_columns_of_parquet_are_named_without_torch(tmp_path: Path) -> None:

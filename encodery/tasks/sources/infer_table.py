@@ -9,13 +9,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from encodery.errors import UserError
-from encodery.tasks.sources.readers import Sheet, is_rows, nested, read, records, refuse, shown
+from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, records, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
 FEW_LABELS = 20  # more different whole numbers than this are a quantity
@@ -326,6 +326,7 @@ class _Guess:
     def run(self) -> Inferred:
         """All settings: first the forms that have columns of their own, then a text and its label."""
         self._require_header()
+        self._require_given()
         if special := self._special():
             return Inferred({**self.given, **special})
         id = self.given.get("id") or self._id()
@@ -353,6 +354,12 @@ class _Guess:
                 f"{self.sheet.file}: line 1 ({first}) looks like a row, not like the names of columns. Write the names "
                 "above it, such as `text,label`."
             )
+
+    def _require_given(self) -> None:
+        """A misspelt column is told at once, not when training reads the rows."""
+        keys = ("text", "text2", "label", "id") if self.labelled else ("text", "text2")
+        there = tuple(dict.fromkeys((*self.sheet.columns, *(name for row in self.rows for name in row))))
+        need_columns(replace(self.sheet, columns=there), sorted(_names_of(self.given, keys)))
 
     def _special(self) -> dict[str, Any] | None:
         """Questions with answers in a text, tagged words, and candidates are known by their columns."""
