@@ -68,6 +68,8 @@ def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str
     """
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
+    if not path.stat().st_size:
+        raise UserError(f"{path}: is empty")
     if str(given.get("form")) in ("tags", "spans", "ranking"):
         return Inferred(dict(given))
     if path.suffix.lower() == ".json" and (questions := _of_json(path, given)):
@@ -294,7 +296,8 @@ class Column:
         if self.texts:
             return f"texts of {self.words:.0f} words"
         first = ", ".join(str(value)[:20] for value, _ in self.distinct.most_common(4))
-        return f"{len(self.distinct)} values: {first}{', …' if len(self.distinct) > 4 else ''}"
+        count = f"{len(self.distinct)} value{'' if len(self.distinct) == 1 else 's'}"
+        return f"{count}: {first}{', …' if len(self.distinct) > 4 else ''}"
 
 
 def _plain(name: str) -> str:
@@ -443,6 +446,7 @@ class _Guess:
                 return candidates[0]
             if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
                 raise self._undecided("label", candidates)
+        self._refuse_single_value(rest)
         marks = [name for name, column in rest.items() if column.marks]
         several = [name for name, column in rest.items() if column.labels(2)]
         candidates = several or [name for name, column in rest.items() if column.labels(self.least)]
@@ -453,6 +457,16 @@ class _Guess:
         if not self.labelled:
             return None
         raise self._undecided("label", candidates or list(rest), marks)
+
+    def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
+        """A column that is called like a label but says the same of every row teaches nothing."""
+        for name in self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and len(c.distinct) == 1):
+            if self.labelled and self.least > 1 and not any(c.labels(2) for c in rest.values()):
+                value = shown(next(iter(rest[name].distinct)))
+                raise UserError(
+                    f"{self.sheet.file}: column {name} has one value in all rows ({value}): there is "
+                    "nothing to learn from it"
+                )
 
     def _undecided(self, what: str, names: Sequence[str], marks: Sequence[str] = ()) -> UserError:
         flags = [(f"{self.flag.format(what)} {_quoted(name)}", self.columns[name].about()) for name in names[:12]]
