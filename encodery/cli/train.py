@@ -69,6 +69,7 @@ def arguments(parser: Parser) -> None:
     parser.no_verify()
     parser.renamed("--restart", "--fresh")
     parser.examples(
+        "encodery train reviews.csv                         # with petit, the small encoder that comes with encodery",
         "encodery train reviews.csv --model roberta-base",
         "encodery train tickets.csv --model roberta-base --tasks.label team --save-config tickets.yaml",
         "encodery train --model roberta-base --tasks glue/rte",
