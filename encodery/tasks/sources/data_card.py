@@ -111,15 +111,16 @@ def lines(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {name}: {split['rows']:,} rows" + (f": {shares}" if shares else "")
         empty = f", {split['empty']:,} empty" if split["empty"] else ""
         yield f"    words: median {words['median']}, longest {words['longest']}{empty}"
-        yield from _near_lines("rows repeat another one", split["near_duplicates"])
+        yield from _near_lines("row repeats another one", "rows repeat another one", split["near_duplicates"])
     for name, near in card["between"].items():
         yield f"  {name}"
-        yield from _near_lines(f"rows of {name.rpartition(' ')[2]} are like a row of train", near)
+        other = name.rpartition(" ")[2]
+        yield from _near_lines(f"row of {other} is like one of train", f"rows of {other} are like a row of train", near)
 
 
-def _near_lines(what: str, near: Mapping[str, Any]) -> Iterator[str]:
+def _near_lines(one_row: str, rows: str, near: Mapping[str, Any]) -> Iterator[str]:
     counts = f"({near['equal']:,} with equal words), {near['other_label']:,} with another label"
-    yield f"    {near['rows']:,} {what} {counts}"
+    yield f"    {near['rows']:,} {one_row if near['rows'] == 1 else rows} {counts}"
     for one in near["examples"]:
         first, second = one["first"], one["second"]
         yield f"      {one['similarity']:.2f}  {first['id']} ({first['label']}): {' | '.join(first['texts'])}"
