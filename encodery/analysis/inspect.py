@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -165,29 +165,64 @@ def only(resolved: Resolved, name: str) -> Resolved:
     return replace(resolved, tasks=pairs)
 
 
+Record = dict[str, Any]
+
+
 def describe_run(resolved: Resolved, split: str, rows: int) -> Iterator[str]:
     """Everything, line by line."""
-    seen = view(resolved)
-    if split not in seen.task.splits():
-        raise UserError(f'{seen.task.name} has no split "{split}"; it has {", ".join(seen.task.splits())}')
+    seen = _viewed(resolved, split)
     if not seen.task.labelled:
         yield from corpus_lines(resolved, seen, split, rows)
         return
-    here = {name: seen.task.examples(name) for name in seen.task.splits() if name == split or seen.task.has(name)}
-    yield from data_lines(seen.task, here)
+    here = _here(seen, split)
+    yield from data_lines(data_records(seen.task, here), seen.task.name)
     yield from label_lines(seen.task, here)
     yield from double_lines(here)
     table = _split(seen, split, here[split])
     yield from length_lines(seen, table)
     yield from row_lines(seen, table, rows)
     if seen.task.has("train"):
-        yield from batch_lines(seen)
+        yield from batch_lines(first_batch(seen), seen.layout)
+
+
+def run_records(resolved: Resolved, split: str, rows: int) -> dict[str, list[Record]]:
+    """The same as records, for tables and programs."""
+    seen = _viewed(resolved, split)
+    if not seen.task.labelled:
+        built = build_parts(resolved, find_inputs(resolved))
+        own = {name: () for name in seen.task.splits() if seen.task.has(name)}
+        lengths = np.asarray(built.split(split).table.lengths)
+        blocks = {"split": split, "blocks": len(lengths), "tokens": int(lengths.sum()), "longest": int(lengths.max())}
+        return {"data": data_records(seen.task, own), "blocks": [blocks], "first batch": [first_batch(seen).record()]}
+    here = _here(seen, split)
+    table = _split(seen, split, here[split])
+    found = {
+        "data": data_records(seen.task, here),
+        "labels": [record for name, examples in here.items() for record in label_records(seen.task, name, examples)],
+        "doubles": double_records(here),
+        "lengths": [{"split": split, **length_record(seen, table)}],
+        "rows": [record for record, _ in row_records(seen, table, rows)],
+        "first batch": [first_batch(seen).record()] if seen.task.has("train") else [],
+    }
+    return {title: records for title, records in found.items() if records}
+
+
+def _viewed(resolved: Resolved, split: str) -> View:
+    seen = view(resolved)
+    if split not in seen.task.splits():
+        raise UserError(f'{seen.task.name} has no split "{split}"; it has {", ".join(seen.task.splits())}')
+    return seen
+
+
+def _here(seen: View, split: str) -> dict[str, Sequence[Example]]:
+    return {name: seen.task.examples(name) for name in seen.task.splits() if name == split or seen.task.has(name)}
 
 
 def corpus_lines(resolved: Resolved, seen: View, split: str, rows: int) -> Iterator[str]:
     """Plain text: its blocks, and a few of them as the objective corrupts them."""
     built = build_parts(resolved, find_inputs(resolved))
-    yield from data_lines(seen.task, {name: () for name in seen.task.splits() if seen.task.has(name)})
+    own: dict[str, Sequence[Example]] = {name: () for name in seen.task.splits() if seen.task.has(name)}
+    yield from data_lines(data_records(seen.task, own), seen.task.name)
     blocks = built.split(split)
     lengths = np.asarray(blocks.table.lengths)
     tokens = int(lengths.sum())
@@ -195,44 +230,73 @@ def corpus_lines(resolved: Resolved, seen: View, split: str, rows: int) -> Itera
     yield f"blocks of {split}: {shape}, {tokens:,} tokens in all"
     stream = replace(built.batches.stream(seen.task.name), table=blocks.table, rows=AllRows(len(lengths)))
     yield from describe_corruption(built.model, stream, seen.tokenizer, rows)
-    yield from batch_lines(seen)
+    yield from batch_lines(first_batch(seen), seen.layout)
 
 
 def _split(seen: View, name: str, examples: Sequence[Example]) -> Split:
     return Split(name, examples, token_table(seen.task, name, seen.pieces, seen.max_length, examples))
 
 
-def data_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:
+def data_records(task: Task, here: Mapping[str, Sequence[Example]]) -> list[Record]:
     """Where the rows come from."""
-    yield task.name
-    for name, examples in here.items():
-        origin = task.origin(name)
-        more = "".join(f"  WARNING {text}" for text in (origin.part, origin.note) if text)
-        yield f"  {name}: {len(examples) or origin.rows:,} rows from {origin.source}{more}"
+    origins = {name: task.origin(name) for name in here}
+    return [
+        {"split": name, "rows": len(here[name]) or origin.rows, "source": origin.source}
+        | {"warning": "; ".join(text for text in (origin.part, origin.note) if text)}
+        for name, origin in origins.items()
+    ]
 
 
-def label_lines(task: Task, here: dict[str, Sequence[Example]]) -> Iterator[str]:
-    """How often each label stands in each split."""
+def data_lines(records: Sequence[Record], task: str) -> Iterator[str]:
+    """The same for people."""
+    yield task
+    for one in records:
+        more = f"  WARNING {one['warning']}" if one["warning"] else ""
+        yield f"  {one['split']}: {one['rows']:,} rows from {one['source']}{more}"
+
+
+def label_records(task: Task, split: str, examples: Sequence[Example]) -> list[Record]:
+    """How often each label occurs in a split: counts and shares; of numbers their range."""
+    labels = [example.label for example in examples if example.label is not None]
+    if not labels:
+        return [{"split": split, "label": None, "rows": 0}]
+    if not task.labels and not isinstance(labels[0], float):
+        none = sum(label == () for label in labels)
+        return [
+            {"split": split, "label": "an answer", "rows": len(labels) - none},
+            {"split": split, "label": "none", "rows": none},
+        ]
+    if not task.labels:
+        numbers = np.asarray(labels, dtype=float)
+        low, high, mean = float(numbers.min()), float(numbers.max()), float(numbers.mean())
+        return [{"split": split, "rows": len(labels), "from": low, "to": high, "mean": mean}]
+    counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
+    total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
+    return [
+        {"split": split, "label": label, "rows": counts[label], "share": counts[label] / total} for label in task.labels
+    ]
+
+
+def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    """The same for people."""
     yield "labels"
     for name, examples in here.items():
-        labels = [example.label for example in examples if example.label is not None]
-        if not labels:
+        records = label_records(task, name, examples)
+        first = records[0]
+        if "from" in first:
+            yield f"  {name}: from {first['from']:g} to {first['to']:g}, mean {first['mean']:.3f}"
+        elif first["label"] is None:
             yield f"  {name}: hidden"
-        elif not task.labels and not isinstance(labels[0], float):
-            yield f"  {name}: {len(labels):,} answers, {sum(label == () for label in labels):,} of them: there is none"
-        elif not task.labels:
-            numbers = np.asarray(labels, dtype=float)
-            yield f"  {name}: from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3f}"
+        elif "share" in first:
+            yield f"  {name}: " + "  ".join(f"{r['label']} {r['rows']:,} ({r['share']:.1%})" for r in records)
         else:
-            counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
-            total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
-            shares = (f"{label} {counts[label]:,} ({counts[label] / total:.1%})" for label in task.labels)
-            yield f"  {name}: " + "  ".join(shares)
+            total = sum(record["rows"] for record in records)
+            yield f"  {name}: {total:,} answers, {records[1]['rows']:,} of them: there is none"
 
 
-def double_lines(here: dict[str, Sequence[Example]]) -> Iterator[str]:
-    """Texts that stand twice, within a split and across."""
-    yield "doubles"
+def double_records(here: Mapping[str, Sequence[Example]]) -> list[Record]:
+    """Texts that occur twice, within a split and across."""
+    records: list[Record] = []
     texts: dict[str, set[tuple[str, ...]]] = {}
     for name, examples in here.items():
         labels: dict[tuple[str, ...], list[Label]] = defaultdict(list)
@@ -241,28 +305,66 @@ def double_lines(here: dict[str, Sequence[Example]]) -> Iterator[str]:
         texts[name] = set(labels)
         again = [found for found in labels.values() if len(found) > 1]
         unequal = sum(len(set(found)) > 1 for found in again)
-        yield f"  {name}: {len(again):,} texts occur more than once, {unequal:,} of them with different labels"
-    for name in texts:
-        if name != "train" and "train" in texts:
-            yield f"  train and {name} share {len(texts['train'] & texts[name]):,} texts"
+        records.append({"split": name, "texts": len(again), "different labels": unequal})
+    return [
+        one
+        if one["split"] == "train" or "train" not in texts
+        else one | {"also in train": len(texts["train"] & texts[one["split"]])}
+        for one in records
+    ]
+
+
+def double_lines(here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    """The same for people."""
+    yield "doubles"
+    records = double_records(here)
+    for one in records:
+        unequal = f"{one['different labels']:,} of them with different labels"
+        yield f"  {one['split']}: {_texts(one['texts'])} more than once, {unequal}"
+    for one in records:
+        if "also in train" in one:
+            yield f"  train and {one['split']} share {counted(one['also in train'], 'text')}"
+
+
+def _texts(count: int) -> str:
+    return f"{counted(count, 'text')} {'occurs' if count == 1 else 'occur'}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 text`, `2 texts`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def length_record(seen: View, split: Split) -> Record:
+    """How long the sequences are, before anything is cut."""
+    lengths = full_lengths(seen, split.examples)
+    return {
+        "rows": len(lengths), "shortest": int(lengths.min()), "median": float(np.median(lengths)),
+        "95 %": float(np.quantile(lengths, 0.95)), "longest": int(lengths.max()), "max_length": seen.max_length,
+        "cut": int((lengths > seen.max_length).sum()), "unknown": _unknown(seen, split),
+    }  # fmt: skip
+
+
+def _unknown(seen: View, split: Split) -> float | None:
+    """The share of pieces that the tokenizer does not know."""
+    if (unknown := seen.tokenizer.unk_token_id) is None:
+        return None
+    return float(np.mean(np.asarray(split.table.ids) == unknown))
 
 
 def length_lines(seen: View, split: Split) -> Iterator[str]:
-    """How long the sequences are, before anything is cut."""
-    lengths, sample = full_lengths(seen, split.examples), min(len(split.examples), SAMPLE)
-    of = f"{sample:,} rows drawn of {len(split.examples):,}" if sample < len(split.examples) else f"{sample:,} rows"
-    cut = int((lengths > seen.max_length).sum())
-    marks = {"shortest": lengths.min(), "median": np.median(lengths), "95 %": np.quantile(lengths, 0.95)}
-    spelled = ", ".join(f"{name} {value:.0f}" for name, value in marks.items())
-    yield f"lengths of {split.name} in tokens ({of}): {spelled}, longest {lengths.max()}"
-    yield f"  cut at max_length {seen.max_length}: {cut:,} ({cut / len(lengths):.1%})"
+    """The same for people, with a histogram."""
+    about, lengths = length_record(seen, split), full_lengths(seen, split.examples)
+    sample, whole = about["rows"], len(split.examples)
+    of = f"{sample:,} rows drawn of {whole:,}" if sample < whole else f"{sample:,} rows"
+    spelled = ", ".join(f"{name} {about[name]:.0f}" for name in ("shortest", "median", "95 %"))
+    yield f"lengths of {split.name} in tokens ({of}): {spelled}, longest {about['longest']}"
+    yield f"  cut at max_length {seen.max_length}: {about['cut']:,} ({about['cut'] / sample:.1%})"
     counts, edges = np.histogram(lengths, bins=min(10, max(1, int(lengths.max() - lengths.min()))))
     for count, low, high in zip(counts, edges, edges[1:], strict=False):
         yield f"  {low:6.0f} to {high:6.0f}  {'#' * round(BAR * count / counts.max()):{BAR}}  {count:,}"
-    unknown = seen.tokenizer.unk_token_id
-    if unknown is not None:
-        share = float(np.mean(np.asarray(split.table.ids) == unknown))
-        yield f"  unknown pieces ({seen.tokenizer.unk_token}): {share:.2%}"
+    if about["unknown"] is not None:
+        yield f"  unknown pieces ({seen.tokenizer.unk_token}): {about['unknown']:.2%}"
 
 
 def full_lengths(seen: View, examples: Sequence[Example]) -> np.ndarray:
@@ -272,24 +374,50 @@ def full_lengths(seen: View, examples: Sequence[Example]) -> np.ndarray:
     return np.asarray([len(row.ids) for row in seen.task.encode(examples, seen.pieces, 1 << 30)])
 
 
-def row_lines(seen: View, split: Split, rows: int) -> Iterator[str]:
-    """The first rows as the model reads them, special tokens included."""
+def row_records(seen: View, split: Split, rows: int) -> Iterator[tuple[Record, dict[str, list[Any]]]]:
+    """The first rows as the model reads them, special tokens included, and what is asked of each token."""
     table = split.table
-    yield f"rows of {split.name}"
     for row in range(min(rows, len(table))):
-        ids = table.ids[table.starts[row] : table.starts[row + 1]]
+        here = slice(table.starts[row], table.starts[row + 1])
+        ids = table.ids[here]
         example = split.examples[int(table.example[row])]
         label = "hidden" if example.label is None else str(example.label)
         target = ", ".join(f"{name} {values[row].tolist()}" for name, values in table.targets.items())
-        yield f"  id {example.id}  {label} ({target})  {len(ids)} tokens"
-        yield f"    {seen.tokenizer.decode(ids.tolist(), skip_special_tokens=False)}"
-        here = slice(table.starts[row], table.starts[row + 1])
-        for name, values in table.token_targets.items():
-            yield f"    {name}: {' '.join(map(str, values[here].tolist()))}"
+        text = seen.tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        record = {"id": example.id, "label": label, "target": target, "tokens": len(ids), "text": text}
+        yield record, {name: values[here].tolist() for name, values in table.token_targets.items()}
 
 
-def batch_lines(seen: View) -> Iterator[str]:
-    """How the first step lies in memory."""
+def row_lines(seen: View, split: Split, rows: int) -> Iterator[str]:
+    """The same for people."""
+    yield f"rows of {split.name}"
+    for one, targets in row_records(seen, split, rows):
+        yield f"  id {one['id']}  {one['label']} ({one['target']})  {one['tokens']} tokens"
+        yield f"    {one['text']}"
+        for name, values in targets.items():
+            yield f"    {name}: {' '.join(map(str, values))}"
+
+
+@dataclass(frozen=True)
+class FirstBatch:
+    """How the first step is laid out in memory."""
+
+    rows: int
+    sizes: Mapping[str, int]
+    micro: Sequence[Batch]
+    steps_per_epoch: int
+    steps: int
+
+    def record(self) -> Record:
+        """As data."""
+        padding = self.sizes["cells"] - self.sizes["tokens"]
+        sizes = {key: int(self.sizes[key]) for key in ("sequences", "tokens")}
+        steps = {"steps per epoch": self.steps_per_epoch, "steps": self.steps}
+        return {**sizes, "padding": int(padding), "micro-batches": len(self.micro), "rows": self.rows, **steps}
+
+
+def first_batch(seen: View) -> FirstBatch:
+    """The first step of the training that the config asks for."""
     config = seen.resolved.config
     train, _, rows = training_data(seen.task, seen.entry, config, seen.pieces, seen.max_length)
     budget = token_budget(config, [seen.task], pick_device(config.device))
@@ -297,11 +425,16 @@ def batch_lines(seen: View) -> Iterator[str]:
     seeds = config.seed
     batches = Batches(seen.task.name, train.table, rows, config.train.batch_size, seeds.data, seeds.init, batcher)
     micro = batches.at(0)
-    sizes = describe(micro)
     total = steps_in_all(batches, config.train.epochs, config.train.max_steps)
-    yield f"first batch ({seen.layout}): {sizes['sequences']} sequences, {sizes['tokens']:,} tokens"
+    return FirstBatch(len(rows), describe(micro), micro, batches.steps_per_epoch, total)
+
+
+def batch_lines(first: FirstBatch, layout: Any) -> Iterator[str]:
+    """The same for people."""
+    sizes = first.sizes
+    yield f"first batch ({layout}): {counted(sizes['sequences'], 'sequence')}, {sizes['tokens']:,} tokens"
     yield f"  {sizes['cells']:,} cells, {sizes['cells'] - sizes['tokens']:,} of them padding"
-    for number, batch in enumerate(micro, start=1):
+    for number, batch in enumerate(first.micro, start=1):
         shape = " × ".join(str(n) for n in batch.inputs["input_ids"].shape)
-        yield f"  micro-batch {number}: {len(batch)} sequences as {shape}"
-    yield f"  {len(rows):,} rows: {batches.steps_per_epoch:,} steps per epoch, {total:,} in all"
+        yield f"  micro-batch {number}: {counted(len(batch), 'sequence')} as {shape}"
+    yield f"  {counted(first.rows, 'row')}: {counted(first.steps_per_epoch, 'step')} per epoch, {first.steps:,} in all"

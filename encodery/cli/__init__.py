@@ -108,6 +108,8 @@ def run_verb(verb: Verb, words: list[str]) -> int:
     module = import_module(verb.module)
     parser = Parser(f"encodery {verb.name}", module.__doc__ or verb.help)
     module.arguments(parser)
+    if "--quiet" not in parser.options():
+        parser.shared("--quiet", help="neither progress nor the line of what to do next")
     if {"-h", "--help"} & set(words) and hasattr(module, "narrow"):
         module.narrow(parser, words)  # an action of the verb has help of its own
     known, rest = split(parser, words) if verb.overrides else (words, [])
@@ -116,7 +118,7 @@ def run_verb(verb: Verb, words: list[str]) -> int:
         from encodery.core.remote_files import refuse_address
 
         refuse_address("-o", args.out)
-    quiet = getattr(args, "quiet", False)
+    quiet = bool(args.quiet)
     with _sign_of_life(verb.name, quiet), _checking(sizes_only=getattr(args, "no_verify", False)):
         code = int(module.run(args, rest))
     if code == 0 and (line := getattr(args, "next", None)) and not quiet and sys.stderr.isatty():
@@ -172,7 +174,7 @@ def overview() -> str:
     for group, about in GROUPS.items():
         mine = [by_name[verb.name] for verb in VERBS if verb.group == group and verb.name not in FIRST]
         lines += [f"{group}: {about}", *mine, ""] if mine else []
-    lines.append("First steps: `encodery train reviews.csv --model roberta-base`, `encodery demo`.")
+    lines.append("First steps: `encodery train reviews.csv`, `encodery demo`.")
     lines.append("`encodery --version`; --traceback after any verb shows where a failure happened.")
     return "\n".join(lines)
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 
 if TYPE_CHECKING:
     from encodery.config.load import Resolved
@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
         "--schema", action="store_true", help="print all keys, types, defaults and meanings as JSON schema"
     )
     parser.add_argument("--reference", action="store_true", help="print the same as a page of Markdown")
-    parser.shared("--allow-code")
+    parser.shared("--skip-bad-rows", "--allow-code")
     parser.examples(
         "encodery config rte.yaml",
         "encodery config recipe:glue/rte/electra-small optim.lr=1e-4",
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     from encodery.config.load import load
 
-    resolved = light(lambda: load(args.config, rest, allow_code=args.allow_code))
+    resolved = light(lambda: load(args.config, without_bad_rows(args, rest), allow_code=args.allow_code))
     if args.diff:
         other = light(lambda: load(args.diff, allow_code=args.allow_code))
         return _differ(resolved.config.to_dict(), other.config.to_dict())

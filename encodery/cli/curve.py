@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 
 
 def arguments(parser: Parser) -> None:
@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.shared("--executor")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
-    parser.shared("--format", "--allow-code", "--quiet")
+    parser.shared("--format", "--skip-bad-rows", "--allow-code", "--quiet")
     parser.examples(
         "encodery curve curve.yaml --dry-run",
         "encodery curve curve.yaml --seeds 5 --fractions 0.1:1.0:0.1 -o runs/curve",
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.selection import curve
 
     folder = Path(args.out) if args.out else Path("runs") / Path(args.config).stem
-    plan = curve.load(args.config, rest, folder, args.allow_code)
+    plan = curve.load(args.config, without_bad_rows(args, rest), folder, args.allow_code)
     if args.dry_run:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))

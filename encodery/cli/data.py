@@ -5,10 +5,12 @@ repeat another one, and rows of dev that are like one of train, with examples.
 """
 
 import argparse
+import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, columns_of
 
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
@@ -25,11 +27,14 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--to", metavar="DIR", default="data", help="get: where to put the files; default: data")
     parser.add_argument("--dev", metavar="FILE", help="check: the dev file beside a training file")
     parser.add_argument("-o", "--out", metavar="FILE", help="check: the card of a file or set as JSON as well")
+    parser.shared("--format", help="check: as tables: rich, md, csv; json: as data; default: lines")
+    parser.columns("check: where a file's usual names do not fit")
     parser.examples(
         "encodery data get glue squad/v2 tag hans --to data",
         "encodery data check data",
         "encodery data check reviews.csv --dev dev.csv",
         "encodery data check glue/sst2",
+        "encodery data check reviews.csv --label-column stars --skip-bad-rows --format json",
         "ENCODERY_DATA=data encodery train recipe:glue/rte/electra-small",
     )
 
@@ -50,8 +55,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if cards or args.dev or args.out:
         return _cards(args)
     found = [status for folder in args.names or [_usual()] for status in check_folder.check(folder)]
-    for status in found:
-        print(status)
+    if args.format:
+        from encodery.cli.print_table import show_records
+
+        rows = [{"data": one.name, "state": one.state, "rows": one.rows, "about": one.words} for one in found]
+        show_records({"folder": rows}, args.format)
+    else:
+        print(*found, sep="\n")
     return 1 if any(status.state == "wrong" for status in found) else 0
 
 
@@ -59,18 +69,32 @@ def _cards(args: argparse.Namespace) -> int:
     """One card: of a file, or of a set by its name."""
     from encodery.core import files
     from encodery.errors import UserError
-    from encodery.tasks.sources.data_card import data_card, lines
+    from encodery.tasks.sources.data_card import data_card, lines, tables
 
     if len(args.names) != 1 or Path(args.names[0]).is_dir():
         raise UserError("encodery data check: --dev and -o go with one file, or one set such as glue/sst2")
-    card = data_card(_task(args.names[0], args.dev))
-    print("\n".join(lines(card)))
+    reading = {key: value for key, value in columns_of(args).items() if value is not None}
+    task = _task(args.names[0], args.dev, reading)
+    try:
+        card = data_card(task)
+    except UserError as error:
+        raise UserError(str(error).replace("--tasks.dev FILE", "--dev FILE")) from None
+    for bad in card["skipped"]:
+        print(f"skipped: {bad}", file=sys.stderr)
+    if args.format == "json":
+        print(json.dumps(card, indent=1, ensure_ascii=False))
+    elif args.format:
+        from encodery.cli.print_table import show_records
+
+        show_records(tables(card), args.format)
+    else:
+        print("\n".join(lines(card)))
     if args.out:
         files.write_json(Path(args.out), card)
     return 0
 
 
-def _task(name: str, dev: str | None) -> "Task":
+def _task(name: str, dev: str | None, reading: dict[str, Any]) -> "Task":
     from encodery.errors import UserError
     from encodery.inference.task_argument import named
     from encodery.tasks.table import Table
@@ -80,8 +104,12 @@ def _task(name: str, dev: str | None) -> "Task":
             raise UserError(f"{name}: there is no such file")
         if dev:
             raise UserError(f"--dev: belongs to a training file; {name} has its own dev set")
-        return named(name)
-    options, _ = Table.of_file(name, Path(), {"dev": dev} if dev else {})
+        if named_columns := [key for key in reading if key != "skip_bad_rows"]:
+            raise UserError(f"--{named_columns[0]}-column: belongs to a file; {name} has its own columns")
+        task = named(name)
+        fits = {key: value for key, value in reading.items() if key in type(task).model_fields}  # toy rows are all good
+        return type(task).model_validate(task.to_dict() | fits) if fits else task
+    options, _ = Table.of_file(name, Path(), reading | ({"dev": dev} if dev else {}), flag="--{}-column")
     plain = {key: value for key, value in options.items() if key != "kind"}
     return Table.variant(plain).model_validate({**plain, "train": name})
 

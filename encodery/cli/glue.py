@@ -7,7 +7,7 @@ model that no recipe names is trained with the settings of bert-base (or of --li
 
 import argparse
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.errors import UserError
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -26,7 +26,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--submit", metavar="ZIP", help="also write the test files of the median run of each task")
     parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks that were not trained (wnli)")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
-    parser.shared("--fresh", "--format")
+    parser.shared("--fresh", "--format", "--skip-bad-rows")
     parser.add_argument("--allow-change", action="store_true", help="continue although settings or data have changed")
     parser.shared("--quiet", help="print only the table")
     parser.renamed("--restart", "--fresh")
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     bad = sorted(set(wanted) - {*TASKS, "wnli"})
     if bad:
         raise UserError(f"--only: there is no GLUE task {', '.join(bad)}; choose from {', '.join(TASKS)}, wnli")
-    failed = [task for task in wanted if not _train(args, task, family, f"{out}/{task}", [*extra, *rest])]
+    rest = [*extra, *without_bad_rows(args, rest)]
+    failed = [task for task in wanted if not _train(args, task, family, f"{out}/{task}", rest)]
     rows = table.table([out])
     show(table.markdown(rows), args.format)
     args.next = f"encodery submit {out}, encodery report {out} -o report.html"

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 
 
 def arguments(parser: Parser) -> None:
@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.shared("--executor")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
-    parser.shared("--allow-code")
+    parser.shared("--skip-bad-rows", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print data instead of tables")
     parser.shared("--format")
     parser.shared("--quiet")
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     stem = as_name(args.config.removeprefix("recipe:")) if args.config.startswith("recipe:") else Path(args.config).stem
     folder = Path(args.out) if args.out else Path("runs") / stem
-    plan = load(args.config, rest, folder, args.allow_code)
+    plan = load(args.config, without_bad_rows(args, rest), folder, args.allow_code)
     if args.dry_run:
         print("\n".join(plan.lines()))
         return 0

@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, about: str) -> None:
         super().__init__(prog=prog, description=about, formatter_class=_Formatter, allow_abbrev=False)
+        self.words: list[str] = []
 
     def examples(self, *lines: str) -> None:
         """Shown at the end of --help."""
@@ -76,15 +77,30 @@ class Parser(argparse.ArgumentParser):
             help="compare the files of finished runs by size alone, not by sha256: for huge models",
         )  # fmt: skip
 
-    def columns(self) -> None:
-        """For verbs whose --on may be a data file; `columns_of` reads them."""
-        group = self.add_argument_group("columns, where --on is a file and the run's own or usual names do not fit")
+    def columns(self, where: str = "where --on is a file and the run's own or usual names do not fit") -> None:
+        """For verbs that a data file can be given to; `columns_of` reads them."""
+        group = self.add_argument_group(f"columns, {where}")
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
             group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
         self.shared("--skip-bad-rows")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """As argparse does it; the words are kept for errors."""
+        self.words = list(args or ())
+        return super().parse_known_args(args, namespace)
+
+    def _for_a_file(self, message: str) -> str | None:
+        """`evaluate RUN gold.csv`: the option that takes the file, where it is what is missing."""
+        from encodery.config.layers import is_data_file  # brings pydantic, which --help does not need
+
+        option = next((one for one in ("--on", "--file") if "required" in message and one in message), None)
+        named = next((word for word in self.words if not word.startswith("-") and is_data_file(word)), None)
+        return f"{option} {named}" if option and named else None
+
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
+        if meant := self._for_a_file(message):
+            raise UserError(f"{self.prog}: a data file is given with {meant.split()[0]}: {meant}")
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]  # a word may be empty
         near = difflib.get_close_matches(unknown.partition("=")[0], self.options(), n=1)
         hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."
@@ -114,6 +130,11 @@ def columns_of(args: argparse.Namespace) -> dict[str, Any]:
     """How the command line says that a file is read: its columns, and what is done with bad rows."""
     columns = {"text": args.text_column, "text2": args.text2_column, "label": args.label_column}
     return columns | ({"skip_bad_rows": True} if args.skip_bad_rows else {})
+
+
+def without_bad_rows(args: argparse.Namespace, rest: list[str], key: str = "tasks") -> list[str]:
+    """The settings of a verb that takes a config, and --skip-bad-rows as one of them."""
+    return [*rest, f"{key}.skip_bad_rows=true"] if args.skip_bad_rows else rest
 
 
 def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:

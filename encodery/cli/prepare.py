@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for the blocks of a corpus; default: the cache")
     parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one per core")
     parser.shared("--executor", help="where shards are made; default: here")
-    parser.shared("--allow-code", "--quiet")
+    parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
         "encodery prepare pretrain.yaml -o /shared/prepared --executor slurm",
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core.progress import Portion
     from encodery.training.prepare import prepare_run, report_lines
 
-    resolved = load(args.config, rest, allow_code=args.allow_code, weights=False)
+    resolved = load(args.config, without_bad_rows(args, rest), allow_code=args.allow_code, weights=False)
     with Portion(resolved.tasks[0][0].name, args.quiet) as on_progress:
         done = list(prepare_run(resolved, Path(args.out) if args.out else None, workers(args), on_progress))
     if args.out and done:

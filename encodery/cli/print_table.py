@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from encodery.core.markdown import markdown_table
 
@@ -32,6 +32,27 @@ def show(markdown: str, form: str | None = None) -> None:
         print("" if form == "csv" else "\n", end="")
         for text in (block for block in blocks(markdown) if isinstance(block, str)):
             print(text, file=sys.stderr)
+
+
+Records = Sequence[Mapping[str, object]]
+
+
+def show_records(sections: Mapping[str, Records], form: str | None = None) -> None:
+    """Print records as a table for each section; in JSON they keep their types, and one section is a plain list."""
+    if form == "json":
+        plain = {title: list(records) for title, records in sections.items()}
+        print(json.dumps(next(iter(plain.values())) if len(plain) == 1 else plain, indent=1, ensure_ascii=False))
+        return
+    parts = []
+    for title, records in sections.items():
+        header = list(dict.fromkeys(key for record in records for key in record))
+        table = of_rows(header, [[_cell(record.get(key)) for key in header] for record in records])
+        parts.append(f"{title}\n\n{table}" if len(sections) > 1 and form != "csv" else table)
+    show("\n\n".join(parts), form)
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value
 
 
 def of_rows(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

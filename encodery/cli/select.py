@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.overlap:
         return _overlap(args, rest)
-    rest = [*rest, "pool.skip_bad_rows=true"] if args.skip_bad_rows else rest
+    rest = without_bad_rows(args, rest, "pool")
     asking = load(args.config, rest, args.allow_code)
     kind = asking.options.selector["kind"]
     stem = Path(args.config).stem if args.config else f"{asking.task.name}-{kind}-{asking.options.seed}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
     parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
     parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure; default: 1")
+    parser.shared("--skip-bad-rows", help="plan, run: leave out rows that cannot be used, and count them")
     parser.shared("--allow-code")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
@@ -75,7 +76,7 @@ _WHAT = {
     "retry": "the sweep's folder, then ids of runs (default: all that failed)",
     "import": "search.json",
 }
-_PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--allow-code")
+_PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--skip-bad-rows", "--allow-code")
 _OPTIONS = {
     "plan": (*_PLACED, "--json", "--format"),
     "run": (*_PLACED, "--commands", "--executor", "--timeout", "--retries", "--quiet"),
@@ -123,7 +124,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     }  # fmt: skip
     if rest and args.action not in ("plan", "run"):
         raise UserError(f"encodery sweep {args.action} takes no settings ({rest[0]}).")
-    return doing[args.action](args, rest)
+    return doing[args.action](args, without_bad_rows(args, rest))
 
 
 def _only_word(args: argparse.Namespace, what: str) -> str:

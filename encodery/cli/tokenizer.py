@@ -8,7 +8,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.errors import UserError
 
 SAMPLE = 1000  # lines on which the new vocabulary is tried
@@ -17,7 +17,7 @@ SAMPLE = 1000  # lines on which the new vocabulary is tried
 def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", required=True, help="a folder that does not exist yet")
-    parser.shared("--allow-code")
+    parser.shared("--skip-bad-rows", "--allow-code")
     parser.examples(
         "encodery tokenizer vocabulary.yaml -o my-tokenizer",
         "encodery tokenizer --corpus.files 'text/*.txt' --kind bpe --vocab_size 16000 -o my-tokenizer",
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.data.corpus.vocabulary import Vocabulary, summary, train
     from encodery.tasks.corpus import Corpus
 
+    rest = without_bad_rows(args, rest, "corpus")
     options, task = load_beside_task(Vocabulary, "corpus", args.config, rest, args.allow_code)
     if not isinstance(task, Corpus):
         raise UserError(f"corpus: {task.name} is no corpus")

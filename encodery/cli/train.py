@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from encodery.cli.parsing import Parser
+from encodery.cli.parsing import Parser, without_bad_rows
 from encodery.core.process import end_with_parent
 from encodery.core.remote_files import check
 from encodery.distributed.launch import launched_by_us
@@ -69,6 +69,7 @@ def arguments(parser: Parser) -> None:
     parser.no_verify()
     parser.renamed("--restart", "--fresh")
     parser.examples(
+        "encodery train reviews.csv                         # with petit, the small encoder that comes with encodery",
         "encodery train reviews.csv --model roberta-base",
         "encodery train tickets.csv --model roberta-base --tasks.label team --save-config tickets.yaml",
         "encodery train --model roberta-base --tasks glue/rte",
@@ -96,8 +97,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             return in_processes(args, rest)
         from encodery.training.run import train_seeds
 
-        if args.skip_bad_rows:
-            rest = [*rest, "tasks.skip_bad_rows=true"]
+        rest = without_bad_rows(args, rest)
         if args.folds is not None:
             return in_folds(args, rest)
         runs, failures = train_seeds(args, rest, lambda resolved: announce(resolved, args))

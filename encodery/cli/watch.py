@@ -22,11 +22,16 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
     parser.add_argument("--every", type=float, metavar="S", help="seconds between looks; default 2, in a pipe 10")
     parser.add_argument("--once", action="store_true", help="look once")
+    parser.shared(
+        "--format",
+        help="md, csv, json: one look as a table, then end; rich: the table that refreshes itself, also in a pipe",
+    )
     parser.examples(
         "encodery watch runs/",
         "encodery watch runs/freelb --every 5",
         "encodery watch runs/ --once",
         "encodery watch runs/rte | tee watch.log",
+        "encodery watch runs/ --format json",
     )
 
 
@@ -37,12 +42,25 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.every is not None and args.every <= 0:
         raise UserError("--every: more than 0 seconds")
     watch = Watch(args.folders)
+    if args.format in ("md", "csv", "json"):
+        from encodery.cli.print_table import show_records
+
+        show_records({"runs": [record(one) for one in watch.look()]}, args.format)
+        return 0
     try:
-        _live(watch, args) if sys.stdout.isatty() else _lines(watch, args)
+        _live(watch, args) if args.format == "rich" or sys.stdout.isatty() else _lines(watch, args)
     except KeyboardInterrupt:  # the person has seen enough
         print(file=sys.stderr)
     args.next = f"encodery table {' '.join(args.folders)}, encodery report {' '.join(args.folders)}"
     return 0
+
+
+def record(run: "Seen") -> dict[str, Any]:
+    """A run as data; `left` is in seconds."""
+    return {
+        "run": run.name, "state": run.state, "left": run.left, "score": run.score, "step": run.step,
+        "steps": run.steps, "loss": run.loss, "tokens/s": run.speed, "rate": run.rate, "why": run.why,
+    }  # fmt: skip
 
 
 def _over(seen: "Sequence[Seen]", once: bool) -> bool:

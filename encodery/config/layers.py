@@ -45,6 +45,9 @@ class Layer:
     places: dict[Key, Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     recognised: list[str] = field(default_factory=list)  # data files whose columns were recognised
+    covered: dict[Key, Any] = field(
+        default_factory=dict
+    )  # a section that a plain value replaced, or the other way round
 
     def lay(self, above: "Layer") -> None:
         """Put another layer on top of this one."""
@@ -63,6 +66,8 @@ class Layer:
                 self.places[here] = places[here]
                 self._merge(below[name], value, here, places)
             else:
+                if name in below and isinstance(value, dict) != isinstance(below[name], dict):
+                    self.covered[here] = below[name]
                 self._forget(here)
                 below[name] = value
                 self.places |= {key: place for key, place in places.items() if key[: len(here)] == here}

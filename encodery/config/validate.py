@@ -336,11 +336,11 @@ class _Check:
         if error["type"] == "extra_forbidden":
             legal = [*_fields(kind, loc[:-1]), *(beside.model_fields if beside else ())]
             legal = [name for name in legal if name != "part"]  # the name of a task says it
-            inner = _innermost(key, error["input"])
-            if inner != key and (found := _elsewhere(inner, self._dotted_keys())):
-                self._error(inner, f"unknown key; did you mean {found}?")
-            else:
-                self._error(key, f"unknown key{' of ' + who if who else ''}{_nearest(key, legal, self._dotted_keys())}")
+            general = f"unknown key{' of ' + who if who else ''}{_nearest(key, legal, self._dotted_keys())}"
+            for value in (error["input"], *([self.layer.covered[key]] if key in self.layer.covered else [])):
+                for inner in _innermost(key, value):
+                    found = _elsewhere(inner, self._dotted_keys()) if inner != key else None
+                    self._error(inner if found else key, f"unknown key; did you mean {found}?" if found else general)
         elif error["type"] == "missing":
             self._error((*at, *error["loc"]), f"is needed{' by ' + who if who else ''}")
         elif error["loc"] == ("part",):
@@ -444,12 +444,13 @@ def _fields(kind: type[Options], loc: Key) -> Mapping[str, Any]:
     return fields
 
 
-def _innermost(key: Key, value: Any) -> Key:
-    """The key that was meant where a whole path is unknown: `task.model.init_mag`."""
-    while isinstance(value, dict) and len(value) == 1:
-        name, value = next(iter(value.items()))
-        key = (*key, name)
-    return key
+def _innermost(key: Key, value: Any) -> Iterator[Key]:
+    """The keys that were meant where a whole path is unknown: `task.model.init_mag`."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _innermost((*key, name), inner)
+    else:
+        yield key
 
 
 def _elsewhere(key: Key, everywhere: list[str]) -> str | None:

@@ -3,7 +3,7 @@
 The options of a component and the code that uses them are in one file, and that file imports torch, which takes
 seconds. A command that only checks, compares or prints settings needs the options alone. So the file is run with
 placeholders in place of torch and its like, and every module that saw one is forgotten afterwards: training imports
-the real one. What needs more than options (a person's own Python file, a data file that pandas reads) says so by
+the real one. What needs more than options (a person's own Python file, a file that pandas reads) says so by
 `NeedsTorch`, and `light` then does the work again with the real packages.
 """
 
@@ -71,8 +71,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.heavy = HEAVY - sys.modules.keys()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name == "pyarrow":
+            self._read_parquet()
         stands_in = name.partition(".")[0] in self.heavy or name in WORKING
         return importlib.machinery.ModuleSpec(name, self) if stands_in else None
+
+    def _read_parquet(self) -> None:
+        """Only what reads a Parquet file imports pyarrow, which takes half a second; it needs the real numpy."""
+        self.heavy -= {"pyarrow", "numpy"}
+        for module in [m for m in sys.modules if m.partition(".")[0] == "numpy" and _saw_placeholder(sys.modules[m])]:
+            _forget(module)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return _Placeholder(spec.name)

@@ -70,10 +70,13 @@ def of_file(
     else:
         trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
         sheet = _of_table(Path(name), trained, encoding) if data is None else _of_json(data)
+        own = sheet.columns
         open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
         before = {row.line: dict(row.values) for row in sheet.rows}
         examples = _words(model, columns[0], sheet) if says == "tagging" else _texts(model, columns, sheet)
-        examples = _with_columns(examples, sheet, before, _id_column(trained, sheet))
+        id = _id_column(trained, sheet)
+        kept = [*own, *([id] if id and id not in own else [])]  # a nested text is in its object already
+        examples = _with_columns(examples, sheet, before, id, kept)
     if not skip_bad_rows:
         refuse(sheet.bad)
     elif sheet.bad:
@@ -98,14 +101,14 @@ def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> S
 
 
 def _with_columns(
-    examples: Sequence[Example], sheet: Sheet, before: Mapping[int, Row], id: str | None
+    examples: Sequence[Example], sheet: Sheet, before: Mapping[int, Row], id: str | None, kept: Sequence[str]
 ) -> list[Example]:
-    """The examples with all columns as the file has them; where none holds the ids, the number of the row is `id`."""
+    """The examples with these columns as the file has them; where none holds the ids, the number of the row is `id`."""
     by_id = {str(row.values.get(id)) if id else str(place): before[row.line] for place, row in sheet.numbered()}
     with_rows = []
     for example in examples:
         row: Row = {} if id else {"id": example.id}
-        row |= {name: by_id[example.id].get(name) for name in sheet.columns}
+        row |= {name: by_id[example.id].get(name) for name in kept}
         with_rows.append(replace(example, extra={**example.extra, COLUMNS: row}))
     return with_rows
 

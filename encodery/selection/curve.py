@@ -1,7 +1,7 @@
 """Retraining curves: methods × fractions × seeds, every method beside random choice, 100 % trained once.
 
 A curve is two sweeps with a choice between them. full/ holds the runs on everything, whose dynamics and embeddings the
-selectors use; selections/ the chosen rows; parts/ the runs on parts. Run again = go on.
+selectors use; selections/ the chosen rows; parts/ the runs on parts. Run again to resume.
 """
 
 import json

@@ -71,13 +71,19 @@ def _of_run(pool: Pool, run: Path) -> Difficulty:
 
 
 def _of_dynamics(pool: Pool, dynamics: Dynamics) -> Difficulty:
-    """Error at the last look at each row; a row that the run was not trained on stays unknown."""
+    """Error at the last look at each row; a row that the run was not trained on stays unknown.
+
+    A run that ended within its first epoch tells of the rows that it has seen until then.
+    """
     dynamics.made_from.require_fit(str(dynamics.path), pool.made_from)
     at = {id: place for place, id in enumerate(dynamics.ids)}
     there = np.array([at.get(id, -1) for id in pool.ids])
     places = np.flatnonzero(there >= 0)
     logits = np.asarray(dynamics.in_order_of(pool.label_names), np.float64)[:, there[places]]
     whole = ~np.isnan(logits).any(axis=(1, 2))
+    if not whole.any():
+        seen = ~np.isnan(logits[0]).any(axis=1)
+        places, logits, whole = places[seen], logits[:1, seen], np.array([True])
     own = chances(logits[whole])[:, np.arange(len(places)), pool.labels[places]]
     wrong = logits[whole][-1].argmax(-1) != pool.labels[places]
     return _placed(len(pool), places, wrong.astype(float), own.mean(0), own.std(0))

@@ -22,13 +22,33 @@ def test_everything_the_model_will_see(tmp_path, encodery):
     assert "dev: 2 rows" in said.out
     assert "train: neg 2 (40.0%)  pos 3 (60.0%)" in said.out
     assert "train: 2 texts occur more than once, 1 of them with different labels" in said.out
-    assert "train and dev share 1 texts" in said.out
+    assert "train and dev share 1 text\n" in said.out
     assert "cut at max_length 32: 1 (20.0%)" in said.out
     assert "longest 42" in said.out
     assert "id 0  pos (label 1)  4 tokens\n    [CLS] good cat [SEP]" in said.out
     assert said.out.count("[CLS]") == 2
     assert "first batch (packed): 5 sequences, 48 tokens\n  48 cells, 0 of them padding" in said.out
-    assert "5 rows: 1 steps per epoch, 4 in all" in said.out
+    assert "5 rows: 1 step per epoch, 4 in all" in said.out
+
+
+def test_the_same_as_data_and_tables(tmp_path, encodery):
+    task = single_task(tmp_path)
+    rows = [("good cat", "pos"), ("good cat", "pos"), ("bad dog", "neg"), ("bad dog", "pos"), ("film " * 40, "neg")]
+    write_csv(tmp_path / "train.csv", ["text", "label"], rows)
+    write_csv(tmp_path / "dev.csv", ["text", "label"], [("good cat", "pos"), ("a bird", "neg")])
+    file = written(tmp_path, task)
+    told = json.loads(encodery("inspect", file, "--rows", 2, "--format", "json").out)
+    assert [(one["split"], one["rows"]) for one in told["data"]] == [("train", 5), ("dev", 2)]
+    assert {"split": "train", "label": "pos", "rows": 3, "share": 0.6} in told["labels"]
+    assert told["doubles"] == [
+        {"split": "train", "texts": 2, "different labels": 1},
+        {"split": "dev", "texts": 0, "different labels": 0, "also in train": 1},
+    ]
+    assert (told["lengths"][0]["cut"], told["lengths"][0]["longest"]) == (1, 42)
+    assert [one["text"] for one in told["rows"]] == ["[CLS] good cat [SEP]"] * 2
+    assert told["first batch"][0]["steps"] == 4
+    assert "| dev | neg | 1 | 0.5 |" in encodery("inspect", file, "--format", "md").out
+    assert "dev,neg,1,0.5" in encodery("inspect", file, "--format", "csv").out
 
 
 def test_overrides_other_splits_and_layouts(tmp_path, encodery):

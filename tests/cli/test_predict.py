@@ -65,6 +65,21 @@ def test_a_pair_as_a_table(trained, encodery):
     assert encodery("predict", trained("multilabel"), "--text", "a cat", "--format", "table").code == 0
 
 
+def test_a_nested_text_is_written_once_and_a_nested_id_has_a_column(tmp_path, encodery):
+    lines = [{"meta": {"id": f"p{i}"}, "post": {"body": t}, "is": mood(t)} for i, t in enumerate(sentences(40))]
+    file, answers = tmp_path / "new.jsonl", tmp_path / "answers.csv"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = {"kind": "table", "train": str(file), "text": "post.body", "label": "is", "id": "meta.id"}
+    run = train_run(load(config_for(tmp_path, task)), tmp_path / "run")
+    said = encodery("predict", run.path, "--file", file)
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert list(rows[0]) == ["meta", "post", "is", "meta.id", "prediction", "probabilities"]
+    assert [row["post"] for row in rows] == [line["post"] for line in lines]
+    assert [row["meta.id"] for row in rows] == [line["meta"]["id"] for line in lines]
+    assert encodery("predict", run.path, "--file", file, "-o", answers).code == 0
+    assert encodery("score", answers, "--on", file, "--json").code == 0  # by the ids in meta.id
+
+
 def test_a_file_with_the_columns_of_training(trained, tmp_path, encodery):
     texts = sentences(5, 40)
     file = write_csv(tmp_path / "new.csv", ["premise", "hypothesis"], [(t, t) for t in texts])

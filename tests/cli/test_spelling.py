@@ -68,12 +68,16 @@ def test_on_means_data_everywhere() -> None:
             assert "head" not in (option.help or ""), verb.name
 
 
-@pytest.mark.parametrize("verb", ["train", "predict", "evaluate", "score", "embed", "heads", "select", "inspect"])
+READS_FILES = "train predict evaluate score embed heads select inspect data prepare tokenizer sweep curve gradts glue"
+PRINTS_TABLES = "table glue train curve gradts heads tasks predict watch inspect data evaluate score sweep select"
+
+
+@pytest.mark.parametrize("verb", READS_FILES.split())
 def test_bad_rows_can_be_skipped_by_every_verb_that_reads_files(verb: str) -> None:
     assert "--skip-bad-rows" in parser_of(verb).options()
 
 
-@pytest.mark.parametrize("verb", ["table", "glue", "train", "curve", "gradts", "heads", "tasks", "recipes", "predict"])
+@pytest.mark.parametrize("verb", PRINTS_TABLES.split())
 def test_what_prints_a_table_has_a_format(verb: str) -> None:
     assert "--format" in parser_of(verb).options()
 
@@ -88,6 +92,33 @@ def test_a_file_is_scored_without_its_bad_rows(tmp_path: Path, encodery) -> None
     assert found.code == 0, found.err
     assert "accuracy 1.0000" in found.out
     assert "1 bad row skipped" in found.err
+
+
+def test_the_settings_of_a_config_have_it_too(tmp_path: Path, encodery) -> None:
+    write_csv(tmp_path / "rows.csv", ["text", "label"], [(f"a text {i}", "ab"[i % 2]) for i in range(40)])
+    assert "skip_bad_rows: true" in encodery("config", tmp_path / "rows.csv", "--skip-bad-rows").out
+    assert "skip_bad_rows: true" not in encodery("config", tmp_path / "rows.csv").out
+    (tmp_path / "lines.jsonl").write_text('{"text": "good words here"}\n' * 50 + "{broken\n")
+    words = ("tokenizer", "--corpus.files", tmp_path / "lines.jsonl", "--vocab_size", 300, "-o", tmp_path / "v")
+    assert encodery(*words).code == 2
+    told = encodery(*words, "--skip-bad-rows")
+    assert told.code == 0, told.err
+
+
+@pytest.mark.parametrize("verb", ["table", "recipes", "doctor", "sweep"])
+def test_every_verb_can_be_quiet(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.run_verb(next(one for one in VERBS if one.name == verb), ["--help"])
+    assert "--quiet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["evaluate", "runs/a", "gold.csv"], "--on gold.csv"), (["predict", "runs/a", "new.tsv"], "--file new.tsv")],
+)
+def test_a_file_without_its_option_is_answered_with_it(words: list[str], meant: str, encodery) -> None:
+    said = encodery(*words)
+    assert (said.code, meant in said.err) == (2, True), said.err
 
 
 def test_a_word_searches_recipes(encodery) -> None:

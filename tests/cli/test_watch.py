@@ -98,3 +98,15 @@ def test_once_and_refusals(folder, encodery):
     assert "1 failed, 1 unfinished, 1 queued, 1 done" in said.out
     assert encodery("watch", folder / "nowhere").code == 2
     assert encodery("watch", folder, "--every", "0").code == 2
+
+
+def test_one_look_as_a_table_or_data(folder, encodery):
+    with RunDir(folder / "c-running").lock():
+        told = json.loads(encodery("watch", folder, "--format", "json").out)
+        assert "| c-running | running |" in encodery("watch", folder, "--format", "md").out
+    assert [(one["run"], one["state"]) for one in told][:2] == [("c-running", "running"), ("b-failed", "failed")]
+    assert (told[0]["step"], told[0]["steps"], told[0]["loss"], told[0]["left"]) == (50, 100, 0.02, pytest.approx(50))
+    assert told[1]["why"] == "it was failed"
+    lines = encodery("watch", folder, "--format", "csv").out.splitlines()
+    assert lines[0].startswith("run,state,left,score")
+    assert len(lines) == 5

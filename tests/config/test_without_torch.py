@@ -96,10 +96,28 @@ def test_train_names_wrong_settings_and_undecided_columns_without_torch(tmp_path
     assert "did you mean train.batch_size?" in said[0]
     assert "Did you mean 'glue/rte'?" in said[1]
     rows = "".join(f"the cat number {i} sleeps here,{'ab'[i % 2]},{'xyz'[i % 3]}\n" for i in range(30))
-    (tmp_path / "tickets.csv").write_text(f"text,team,channel\n{rows}")
+    (tmp_path / "tickets.csv").write_text(f"text,desk,channel\n{rows}")
     code, _, said = call(tmp_path, "train", "tickets.csv")
     assert (code, said[-1]) == (2, "")
-    assert "  --tasks.label team     (2 values: a, b)" in said
+    assert "  --tasks.label desk     (2 values: a, b)" in said
+    code, _, said = call(tmp_path, "train", "tickets.csv", "--tasks.label", "desc")
+    assert (code, said[-1]) == (2, "")
+    assert said[0] == 'tickets.csv: there is no column "desc" (did you mean "desk"?); it has text, desk, channel'
+
+
+def test_undecided_columns_of_parquet_are_named_without_torch(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [f"the cat number {i} sleeps here" for i in range(30)]
+    desks, channels = ["ab"[i % 2] for i in range(30)], ["xyz"[i % 3] for i in range(30)]
+    pq.write_table(pa.table({"text": texts, "desk": desks, "channel": channels}), tmp_path / "tickets.parquet")
+    code, _, said = call(tmp_path, "train", "tickets.parquet")
+    assert (code, said[-1]) == (2, "numpy")
+    assert "  --tasks.label desk     (2 values: a, b)" in said
+    code, out, said = call(tmp_path, "config", "tickets.parquet", "--tasks.label", "desk")
+    assert (code, said[-1]) == (0, "numpy")
+    assert "label: desk" in out
 
 
 def test_recipes_are_listed_without_torch(tmp_path: Path) -> None:

@@ -45,6 +45,29 @@ def test_W2_on_a_command_line_the_error_names_our_key(name: str) -> None:
         assert str(error.value) == f"command line: {name}: unknown key; did you mean {paragen.KEYS[name]}?"
 
 
+@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.parametrize(
+    "words", [["--task.model.adv_lr", "3", "--task", "rte"], ["task=glue/rte", "task.model.adv_lr=3"]]
+)
+def test_a_task_beside_them_does_not_hide_it(words: list[str]) -> None:
+    with pytest.raises(UserError) as error:
+        load(BASE, words)
+    assert set(str(error.value).splitlines()) == {
+        "command line: task.model.adv_lr: unknown key; did you mean method.adv_lr?",
+        "command line: task: unknown key; did you mean tasks?",
+    }
+
+
+@pytest.mark.usefixtures("small_rooms")
+def test_each_of_several_names_is_answered() -> None:
+    with pytest.raises(UserError) as error:
+        load(BASE, ["--task.model.adv_lr=3", "--task.trainer.optimizer.lr.max_rate=1e-5"])
+    assert str(error.value).splitlines() == [
+        "command line: task.model.adv_lr: unknown key; did you mean method.adv_lr?",
+        "command line: task.trainer.optimizer.lr.max_rate: unknown key; did you mean optim.lr?",
+    ]
+
+
 def test_values_are_written_our_way() -> None:
     assert paragen.translate("task.trainer.optimizer.betas", "(0.9, 0.98)")[:2] == ("optim.betas", "[0.9, 0.98]")
     assert paragen.translate("task.trainer.validate_interval_epoch", "2")[:2] == ("train.evaluate", "2 epochs")

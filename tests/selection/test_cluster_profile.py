@@ -116,6 +116,18 @@ def test_difficulty_from_dynamics_and_from_answers():
     assert difficulty(where, []) is None
 
 
+def test_a_run_of_less_than_an_epoch_tells_of_the_rows_that_it_has_seen():
+    rows = [Example(f"id-{i}", ("t",), "xy"[i % 2]) for i in range(3)]
+    where = Pool(rows, ("x", "y"), made_from=Provenance.of("t", "train", rows))
+    logits = np.full((1, 3, 2), np.nan)
+    logits[0, 0], logits[0, 1] = [2.0, 0.0], [2.0, 0.0]  # id-0 (x) right, id-1 (y) wrong, id-2 not seen
+    record = Dynamics(logits, [f"id-{i}" for i in range(3)], ("x", "y"), "train", Path("r"), where.made_from)
+    found = _of_dynamics(where, record)
+    by = {where.ids[i]: found.error[i] for i in range(3)}
+    assert (by["id-0"], by["id-1"]) == (0.0, 1.0)
+    assert np.isnan(by["id-2"])
+
+
 def test_a_run_that_tells_nothing_of_the_rows_is_refused(tmp_path):
     where = rows_of([("t",)])
     with pytest.raises(UserError, match="neither dynamics, nor out-of-fold"):

@@ -282,3 +282,25 @@ def test_what_is_wrong_in_a_json_list_is_named_by_its_line(tmp_path: Path) -> No
     file.write_text('[\n{"text": "a"}\n{"text": "b"}]')
     with pytest.raises(UserError, match=r"rows\.json, line 2: not valid JSON: expected a comma"):
         read(file)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["label", "target", "class", "category", "topic", "tag", "intent", "sentiment", "stars", "rating", "team",
+     "Department", "severity", "verdict", "is_spam"],
+)  # fmt: skip
+def test_usual_names_of_labels_are_known_beside_another_column_that_could_be_one(tmp_path: Path, name: str) -> None:
+    file = table(
+        tmp_path / "a.csv", ["text", "channel", name], rows(TEXTS, labels("web", "app", "shop"), labels(1, 2, 3, 4, 5))
+    )
+    assert found(file) == {"form": "single", "text": "text", "label": name}
+
+
+def test_an_empty_file_and_one_label_for_all_rows_are_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_bytes(b"")
+    with pytest.raises(UserError, match="is empty"):
+        infer(tmp_path / "empty.csv", {})
+    file = table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, labels("same")))
+    with pytest.raises(UserError, match=r"column label has one value in all rows .*nothing to learn"):
+        infer(file, {})
+    assert infer(file, {}, labelled=False).options["text"] == "text"

@@ -6,6 +6,8 @@ from typing import Any
 
 from encodery.core.near_duplicates import pairs
 from encodery.tasks.base import Example, Task
+from encodery.tasks.sources.readers import BadRow
+from encodery.tasks.sources.rows import Read
 
 SHOWN = 3  # examples of each kind
 LETTERS = 100  # of a text
@@ -20,7 +22,12 @@ def data_card(task: Task, threshold: float = 0.8) -> dict[str, Any]:
     for name, rows in here.items():
         if name != "train" and "train" in here:
             card["between"][f"train and {name}"] = _near(here["train"], rows, threshold)
+    card["skipped"] = [str(bad) for bad in dict.fromkeys(bad for name in here for bad in _left_out(task, name))]
     return card
+
+
+def _left_out(task: Task, split: str) -> Sequence[BadRow]:
+    return task.bad_rows(split) if isinstance(task, Read) else ()
 
 
 def _split(rows: Sequence[Example]) -> dict[str, Any]:
@@ -57,6 +64,43 @@ def _shown(row: Example) -> dict[str, Any]:
     return {"id": row.id, "label": row.label, "texts": [text[:LETTERS] for text in row.texts]}
 
 
+def tables(card: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The same as records: rows of each split, its labels, and the pairs that are alike."""
+    splits, labels, alike = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, split in card["splits"].items():
+        near = {key: split["near_duplicates"][key] for key in ("equal", "other_label")}
+        words = {f"{key} words": value for key, value in split["words"].items()}
+        repeated = split["near_duplicates"]["rows"]
+        splits.append({"split": name, "rows": split["rows"], **words, "empty": split["empty"], "repeated": repeated}
+                      | near)  # fmt: skip
+        labels += [
+            {"split": name, "label": label, "rows": n, "share": round(n / split["rows"], 4)}
+            for label, n in split["labels"].items()
+        ]
+        alike += _pairs(name, split["near_duplicates"])
+    shared = [
+        {"splits": name, "rows": near["rows"], "equal": near["equal"], "other_label": near["other_label"]}
+        for name, near in card["between"].items()
+    ]
+    for name, near in card["between"].items():
+        alike += _pairs(name, near)
+    found = {"splits": splits, "labels": labels, "shared": shared, "alike": alike}
+    return {title: records for title, records in found.items() if records}
+
+
+def _pairs(where: str, near: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Examples of rows that are alike, a record each."""
+    return [
+        {"where": where, "similarity": one["similarity"]}
+        | {
+            f"{side} {key}": value
+            for side in ("first", "second")
+            for key, value in (one[side] | {"texts": " | ".join(one[side]["texts"])}).items()
+        }
+        for one in near["examples"]
+    ]
+
+
 def lines(card: Mapping[str, Any]) -> Iterator[str]:
     """For people."""
     yield card["task"]
@@ -67,15 +111,16 @@ def lines(card: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {name}: {split['rows']:,} rows" + (f": {shares}" if shares else "")
         empty = f", {split['empty']:,} empty" if split["empty"] else ""
         yield f"    words: median {words['median']}, longest {words['longest']}{empty}"
-        yield from _near_lines("rows repeat another one", split["near_duplicates"])
+        yield from _near_lines("row repeats another one", "rows repeat another one", split["near_duplicates"])
     for name, near in card["between"].items():
         yield f"  {name}"
-        yield from _near_lines(f"rows of {name.rpartition(' ')[2]} are like a row of train", near)
+        other = name.rpartition(" ")[2]
+        yield from _near_lines(f"row of {other} is like one of train", f"rows of {other} are like a row of train", near)
 
 
-def _near_lines(what: str, near: Mapping[str, Any]) -> Iterator[str]:
+def _near_lines(one_row: str, rows: str, near: Mapping[str, Any]) -> Iterator[str]:
     counts = f"({near['equal']:,} with equal words), {near['other_label']:,} with another label"
-    yield f"    {near['rows']:,} {what} {counts}"
+    yield f"    {near['rows']:,} {one_row if near['rows'] == 1 else rows} {counts}"
     for one in near["examples"]:
         first, second = one["first"], one["second"]
         yield f"      {one['similarity']:.2f}  {first['id']} ({first['label']}): {' | '.join(first['texts'])}"

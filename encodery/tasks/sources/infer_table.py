@@ -9,13 +9,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from encodery.errors import UserError
-from encodery.tasks.sources.readers import Sheet, is_rows, nested, read, records, refuse, shown
+from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, records, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
 FEW_LABELS = 20  # more different whole numbers than this are a quantity
@@ -39,9 +39,10 @@ _PAIRS = (
     "title1 title2", "claim evidence", "left right",
 )  # fmt: skip
 _LABELS = (
-    "label labels gold gold_label gold_labels target y",
-    "class category categories topic topics tag tags intent sentiment polarity emotion rating stars score grade "
-    "similarity relevance relevant priority queue department outcome stance toxicity quality",
+    "label labels gold gold_label gold_labels target y label_name class_label",
+    "class class_name category category_name categories topic topics theme genre tag tags intent sentiment polarity "
+    "emotion rating star_rating stars score grade similarity relevance relevant priority severity urgency queue team "
+    "department outcome verdict decision classification stance toxicity quality is_duplicate is_spam",
 )
 _IDS = "id idx index guid uid uuid key rowid row_id unnamed:_0"
 _QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality", "toxicity", "target", "y"}
@@ -67,6 +68,8 @@ def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str
     """
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
+    if not path.stat().st_size:
+        raise UserError(f"{path}: is empty")
     if str(given.get("form")) in ("tags", "spans", "ranking"):
         return Inferred(dict(given))
     if path.suffix.lower() == ".json" and (questions := _of_json(path, given)):
@@ -293,7 +296,8 @@ class Column:
         if self.texts:
             return f"texts of {self.words:.0f} words"
         first = ", ".join(str(value)[:20] for value, _ in self.distinct.most_common(4))
-        return f"{len(self.distinct)} values: {first}{', …' if len(self.distinct) > 4 else ''}"
+        count = f"{len(self.distinct)} value{'' if len(self.distinct) == 1 else 's'}"
+        return f"{count}: {first}{', …' if len(self.distinct) > 4 else ''}"
 
 
 def _plain(name: str) -> str:
@@ -325,6 +329,7 @@ class _Guess:
     def run(self) -> Inferred:
         """All settings: first the forms that have columns of their own, then a text and its label."""
         self._require_header()
+        self._require_given()
         if special := self._special():
             return Inferred({**self.given, **special})
         id = self.given.get("id") or self._id()
@@ -352,6 +357,12 @@ class _Guess:
                 f"{self.sheet.file}: line 1 ({first}) looks like a row, not like the names of columns. Write the names "
                 "above it, such as `text,label`."
             )
+
+    def _require_given(self) -> None:
+        """A misspelt column is told at once, not when training reads the rows."""
+        keys = ("text", "text2", "label", "id") if self.labelled else ("text", "text2")
+        there = tuple(dict.fromkeys((*self.sheet.columns, *(name for row in self.rows for name in row))))
+        need_columns(replace(self.sheet, columns=there), sorted(_names_of(self.given, keys)))
 
     def _special(self) -> dict[str, Any] | None:
         """Questions with answers in a text, tagged words, and candidates are known by their columns."""
@@ -435,6 +446,7 @@ class _Guess:
                 return candidates[0]
             if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
                 raise self._undecided("label", candidates)
+        self._refuse_single_value(rest)
         marks = [name for name, column in rest.items() if column.marks]
         several = [name for name, column in rest.items() if column.labels(2)]
         candidates = several or [name for name, column in rest.items() if column.labels(self.least)]
@@ -445,6 +457,16 @@ class _Guess:
         if not self.labelled:
             return None
         raise self._undecided("label", candidates or list(rest), marks)
+
+    def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
+        """A column that is called like a label but says the same of every row teaches nothing."""
+        for name in self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and len(c.distinct) == 1):
+            if self.labelled and self.least > 1 and not any(c.labels(2) for c in rest.values()):
+                value = shown(next(iter(rest[name].distinct)))
+                raise UserError(
+                    f"{self.sheet.file}: column {name} has one value in all rows ({value}): there is "
+                    "nothing to learn from it"
+                )
 
     def _undecided(self, what: str, names: Sequence[str], marks: Sequence[str] = ()) -> UserError:
         flags = [(f"{self.flag.format(what)} {_quoted(name)}", self.columns[name].about()) for name in names[:12]]

@@ -251,7 +251,9 @@ def set_aside(
     if not 0 < len(chosen) < len(examples):
         what = f"the groups of {len(examples)} rows" if grouped else f"{len(examples)} rows"
         equal = f" ({len(units)} different texts)" if len(units) < len(examples) else ""
-        raise UserError(f"{what}{equal} are too few to set {fraction:g} of them aside; name a dev file")
+        raise UserError(
+            f"{what}{equal} are too few to set {fraction:g} of them aside; name a dev file (--tasks.dev FILE)"
+        )
     rest = [e for i, e in enumerate(examples) if i not in chosen]
     return rest, [e for i, e in enumerate(examples) if i in chosen]
 

@@ -132,6 +132,33 @@ def test_many_kinds_of_runs_are_grouped_by_task(tmp_path: Path) -> None:
     assert 'id="curve-loss-1"' in page
 
 
+PARTS = {f"part{i}": {"accuracy": 0.5 + i / 100} for i in range(7)}
+
+
+def rows_of(page: str, id: str) -> list[list[str]]:
+    """The cells of a table, header first."""
+    (body,) = re.findall(rf'<table id="{id}".*?</table>', page, re.S)
+    lines = re.findall(r"<tr.*?</tr>", body, re.S)
+    cells = [re.findall(r"<t[hd].*?</t[hd]>", line, re.S) for line in lines]
+    return [[re.sub(r"<[^>]+>", "", cell).strip() for cell in line] for line in cells]
+
+
+def test_data_sets_of_one_configuration_are_rows(tmp_path: Path) -> None:
+    runs.run(tmp_path / "a", 0.4, more=PARTS)
+    page = page_of(tmp_path)
+    assert 'id="by-task"' not in page, "one wide row"
+    assert {row[0] for row in rows_of(page, "every")[1:]} == {"toy/nli:dev", *(f"toy/nli:{part}" for part in PARTS)}
+
+
+def test_many_data_sets_of_a_few_configurations_are_rows(tmp_path: Path) -> None:
+    for rate in (1e-5, 2e-5):
+        runs.run(tmp_path / f"{rate}", 0.4, optim__lr=rate, more=PARTS)
+    header, *rows = rows_of(page_of(tmp_path), "by-task")
+    assert header == ["data", "lr 1e-05", "lr 2e-05"]
+    assert ["toy/nli:part6 accuracy", "56.00 (1)", "56.00 (1)"] in rows
+    assert len(rows) == 8
+
+
 def test_configurations_with_several_data_sets_keep_the_table_by_task(tmp_path: Path) -> None:
     for rate in (1e-5, 2e-5):
         runs.run(tmp_path / f"{rate}", 0.7, more={"test": {"accuracy": 0.6}}, optim__lr=rate)

@@ -354,6 +354,18 @@ def test_true_gains_are_those_of_pairs_over_single_tasks_with_equal_seeds() -> N
     assert gains["b", "a"].values == pytest.approx((-10.0,)), "b alone was not run with seed 2"
 
 
+def test_a_loss_that_falls_is_a_gain(tmp_path: Path) -> None:
+    def with_loss(task: str, loss: float) -> Record:
+        data = {"a:dev": {"loss": loss}}
+        return Record(Path(task), {"optim.lr": 1, "tasks": task}, 1, task, "done", scores=data, main={"a:dev": "loss"})
+
+    gains = task_pairs.pair_gains([with_loss("a", 0.75), with_loss("a + b", 0.5)])
+    assert gains["a", "b"].values == pytest.approx((0.25,))
+    tried = [{"tasks": [], "scores": {"1": 0.75}}, {"tasks": ["b"], "scores": {"1": 0.5}}]
+    stored = {"trials": {"a": tried}, "rows": [{"primary": "a", "metric": "loss"}]}
+    assert task_pairs._of_trials(stored)["a", "b"].values == pytest.approx((0.25,))
+
+
 def study(folder: Path) -> None:
     names = ["a", "b", "c"]
     values = [[1, 0.5, 0.1], [0.5, 1, 0.3], [0.1, 0.3, 1]]

@@ -16,9 +16,10 @@ from encodery.report.records import TASKS
 from encodery.report.table import MEAN, difference_text, duration, interval_text, p_value, pivot, scaled, spell
 
 SURE = 0.05
+MOST_COLUMNS = 4  # data sets beside each other
 COMPARED = ("difference", "95 %", "p (Holm)")
 Cell = tuple[str, Any]  # what is shown, and what it is sorted by
-BLANK = (MEAN, "95 %", "p (Holm)")  # columns that are left out where no row fills them
+BLANK = (MEAN, "95 %", "p (Holm)", "notes")  # columns that are left out where no row fills them
 
 
 def section(page: PageData) -> Section | None:
@@ -36,11 +37,11 @@ def section(page: PageData) -> Section | None:
 def _several(rows: Sequence[Row]) -> bool:
     """Whether a configuration has scores of more than one data set: else tasks as columns would be mostly blank."""
     scored = Counter(tuple(row.settings.items()) for row in rows if row.runs or row.fixed)
-    return max(scored.values(), default=0) > 1 and len(scored) < scored.total()
+    return len(scored) > 1 and max(scored.values()) > 1  # of one configuration every number is a row below anyway
 
 
 def _by_task(page: PageData) -> Html:
-    """Configurations as rows, data sets as columns."""
+    """Configurations as rows, data sets as columns; the other way round where there are many data sets."""
     whole = [row for row in page.table.rows if row.values or any(run.settings for run in row.missing)]
     sheet = pivot(replace(page.table, rows=whole), "data")
     keys = page.table.settings
@@ -50,6 +51,9 @@ def _by_task(page: PageData) -> Html:
         cells = [tag("strong", cell.text) if cell.bold else cell.text for cell in line[len(keys) :]]
         rows.append([page.label(settings) or "all runs", *cells])
     header = ["configuration", *sheet.header[len(keys) :]]
+    if len(header) - 1 > max(MOST_COLUMNS, len(rows)):
+        columns = list(zip(*[header, *rows], strict=True))
+        header, rows = ["data", *columns[0][1:]], [list(column) for column in columns[1:]]
     compared = "; bold is better than the baseline; then the difference, its 95 % interval, and p after Holm"
     caption = "Mean ± sd (n seeds) by task" + (compared if page.baseline else "")
     return table(header, rows, id="by-task", caption=caption, numbers=header[1:])
@@ -69,8 +73,10 @@ def _every(page: PageData) -> Html:
 
 
 def _filled(header: Sequence[str], lines: Sequence[list[Cell]]) -> tuple[list[str], list[list[Cell]]]:
-    """Without columns that are blank throughout, such as intervals where each row has one seed."""
+    """Without columns that say nothing, such as intervals where each row has one seed."""
     blank = {name for place, name in enumerate(header) if name in BLANK and not any(line[place][0] for line in lines)}
+    if all((line[header.index("n")][1] or 0) <= 1 for line in lines):
+        blank |= {"median", "best"}  # they repeat the only score
     kept = [place for place, name in enumerate(header) if name not in blank]
     return [header[place] for place in kept], [[line[place] for place in kept] for line in lines]
 
@@ -131,7 +137,7 @@ def _line(row: Row, header: Sequence[str], keys: Sequence[str], number: Publishe
     if "published" in header:
         cells.append(_paper(number))
     notes = "; ".join(without_paths(note) for note in row.notes)
-    return [*cells, (duration(row.seconds), row.seconds), (tag("p", notes, class_="aside"), None)]
+    return [*cells, (duration(row.seconds), row.seconds), (tag("p", notes, class_="aside") if notes else "", None)]
 
 
 def _compared(row: Row) -> list[Cell]:

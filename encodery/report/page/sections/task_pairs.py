@@ -15,7 +15,7 @@ from encodery.report.page.chart import Heat, Picture, Section
 from encodery.report.page.data import PageData, below
 from encodery.report.page.html import Html, heat, join, table, tag
 from encodery.report.records import TASKS, Record
-from encodery.tasks.forms import metrics
+from encodery.tasks.forms import metric_table, metrics
 
 Stored = Mapping[str, Any]
 LEAST = 3  # pairs from which a rank correlation says something
@@ -24,7 +24,7 @@ ROOM = 6  # tasks up to which a cell has room for the spread over seeds
 
 @dataclass(frozen=True)
 class Gain:
-    """What a second task changed, in points of the metric, seed by seed."""
+    """What a second task improved, in points of the metric, seed by seed; less than 0 is worse."""
 
     values: tuple[float, ...]
 
@@ -131,7 +131,7 @@ def _gains(id: str, gains: Mapping[tuple[str, str], Gain], names: Sequence[str])
     hints = [["" if cell is None else cell.told for cell in line] for line in cells]
     most = max((abs(gain.mean) for gain in gains.values()), default=1.0) or 1.0
     shown = [without_paths(name) for name in names]
-    note = "Points of the metric that training on both tasks gains over the task alone, mean over equal seeds."
+    note = "How much better (+) or worse (-) training on both tasks is than on the task alone, in points of the metric."
     return Heat(
         id, "Gain of training on a pair", shown, shown, values, texts, x="with", y="task", low=-most, high=most,
         note=note, hints=hints, signed=True,
@@ -165,13 +165,15 @@ def _stability(id: str, stored: Stored, each: Any, names: Sequence[str]) -> Html
 
 def _of_trials(stored: Stored) -> dict[tuple[str, str], Gain]:
     """From the trials of a study: one task beside the primary one, against the primary one alone."""
+    names = {row["primary"]: row["metric"] for row in stored.get("rows") or ()}
     gains: dict[tuple[str, str], Gain] = {}
     for primary, tried in (stored.get("trials") or {}).items():
         alone: Stored = next((one["scores"] for one in tried if not one["tasks"]), {})
         for trial in tried:
             shared = [seed for seed in trial["scores"] if seed in alone]
             if len(trial["tasks"]) == 1 and shared:
-                values = tuple(100 * (float(trial["scores"][seed]) - float(alone[seed])) for seed in shared)
+                pairs = ((float(trial["scores"][seed]), float(alone[seed])) for seed in shared)
+                values = tuple(_points(names.get(primary, ""), both, single) for both, single in pairs)
                 gains[primary, trial["tasks"][0]] = Gain(values)
     return gains
 
@@ -196,7 +198,13 @@ def pair_gains(records: Sequence[Record]) -> dict[tuple[str, str], Gain]:
 def _gain(both: Record, single: Record, data: str) -> float | None:
     metric = single.main.get(data, "")
     pair = both.value(data, metric), single.value(data, metric)
-    return None if pair[0] is None or pair[1] is None else 100 * (pair[0] - pair[1])
+    return None if pair[0] is None or pair[1] is None else _points(metric, pair[0], pair[1])
+
+
+def _points(name: str, both: float, single: float) -> float:
+    """How much better the pair is, as tables write the metric: a loss that falls is a gain."""
+    about = metric_table.metric(name)
+    return about.scale * (single - both if about.lower else both - single)
 
 
 def _settings(record: Record) -> tuple[tuple[str, str], ...]:
