@@ -66,7 +66,7 @@ class HeadOptions(Options):
     dropout: bool = False
     """True: with dropout, as the release does it: noise."""
     max_rows: int | None = Field(default=None, ge=1)
-    """So many examples, drawn at random, the same every time; default: all."""
+    """Number of examples, drawn at random, the same every time; default: all."""
     seed: int = Field(default=1, ge=0)
     """Of that draw, and of dropout."""
 

@@ -109,7 +109,7 @@ def run_verb(verb: Verb, words: list[str]) -> int:
     parser = Parser(f"encodery {verb.name}", module.__doc__ or verb.help)
     module.arguments(parser)
     if "--quiet" not in parser.options():
-        parser.shared("--quiet", help="neither progress nor the line of what to do next")
+        parser.shared("--quiet", help="print neither progress nor next steps")
     if {"-h", "--help"} & set(words) and hasattr(module, "narrow"):
         module.narrow(parser, words)  # an action of the verb has help of its own
     known, rest = split(parser, words) if verb.overrides else (words, [])

@@ -15,7 +15,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a curve file")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.shared("--executor")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be trained, train nothing")
     parser.shared("--format", "--skip-bad-rows", "--allow-code", "--quiet")
     parser.examples(
         "encodery curve curve.yaml --dry-run",

@@ -1,7 +1,7 @@
 """Download data sets in advance, for machines without internet, or check a folder, a file or a set.
 
-Of a file (reviews.csv) or a set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or nearly
-repeat another one, and rows of dev that are like one of train, with examples.
+For a file (reviews.csv) or a set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or nearly
+repeat another one, and rows of dev that resemble one of train, with examples.
 """
 
 import argparse

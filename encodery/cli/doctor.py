@@ -1,6 +1,6 @@
 """Check this machine: versions, devices, data, caches, the hub, extras; what is missing, and what to do.
 
-Exits with 1 where ENCODERY_DATA or GLUE_DIR names no folder.
+Exits with 1 if ENCODERY_DATA or GLUE_DIR does not name a folder.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Embed: one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
 
-Writes a folder: vectors.npy (float32), ids.json, meta.json. Run it again to resume at the first missing piece.
+Writes a folder: vectors.npy (float32), ids.json, meta.json. Run it again to resume at the first missing part.
 """
 
 import argparse
@@ -24,14 +24,14 @@ def arguments(parser: Parser) -> None:
         metavar="TASK:SPLIT|FILE",
         help="such as glue/mnli:train (default split: dev, else test), or a file with texts such as new.csv",
     )
-    parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: the cache, named by content")
+    parser.add_argument("-o", "--out", metavar="DIR", help="output folder; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")
     parser.add_argument("--max-length", type=int, metavar="N", help="tokens; default: the run's, else 128")
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once; default: 64")
     parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
     parser.shared("--data", "--device")
-    parser.shared("--executor", help="where pieces are made; default: here")
+    parser.shared("--executor", help="where vectors are computed; default: here")
     parser.shared("--allow-code")
     parser.shared("--quiet", help="no progress")
     parser.no_verify()

@@ -1,21 +1,21 @@
 """Evaluate trained models on tasks: predictions and scores. Several models are an ensemble (mean of probabilities).
 
-Models are runs, model folders or hub names. Answers of one run are kept in it; other answers are kept with -o.
+Models are runs, model folders or hub names. Answers of one run are kept in it; keep other answers with -o.
 
 A pretrained model is scored on plain text: the held-out part of its corpus (--on corpus, as the run calls it), a text
 file, or a folder that `encodery prepare` made. Masks and samples are drawn from --seed.
 
-With --attack the word embeddings of each sequence are moved against the model, within a radius: scores and loss for
+--attack perturbs the word embeddings of each sequence against the model, within a radius: scores and loss for
 every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
 
-With --by the scores of each value of a column come too, with 95 % intervals over rows: a column of own data, or one
+--by adds the scores for each value of a column, with 95 % intervals over rows: a column of your data, or one
 that a published set's file has (hard, genre). They are kept beside the predictions, for `table --by` and the page.
 
-With --without-heads the output of these attention heads is zero: what a ranking of `encodery heads` is worth. Such
+--without-heads sets the output of these attention heads to zero, to test a ranking of `encodery heads`. Such
 answers are kept only with -o.
 
-On hans a model of MNLI, RTE or the like answers: three labels become two (--collapse), by their names. A model whose
-labels have no names needs --labels or --calibrate. Figures in McCoy's form and ours are beside the predictions.
+On hans, use a model of MNLI, RTE or similar: three labels become two (--collapse), by their names. A model whose
+labels have no names needs --labels or --calibrate. Scores in McCoy's format and ours are beside the predictions.
 """
 
 import argparse
@@ -207,15 +207,15 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("models", nargs="+", metavar="RUN|MODEL", help="run directory, model folder or hub name")
     parser.add_argument(
         "--on", nargs="+", action="extend", required=True, metavar="TASK[:SPLIT]",
-        help="such as glue/rte:dev; a file with labels such as gold.csv; a config or run whose task is meant; of "
+        help="such as glue/rte:dev; a file with labels such as gold.csv; a config or run with its task; for "
         "pretrained models a text file or prepared folder. Default split: dev, else test",
     )  # fmt: skip
-    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if names do not decide it")
-    parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs of a model that calls them LABEL_0, …")
-    parser.add_argument("--seed", type=int, default=0, help="of masks on plain text; default: 0, as while training")
+    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if the names are ambiguous")
+    parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs, if the model calls them LABEL_0, …")
+    parser.add_argument("--seed", type=int, default=0, help="seed of masks on plain text; default: 0, as in training")
     parser.add_argument(
         "--calibrate", metavar="TASK[:SPLIT]",
-        help="find the order of unnamed labels: the one that answers these rows best, if it is unmistakable",
+        help="find the order of unnamed labels: the one that answers these rows best, if it is clear",
     )  # fmt: skip
     parser.add_argument("--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4")
     parser.add_argument(
@@ -239,7 +239,7 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.shared("--format", help="of the scores as a table: rich, md, csv; json is --json; default: a line each")
+    parser.shared("--format", help="print the scores as a table: rich, md, csv; json is --json; default: lines")
     parser.shared("--quiet", help="no progress, no notes")
     parser.examples(
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",

@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a study's file, or recipe:NAME")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.shared("--executor")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be trained, train nothing")
     parser.shared("--skip-bad-rows", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print data instead of tables")
     parser.shared("--format")

@@ -1,7 +1,7 @@
 """Head importance: how much the loss of a task depends on each attention head, for the task and for each example.
 
 Writes a folder: instances.npy [examples, layers, heads], task.npy, ids.json, meta.json. `heads compare` gives the
-correlations of such folders. Run it again to resume at the first missing piece. See docs/task-selection.md.
+correlations of such folders. Run it again to resume at the first missing part. See docs/task-selection.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def arguments(parser: Parser) -> None:
         "--on", nargs="+", action="extend", metavar="TASK[:SPLIT]", help="such as glue/rte; default split: train"
     )
     parser.add_argument(
-        "-o", "--out", metavar="DIR", help="where to, a folder each for several tasks; default: the cache"
+        "-o", "--out", metavar="DIR", help="output folder, one per task if there are several; default: the cache"
     )
     parser.add_argument(
         "--estimator", choices=["mask", "kv_weight", "kv_weight_released"], default="mask",
@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
         "--all-rows", action="store_true",
         help="the whole train split; default: of the run's own tasks the rows it was trained on (count, fraction, …)",
     )  # fmt: skip
-    parser.add_argument("--head", metavar="NAME", help="the task whose head is meant, if names do not decide it")
+    parser.add_argument("--head", metavar="NAME", help="the task whose head is used, if the names are ambiguous")
     parser.add_argument("--by", choices=["kendall", "pearson", "spearman"], help="compare: default all three")
     parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
     parser.shared("--data", "--device", "--allow-code")

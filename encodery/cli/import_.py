@@ -3,8 +3,8 @@
 google-electra: TensorFlow checkpoints of google-research/electra (TensorFlow is not needed).
 electra_pytorch: .pth files of richarddwang/electra_pytorch.
 amos: Microsoft's AMOS base++, fairseq's .pt file or the transformers folder, with sp.model and dict.txt. It is the only
-AMOS model that was ever released: the large++ in their table is not public.
-bin: an encoder of the hub or in a folder that has only pytorch_model.bin. It is opened once, as weights only, verified
+AMOS model ever released: the large++ in their table is not public.
+bin: an encoder on the hub or in a folder that has only pytorch_model.bin. It is opened once, as weights only, verified
 bit by bit, and written to DIR as safetensors with its config and tokenizer.
 """
 

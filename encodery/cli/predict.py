@@ -1,6 +1,6 @@
 """Predict labels, numbers, tags or answers for raw text: on the command line, in a file or on stdin.
 
-Labels come with probabilities. Models that tag words read a text split at blanks, a list of words, or CoNLL columns;
+Labels come with probabilities. Models that tag words read a text split at spaces, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
 every column is kept beside the answer, with its name.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON

@@ -1,7 +1,7 @@
 """Publish a finished run: model, card and settings, without paths, names of machines, or tokens.
 
 Without --yes nothing leaves this machine: what would be sent is shown, and with -o written into a folder.
-The card says what was trained on what, how, how well over how many seeds, and what the numbers do not say.
+The card says what was trained on which data, how, how well over how many seeds, and what the numbers do not show.
 """
 
 import argparse

@@ -13,7 +13,7 @@ ACTIONS = ("list", "show", "copy")
 def arguments(parser: Parser) -> None:
     parser.add_argument(
         "action", nargs="?", default="list", metavar="show|copy|list|WORD",
-        help="show or copy a recipe, list those whose name has a word in it; a word alone searches too; default: list",
+        help="show or copy a recipe, or list those with a word in their name; a word alone searches too; default: list",
     )  # fmt: skip
     parser.add_argument("name", nargs="?", help="the recipe; for list: a part of the name")
     parser.add_argument("file", nargs="?", help="where copy writes; default: the recipe's last word")

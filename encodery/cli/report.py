@@ -1,8 +1,8 @@
-"""Any runs as one page: a summary in words, scores, curves, predictions, data, maps. Opens by a double click.
+"""Any runs as one page: a summary in words, scores, curves, predictions, data, maps. Double-click to open it.
 
 The page is self-contained (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the
 folders of `select`, `curve`, `embed`, `heads`, `gradts`, `evaluate --attack`, `--by` and `--on hans`. docs/report.md
-tells more.
+explains each part.
 """
 
 import argparse
@@ -28,12 +28,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--no-text", action="store_true", help="leave out every text of the data; ids and labels stay")
     parser.add_argument(
         "--reference", metavar="CSV", action="append", default=[],
-        help="a curve to compare with: columns step and loss, lr, tokens_per_second or score; may be given again",
+        help="a curve to compare with: columns step and loss, lr, tokens_per_second or score; repeatable",
     )  # fmt: skip
-    parser.add_argument("--figures", metavar="DIR", help="also every picture as PDF, SVG and PNG in a paper's size")
+    parser.add_argument("--figures", metavar="DIR", help="also write figures as PDF, SVG and PNG in a paper's size")
     parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
     parser.add_argument(
-        "--watch", action="store_true", help="write the page again whenever something changed, until Ctrl-C"
+        "--watch", action="store_true", help="rewrite the page whenever something changes, until Ctrl-C"
     )
     parser.examples(
         "encodery report runs/ -o report.html",

@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.shared("--data", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.shared("--format", help="of the scores as a table: rich, md, csv; json is --json; default: a line")
+    parser.shared("--format", help="print the scores as a table: rich, md, csv; json is --json; default: a line")
     parser.columns()
     parser.examples(
         "encodery score answers.csv --on gold.csv",

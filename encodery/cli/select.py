@@ -3,9 +3,9 @@
 A selection is used as `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`, or as a file of its own (--export).
 
 With --analyse clusters are described: sizes, labels against chance, typical words, examples, how stable other
-numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in `runs` tell how hard each cluster is.
+numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in `runs` show how hard each cluster is.
 
-With --overlap nothing is chosen: it says how many rows selections share.
+With --overlap nothing is chosen: it prints how many rows selections share.
 """
 
 import argparse
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
-    parser.add_argument("-o", "--out", metavar="DIR", help="where to; default: selections/<task>-<selector>-<seed>")
+    parser.add_argument("-o", "--out", metavar="DIR", help="output; default: selections/<task>-<selector>-<seed>")
     parser.add_argument("--export", metavar="FILE", help="the chosen rows as csv, tsv, jsonl or Parquet as well")
     parser.add_argument("--analyse", action="store_true", help="clusters: sizes, labels, examples and a map as well")
-    parser.add_argument("--map", choices=["pca", "tsne", "umap"], default="pca", help="of --analyse; default: pca")
+    parser.add_argument("--map", choices=["pca", "tsne", "umap"], default="pca", help="--analyse: method; default: pca")
     parser.add_argument("--map-rows", type=int, metavar="N", help="rows of the map; default: 20,000 (tsne: 5,000)")
-    parser.add_argument(
-        "--try-k", metavar="K,…", help="of --analyse: numbers of clusters to compare; default: around k"
-    )
-    parser.add_argument("--by", metavar="COLUMN,…", help="columns of the data that summaries and maps are divided by")
+    parser.add_argument("--try-k", metavar="K,…", help="--analyse: numbers of clusters to compare; default: around k")
+    parser.add_argument("--by", metavar="COLUMN,…", help="columns of the data that summaries and maps break down by")
     parser.add_argument("--overlap", nargs="+", metavar="DIR", help="how many rows these selections share")
     parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
     parser.shared("--format", help="of the table of --overlap: rich (default at a terminal), md, csv, json")

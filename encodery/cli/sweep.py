@@ -1,6 +1,6 @@
 """Many runs from one file: plan, run, status, stop, retry, best, import. Run again to resume; finished runs are kept.
 
-A sweep file has a base and what multiplies (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
+A sweep file has a base and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
 On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
 """
 
@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config or recipe:NAME; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
     parser.add_argument("-o", "--out", metavar="DIR", help="the sweep's folder; default: runs/<name>; import: the file")
     parser.add_argument("--seeds", type=int, metavar="N", help="each point N times, with this seed and the next ones")
-    parser.add_argument("--commands", metavar="FILE", help="run: the lines of a file, any programs, instead of a sweep")
+    parser.add_argument("--commands", metavar="FILE", help="run: the commands in a file, one per line, not a sweep")
     parser.shared("--executor")
     parser.add_argument("--devices", metavar="D", help="all, cuda (every GPU), 0,1 or cpu:2 (two runs at once)")
     parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
@@ -40,12 +40,12 @@ def arguments(parser: Parser) -> None:
     parser.shared("--skip-bad-rows", help="plan, run: leave out rows that cannot be used, and count them")
     parser.shared("--allow-code")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
-    parser.add_argument("--failed", action="store_true", help="retry: all that failed (also without ids)")
+    parser.add_argument("--failed", action="store_true", help="retry: all failed runs (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
-    parser.add_argument("--task", metavar="NAME", help="best: of this task")
-    parser.add_argument("--json", action="store_true", help="plan, status, best: for programs")
+    parser.add_argument("--task", metavar="NAME", help="best: for this task")
+    parser.add_argument("--json", action="store_true", help="plan, status, best: print JSON")
     parser.shared("--format", help="plan, status, best: as a table: rich, md, csv; json is --json")
-    parser.add_argument("--watch", action="store_true", help="status: again every two seconds, until nothing is left")
+    parser.add_argument("--watch", action="store_true", help="status: refresh every two seconds, until nothing is left")
     parser.shared("--quiet", help="run: print only the result")
     parser.examples(
         "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
@@ -53,7 +53,7 @@ def arguments(parser: Parser) -> None:
         "encodery sweep run rte.yaml --method freelb --method.adv_lr 0.05,0.1 --seeds 5 -o runs/freelb",
         "encodery sweep status runs/freelb --watch",
         "encodery sweep stop runs/freelb                         # `sweep run` resumes it",
-        "encodery sweep retry runs/freelb                        # what failed is queued again",
+        "encodery sweep retry runs/freelb                        # queue failed runs again",
         "encodery sweep best runs/freelb --export best.yaml",
         "encodery sweep import search.json -o sweep.yaml         # a file of ManyTasks",
         "encodery sweep run --commands cmds.txt --devices 0,1",
@@ -63,7 +63,7 @@ def arguments(parser: Parser) -> None:
 # What each action does, and which options it has: `encodery sweep run --help` shows those alone.
 ABOUT = {
     "plan": "Show the runs of a sweep, with their names and how many are done. Nothing is executed.",
-    "run": "Start a sweep, or resume it: finished runs are kept, failed ones are tried again.",
+    "run": "Start a sweep, or resume it: finished runs are kept; `sweep retry` queues failed ones again.",
     "status": "Show the state of every run of a sweep.",
     "stop": "Stop a sweep: its runs save a checkpoint and end; `encodery sweep run` resumes them.",
     "retry": "Queue failed runs again.",
@@ -73,7 +73,7 @@ ABOUT = {
 _WHAT = {
     "plan": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
     "run": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
-    "retry": "the sweep's folder, then ids of runs (default: all that failed)",
+    "retry": "the sweep's folder, then ids of runs (default: all failed runs)",
     "import": "search.json",
 }
 _PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--skip-bad-rows", "--allow-code")

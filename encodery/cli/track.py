@@ -1,7 +1,7 @@
 """Send runs to TensorBoard, W&B, MLflow or trackio: the events in metrics.jsonl and scores.json.
 
 Run it again and only what is new is sent, to the same run there. With --follow it continues while runs are working.
-Runs do not depend on it: a tracker that is down cannot stop a training.
+Runs do not depend on it: a tracker that is down cannot stop one.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="continue until no run is working")
     parser.add_argument(
-        "--every", type=float, default=10.0, metavar="S", help="--follow: seconds between looks; default: 10"
+        "--every", type=float, default=10.0, metavar="S", help="--follow: seconds between updates; default: 10"
     )
     parser.examples(
         "encodery track runs/ --to tensorboard && tensorboard --logdir tensorboard",

@@ -29,11 +29,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "config", nargs="?", metavar="CONFIG|DATA",
         help="a config, recipe:NAME, or nothing (settings only); or a data file (.csv, .tsv, .jsonl, .json, .parquet, "
-        ".conll), whose columns are recognised",
+        ".conll), whose columns are detected",
     )  # fmt: skip
     parser.add_argument("-o", "--out", metavar="DIR", help="run directory; default: runs/<name>-<hash>")
     parser.add_argument(
-        "--save-config", metavar="FILE", help="also write the given and recognised settings to a config file"
+        "--save-config", metavar="FILE", help="also write the given and detected settings to a config file"
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with this seed and the next ones")
     parser.add_argument(
@@ -46,7 +46,7 @@ def arguments(parser: Parser) -> None:
         help="continue a run with changed settings; with more steps, train a finished run for longer",
     )
     parser.shared("--allow-code")
-    parser.shared("--skip-bad-rows", help="leave bad rows out; they go to bad_rows.jsonl in the run")
+    parser.shared("--skip-bad-rows", help="skip bad rows, and list them in the run's bad_rows.jsonl")
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
     parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
     parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")

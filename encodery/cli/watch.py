@@ -20,11 +20,11 @@ COLOURS = {"running": "cyan", "done": "green", "failed": "red", "timeout": "red"
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
-    parser.add_argument("--every", type=float, metavar="S", help="seconds between looks; default 2, in a pipe 10")
-    parser.add_argument("--once", action="store_true", help="look once")
+    parser.add_argument("--every", type=float, metavar="S", help="seconds between updates; default 2, in a pipe 10")
+    parser.add_argument("--once", action="store_true", help="print the current state and exit")
     parser.shared(
         "--format",
-        help="md, csv, json: one look as a table, then end; rich: the table that refreshes itself, also in a pipe",
+        help="md, csv, json: print one table and exit; rich: the table that refreshes itself, also in a pipe",
     )
     parser.examples(
         "encodery watch runs/",

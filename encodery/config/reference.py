@@ -24,10 +24,10 @@ the old kind, with a note.
 
 Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`, as
 with `mix` and `weighting`; `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`.
-`tasks` as a mapping changes the one entry that there is, so `tasks.fraction=0.1` works where a run has one task.
+`tasks` as a mapping changes the single entry, so `tasks.fraction=0.1` works where a run has one task.
 
-Own code: `kind: mine.py:Mine` is the class `Mine` in a file beside the config. It runs from a config that you name;
-from somebody's run directory only with `--allow-code` and unchanged.
+Your own code: `kind: mine.py:Mine` is the class `Mine` in a file beside the config. It runs from a config that you
+name; from somebody else's run directory only with `--allow-code` and unchanged.
 """
 
 

@@ -126,7 +126,7 @@ class ModelOptions(Options):
     lora: Lora = Lora()
     """Options of tune: lora."""
     generator: str | None = None
-    """Continued ELECTRA pretraining: folder or hub name of the generator; a run of ours brings its own."""
+    """Continued ELECTRA pretraining: folder or hub name of the generator; a run of encodery has its own."""
     init_from: str | None = None
     """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
     heads: bool = False
@@ -234,11 +234,11 @@ class TrainOptions(Options):
     holdout: float = Field(default=0.0, ge=0, le=0.9)
     """Part of train that is held out and used for the choice instead of dev; at most 0.9."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after so many evaluations without improvement; train.evaluate must say how often."""
+    """Stop after this many evaluations without improvement; train.evaluate sets how often."""
     keep_at: list[Percent] | None = None
     """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
     dynamics: bool | Dynamics = False
-    """Record what the model says of each training row in each epoch, for choosing data: true or train as the steps see
+    """Record the model's output for each training row in each epoch, for choosing data: true or train as the steps see
     it, dropout on; eval in a pass of its own after each epoch; `200 steps` in such a pass every 200 steps."""
     keep_checkpoints: bool = False
     """Keep the last checkpoints after the run is done (default: only model/ stays): with them it can be trained for
@@ -276,9 +276,9 @@ class Entry(Options):
     """Part of the training set, such as 0.3 or 30%: of a subset the first rows, else random ones, the same for equal
     data seeds. Smaller parts are contained in larger ones."""
     count: int | None = Field(default=None, ge=1)
-    """So many training rows instead of a fraction."""
+    """Number of training rows, instead of a fraction."""
     sampling: Literal["uniform", "balanced"] = "uniform"
-    """uniform: every row once in an epoch. balanced: all classes equally often, rare rows again and again; an epoch has
+    """uniform: every row once in an epoch. balanced: all classes equally often, rare rows repeatedly; an epoch has
     as many steps as before. With several labels a row belongs to each of its labels, or to the class without any."""
     sample_by: str | None = None
     """Selection (of `encodery select`) whose scores say how often each row is drawn: with replacement, those with a
@@ -343,7 +343,7 @@ class Config(Options):
     seed: Seed = Seed()
     """Randomness."""
     probe: ProbeOptions | None = None
-    """Looks at the encoder on the way, in pretraining."""
+    """Probes of the encoder during pretraining."""
     data: str | None = None
     """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
     device: str = "auto"

@@ -218,7 +218,7 @@ class Temperature(Drawn):
     temperature: float = Field(default=2.0, gt=0)
     """T in n^(1/T): 1 is proportional, 2 the square root of the size, large values nearly uniform."""
     cap: int | None = Field(default=None, ge=1)
-    """Larger sets count as if they had so many rows."""
+    """Larger sets count as if they had this many rows."""
 
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         """Capped rows to the power 1 / T; by logarithms of shares, so that nothing overflows at small T."""

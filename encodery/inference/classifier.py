@@ -30,7 +30,7 @@ Text = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class Prediction:
-    """An answer: a label with probabilities, several labels, a value, tags of words, or a stretch of a text."""
+    """An answer: a label with probabilities, several labels, a value, tags of words, or a span of a text."""
 
     label: str | None = None
     probabilities: Mapping[str, float] = field(default_factory=dict)

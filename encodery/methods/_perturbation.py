@@ -146,7 +146,7 @@ class Perturbation(Method):
     start_step: int = Field(default=0, ge=0)
     """Plain training before this step."""
     log_attack: int = Field(default=100, ge=0)
-    """At the first attack and every so many steps also log the clean loss (one more forward pass, where there is none)
+    """At the first attack and every N steps also log the clean loss (one more forward pass, where there is none)
     and the perturbation against the token embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing
     is always logged. Not 0: a run also begins with a line on what the perturbations do to the loss before training."""
 

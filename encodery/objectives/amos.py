@@ -48,7 +48,7 @@ class Amos(Objective):
     generator_dropout: bool = False
     """The generator has the encoder's dropout instead of none."""
     mixture: Literal["learned", "fixed", "random"] = "learned"
-    """How readouts are weighed: by v·h at each position; all alike; or by chance at each position."""
+    """How readouts are weighted: by v·h at each position; equally; or at random at each position."""
     reversal: float = -1.0
     """Factor of the encoder's gradient on its way into v; 0: v learns nothing, 1: v helps the encoder."""
     mixture_detach_features: bool = False

@@ -44,7 +44,7 @@ class Classification(Objective):
     high: float | None = None
     """Largest legal number."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the target given to all labels alike."""
+    """Share of the target spread evenly over all labels."""
     class_weights: Literal["balanced"] | list[float] | None = None
     """balanced: n / (classes · count of the class), from the training set; or one number per label."""
     pool: Literal["mean", "max"] | None = None

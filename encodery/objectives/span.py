@@ -44,7 +44,7 @@ class Span(Objective):
     inner: int = Field(default=512, ge=1)
     """joint: width of its two inner layers."""
     beam: int = Field(default=20, ge=1)
-    """So many starts, and so many ends for each, are looked at when decoding."""
+    """Number of starts, and of ends for each, that decoding considers."""
     head: HeadKind = "stock"
     """From model.head, whose other heads read whole texts: span_head chooses here."""
     head_dropout: float | None = None

@@ -30,7 +30,7 @@ class Tagging(Objective):
     labels: list[str] = []
     """Label names in the order of the outputs."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the target given to all labels alike."""
+    """Share of the target spread evenly over all labels."""
     head: HeadKind = "stock"
     """The head's architecture (from model.head); here only the stock one exists."""
     head_dropout: float | None = None

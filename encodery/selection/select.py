@@ -52,7 +52,7 @@ class Selection(Options):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """How much is ordered; the rest is left out."""
     count: int | None = Field(default=None, ge=1)
-    """So many rows instead of a fraction."""
+    """Number of rows, instead of a fraction."""
     seed: int = Field(default=1, ge=0)
     """Of random orders, ties and clusters."""
     data: str | None = None

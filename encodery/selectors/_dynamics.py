@@ -12,7 +12,7 @@ class AfterEpoch(Selector):
     needs = ("dynamics",)
 
     epoch: int = -1
-    """After which epoch; -1: the last. Of dynamics every so many steps: after which look."""
+    """After which epoch; -1: the last. For dynamics every N steps: after which record."""
     during: bool = False
     """Take logits that were recorded during the epoch, with dropout (train.dynamics: true or train), all the same. Then
     rows that came late in the epoch look easier than they are."""

@@ -17,7 +17,7 @@ class El2n(AfterEpoch):
     """Rows whose probabilities are most wrong early in training, averaged over several runs."""
 
     epoch: int = 1
-    """After which epoch; -1: the last. Of dynamics every so many steps: after which look."""
+    """After which epoch; -1: the last. For dynamics every N steps: after which record."""
     keep: Literal["high", "low"] = "high"
     """high: the hardest rows first; low: the easiest."""
     drop_top: float = Field(default=0.0, ge=0, lt=1)

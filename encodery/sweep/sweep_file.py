@@ -186,7 +186,7 @@ class Search(Options):
     seed: int = Field(default=0, ge=0)
     """Randomness of the draws."""
     startup: int = Field(default=10, ge=0)
-    """tpe: so many trials are drawn at random first."""
+    """tpe: this many trials are drawn at random first."""
 
     @model_validator(mode="before")
     @classmethod
@@ -234,9 +234,9 @@ class EarlyStop(Options):
     every: int = Field(default=100, ge=1)
     """median: steps between two comparisons."""
     startup: int = Field(default=5, ge=1)
-    """median: so many runs are finished first."""
+    """median: this many runs finish first."""
     eta: int = Field(default=3, ge=2)
-    """asha: one of so many continues at each rung."""
+    """asha: one of this many continues at each rung."""
     min: int = Field(default=100, ge=1)
     """asha: step of the first rung; the next are eta times later each."""
     max: int | None = Field(default=None, ge=1)

@@ -58,7 +58,7 @@ class Corpus(Task):
     files: str | list[str] | None = None
     """Files, folders or patterns such as `text/*.jsonl`; addresses such as `s3://bucket/*.jsonl` are fetched once."""
     format: Format = "auto"
-    """lines: a sentence a line, an empty line ends a document; document: each file is one; jsonl; parquet."""
+    """lines: one sentence per line, an empty line ends a document; document: each file is one; jsonl; parquet."""
     text: str = "text"
     """Column of the text in jsonl, Parquet and hub sets."""
     hub: str | None = None
@@ -76,7 +76,7 @@ class Corpus(Task):
     prepared: str | None = None
     """Folder that `encodery prepare CONFIG -o DIR` made: nothing else is then needed."""
     documents: int | None = Field(default=None, ge=1)
-    """Only the first so many documents; toy: how many to write (2000)."""
+    """Only the first N documents; toy: how many to write (2000)."""
     min_line: int | None = Field(default=None, ge=0)
     """Shorter lines, in characters, are left out; default: 80 for Wikipedia itself, 0 for all other text."""
     drop_brackets: bool | None = None
@@ -86,7 +86,7 @@ class Corpus(Task):
     blocks: Literal["electra", "full"] = "electra"
     """electra: one or two segments of one document; full: blocks filled with as many documents as fit."""
     keep_overflow: bool | None = None
-    """electra: what an example cannot hold begins the next one, instead of being thrown away; default: for own text
+    """electra: what an example cannot hold begins the next one, instead of being discarded; default: for your own text
     (`files`, `hub`), not for corpora with a name, which are cut as the papers cut them."""
     order_preserving: bool = False
     """electra: the second segment never has lines from before the end of the first."""
@@ -95,7 +95,7 @@ class Corpus(Task):
     decontaminate: list[str] = []
     """Leave out documents that contain a sentence of these tasks, such as [glue/sst2:dev]."""
     decontaminate_words: int = Field(default=8, ge=3)
-    """Sentences with fewer words are not looked for: everybody writes them."""
+    """Sentences with fewer words are ignored: they are too common."""
     seed: int = Field(default=0, ge=0)
     """Of the draws in block building and of the held-out part."""
     shard_size: int = Field(default=8_000_000, ge=1)

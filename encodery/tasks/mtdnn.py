@@ -355,7 +355,7 @@ END = " EOSEOS"  # MT-DNN adds this to every context of SQuAD 2.0; it is no part
 
 
 class MtdnnSpans(MtdnnFiles, Spans):
-    """A task of MT-DNN that asks for a stretch of a text."""
+    """A task of MT-DNN that asks for a span of a text."""
 
     @property
     def main_metric(self) -> str:

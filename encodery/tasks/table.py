@@ -189,14 +189,14 @@ class Table(Own, Scored):
     1 that are a label each."""
     label_names: list[str | int] | dict[str | int, str | int] | None = Field(default=None, alias="labels")
     """The labels, in order; or new names for them, such as {0: entailment, 1: neutral}: equal names merge labels, and
-    what is not named stays. Default: those of the training rows, sorted. Case and blanks of a row's label do not matter
+    what is not named stays. Default: those of the training rows, sorted. Case and spaces of a row's label do not matter
     where they leave no doubt."""
     label_separator: str | None = None
     """Multilabel: what separates two labels of a row; default in csv and tsv: a comma."""
     id: str | None = None
     """Column with unique ids; default: the row's number, from 0."""
     window_stride: int | None = Field(default=None, ge=1)
-    """Long texts (of a pair: the second) are read in windows of max_length that begin so many pieces apart, and the
+    """Long texts (of a pair: the second) are read in windows of max_length that begin this many tokens apart, and the
     answers are pooled; default: they are cut."""
     pool: Literal["mean", "max"] = "mean"
     """How the logits of a text's windows become one answer."""

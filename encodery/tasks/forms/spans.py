@@ -185,11 +185,11 @@ class Spans(Task):
     head: Literal["simple", "joint"] = "simple"
     """simple: transformers' own class; joint: ELECTRA's, the end conditioned on the start, with answerability."""
     stride: int = Field(default=128, ge=1)
-    """Long contexts are read in windows that begin so many pieces apart."""
+    """Long contexts are read in windows that begin this many tokens apart."""
     max_question: int = Field(default=64, ge=1)
-    """Longer questions are cut to so many pieces."""
+    """Longer questions are cut to this many tokens."""
     max_answer: int = Field(default=30, ge=1)
-    """Longest answer in pieces."""
+    """Longest answer in tokens."""
     null_threshold: float | None = None
     """`No answer` where its score is above this; default: 0 (simple), -2.75 (joint). Scores also name the best one."""
 

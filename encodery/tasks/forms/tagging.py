@@ -161,7 +161,7 @@ class Tagging(Task):
     """Base: a subclass gives name, splits, examples, origin and labels. The words stand in `extra["words"]`."""
 
     stride: int = Field(default=128, ge=1)
-    """Sentences longer than max_length are read in windows that begin so many pieces apart."""
+    """Sentences longer than max_length are read in windows that begin this many tokens apart."""
     train_on_special_labels: bool = False
     """Also learn X (inside a word), CLS and SEP as labels, as MT-DNN does; they are never given as answers."""
 

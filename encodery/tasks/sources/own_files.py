@@ -30,12 +30,12 @@ class Own(Read):
     dev_fraction: float = Field(default=0.1, gt=0, lt=1)
     """How much of train is set aside when there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
-    """Another number, another part set aside."""
+    """Another number sets another part aside."""
     equal_texts: Literal["together", "apart"] = "together"
     """Whether rows with equal texts are on one side when a part of train is set aside; `group` decides where it is
     given. Runs that were begun before there was this key keep `apart`."""
     folds: int | None = Field(default=None, ge=2)
-    """Cross-validation: train is cut into so many parts; the option --folds of `encodery train` sets this and fold."""
+    """Cross-validation: train is split into this many parts; --folds of `encodery train` sets this and fold."""
     held_fold: int | None = Field(default=None, ge=1, alias="fold")
     """Which of the folds is the dev set, from 1; the others are trained on."""
     called: str | None = Field(default=None, alias="name", min_length=1, max_length=100)
