@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(f"{name:{width}}  {value}")
     wrong = [name for name in FOLDERS if not _usable(os.environ.get(name))]
     for name in wrong:
-        print(f"{name}: {os.environ[name]} is no folder; correct it, or unset it to use the hub", file=sys.stderr)
+        print(f"{name}: {os.environ[name]} is not a folder; correct it, or unset it to use the hub", file=sys.stderr)
     args.next = "encodery train reviews.csv  # or encodery demo"
     return 1 if wrong else 0
 

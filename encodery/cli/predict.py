@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.inference.classifier import open_classifier
 
     if args.text2 is not None and args.text is None:
-        raise UserError("--text2 goes with --text; for files give --text2-column")
+        raise UserError("--text2 needs --text; for files give --text2-column")
     write = raw_text.writer(Path(args.out)) if args.out else None
     models = [open_classifier(name, args.device, head=args.head, allow_code=args.allow_code) for name in args.models]
     if args.file is None:

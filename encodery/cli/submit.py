@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.check:
         check_submission(args.check)
-        print(f"{args.check}: eleven files, as the GLUE site wants them")
+        print(f"{args.check}: eleven files, as the GLUE site expects them")
         return 0
     if not args.runs:
         raise UserError("Which runs? Write `encodery submit RUN…`, or `--check ZIP`.")
@@ -136,7 +136,7 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
             raise UserError(item.problem)
         names = [name.partition("/") for name in item.run.task_names()]
         if all(room != "glue" for room, _, _ in names):
-            raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is no GLUE task")
+            raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is not a GLUE task")
         for part in [part for room, _, part in names if room == "glue"]:
             if part in by_part:
                 raise UserError(

@@ -275,7 +275,7 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.sweep.sweep_file import Sweep
 
     if args.what or rest or args.seeds is not None:
-        raise UserError("--commands: the file says everything; no sweep, settings or seeds beside it.")
+        raise UserError("--commands: the file is everything; give no sweep, settings or seeds with it.")
     path = Path(args.commands)
     specs = commands(path)
     resources = command_line.resources(Sweep(), args.devices, args.runs_per_device, args.threads)

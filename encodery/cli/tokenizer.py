@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rest = without_bad_rows(args, rest, "corpus")
     options, task = load_beside_task(Vocabulary, "corpus", args.config, rest, args.allow_code)
     if not isinstance(task, Corpus):
-        raise UserError(f"corpus: {task.name} is no corpus")
+        raise UserError(f"corpus: {task.name} is not a corpus")
     folder = Path(args.out)
     if folder.exists():
         raise UserError(f"{folder} exists; give a new folder with -o")

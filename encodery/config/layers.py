@@ -175,7 +175,7 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
     if looks_like_data(path):
         raise UserError(
             f"{shown}: is data, not a config. `encodery train {_with_ending(shown)}` trains on a table (csv, tsv, "
-            "jsonl, Parquet), and --save-config FILE writes the config that it amounts to."
+            "jsonl, Parquet), and --save-config FILE writes the resulting config."
         )
     return _from_read(yaml.read_file(path, shown), shown, path.parent, (*above, path))
 
@@ -265,7 +265,7 @@ def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _without_value(key: str) -> str:
     instead = advice(key)
-    return f"is no setting; {instead}" if instead else f"has no value; {_ANY_STYLE}"
+    return f"is not a setting; {instead}" if instead else f"has no value; {_ANY_STYLE}"
 
 
 def _expand(layer: Layer) -> Layer:

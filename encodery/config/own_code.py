@@ -51,7 +51,9 @@ class Code:
         if run is None:
             return path
         if not self.allowed:
-            raise UserError(f"{run}: this run directory brings its own code ({file}); read it, then add --allow-code.")
+            raise UserError(
+                f"{run}: this run directory contains its own code ({file}); read it, then add --allow-code."
+            )
         return path if naming is None else _copy(naming, file, path)
 
     def _run_of(self, folder: Path) -> Path | None:
@@ -126,7 +128,7 @@ def _module_name(path: Path, content: str) -> str:
 def _import(path: Path) -> ModuleType:
     """The file as a module; the same content is run once."""
     if not path.is_file():
-        raise UserError(f"there is no file {path}; own files are looked up beside the config that names them.")
+        raise UserError(f"there is no file {path}; paths are relative to the config that names them.")
     name = _module_name(path, sha256(path))
     if name in sys.modules:
         return sys.modules[name]

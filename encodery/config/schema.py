@@ -247,7 +247,7 @@ class TrainOptions(Options):
     @model_validator(mode="after")
     def _evaluates(self) -> Self:
         if self.patience is not None and self.evaluate in ("end", "never"):
-            raise ValueError(f"train.patience: needs evaluations on the way, but train.evaluate is `{self.evaluate}`")
+            raise ValueError(f"train.patience: needs earlier evaluations, but train.evaluate is `{self.evaluate}`")
         return self
 
 

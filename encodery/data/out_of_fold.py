@@ -33,9 +33,9 @@ class OutOfFold:
                 row = json.loads(line)
                 rows[str(row["id"])] = row
                 if not isinstance(row["probabilities"], dict):
-                    raise ValueError("its probabilities are no object")
+                    raise ValueError("its probabilities are not an object")
             except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"{path}, line {number}: is no prediction with probabilities ({error})") from None
+                raise UserError(f"{path}, line {number}: is not a prediction with probabilities ({error})") from None
         return cls(path, rows)
 
     def aligned(self, ids: Sequence[str], gold: Sequence[Label], labels: Sequence[str]) -> np.ndarray:

@@ -31,7 +31,7 @@ def share(rows: int, fraction: float) -> int:
 def training_rows(rows: np.ndarray, fraction: float, count: int | None, seed: int) -> np.ndarray:
     """A random part of the rows, in table order; a smaller part lies within a larger one of the same seed."""
     if count is not None and count > len(rows):
-        raise UserError(f"tasks.count: {count:,} rows are asked for, but the training set has {len(rows):,}")
+        raise UserError(f"tasks.count: {count:,} rows are requested, but the training set has {len(rows):,}")
     wanted = count if count is not None else share(len(rows), fraction)
     if wanted < 1:
         raise UserError(f"tasks.fraction: {fraction:g} of {len(rows):,} rows is less than one row")
@@ -108,7 +108,7 @@ class Subset:
         short = self.meta.get("short") or (count is None and fraction == 1.0)  # it would not choose more
         if wanted > len(self.ids) and not short:
             raise UserError(
-                f"tasks.subset: {wanted:,} rows are asked for, but {len(self.ids):,} of {pool:,} were chosen; "
+                f"tasks.subset: {wanted:,} rows are requested, but {len(self.ids):,} of {pool:,} were chosen; "
                 "choose more, or ask for fewer"
             )
         weights = self.weights[:wanted] if self.weights is not None else None
@@ -150,7 +150,7 @@ def _parsed(file: Path, number: int, line: str) -> dict[str, Any]:
             raise ValueError("no id")
         return found
     except ValueError as error:
-        raise UserError(f"{file}, line {number}: is no row of a selection ({error})") from None
+        raise UserError(f"{file}, line {number}: is not a row of a selection ({error})") from None
 
 
 def finite(value: float) -> float | str:

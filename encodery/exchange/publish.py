@@ -58,7 +58,7 @@ def pack(source: str | Path, folder: Path, name: str | None = None, license: str
         kept = {key: run.read_scores()[key] for key in ("scores", "main", "majority", "chosen", "alarms")}
         (beside / "scores.json").write_text(json.dumps(public(kept), indent=1) + "\n", encoding="utf-8")
         if found := list(private(beside, run)):
-            raise RunFailed("not published, because it would tell something local: " + "; ".join(found))
+            raise RunFailed("not published, because it would reveal something local: " + "; ".join(found))
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     return Parcel(folder, sizes, card)
 
@@ -147,7 +147,7 @@ def local_words(run: RunDir) -> dict[str, str]:
 def require_name(name: str) -> str:
     """`somebody/something`, as the hub wants it."""
     if not NAME.fullmatch(name):
-        raise UserError(f"--to {name}: the hub wants OWNER/NAME, of letters, digits, `.`, `_` and `-`")
+        raise UserError(f"--to {name}: the hub expects OWNER/NAME, of letters, digits, `.`, `_` and `-`")
     return name
 
 
@@ -162,7 +162,7 @@ def send(folder: Path, name: str, private: bool = True) -> str:
         address = api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Publish with encodery")
     except LocalTokenNotFoundError:
-        raise UserError("the hub does not know you: run `hf auth login` first") from None
+        raise UserError("not logged in to the hub: run `hf auth login` first") from None
     except HfHubHTTPError as error:
         raise RunFailed(f"the hub refused {name}: {scrub(str(error).splitlines()[0])}") from None
     return str(address)

@@ -126,7 +126,7 @@ def on_the_way(path: Path, task: str) -> list[dict[str, float]]:
         if "split" in record and record.get("task", task) == task and scores:
             evaluations.append({"step": record["step"], **scores})
     if not evaluations:
-        raise RunFailed(f"{path}: recorded no scores of {task} on the way; set train.evaluate to 1 epoch")
+        raise RunFailed(f"{path}: recorded no scores of {task} during training; set train.evaluate to 1 epoch")
     return evaluations
 
 

@@ -206,7 +206,7 @@ class Study:
             gain = rules.gain(trials[place - 1].scores, alone.scores, picked_from=count)
             if not gain.clear:
                 how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
-                kept = "single-task stays" if self.options.sure else "it is chosen all the same (sure: true would not)"
+                kept = "single-task stays" if self.options.sure else "it is chosen anyway (sure: true would not)"
                 self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
                 place = 0 if self.options.sure else place
         return place

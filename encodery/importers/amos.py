@@ -124,7 +124,7 @@ def load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         settings = dict(vars(stored["args"])) if isinstance(stored.get("args"), argparse.Namespace) else {}
         stored = stored["model"]
     if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
-        raise UserError(f"{file}: is no state dict and no checkpoint of fairseq")
+        raise UserError(f"{file}: is neither a state dict nor a checkpoint of fairseq")
     return {key: value.float() for key, value in stored.items()}, settings
 
 

@@ -47,12 +47,12 @@ def read(path: Path) -> Pieces:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (IndexError, struct.error, ValueError):
-        raise UserError(f"{path}: is no sentencepiece model") from None
+        raise UserError(f"{path}: is not a sentencepiece model") from None
     scores = dict(_piece(raw) for number, raw in fields if number == PIECES and _is_text(raw))
     trainer, normalizer = (_sub(fields, number) for number in (TRAINER, NORMALIZER))
     kind = KINDS.get(trainer.get(MODEL_TYPE, 1))
     if not scores or kind is None:
-        raise UserError(f"{path}: is no sentencepiece model of pieces (unigram or BPE)")
+        raise UserError(f"{path}: is not a sentencepiece model of pieces (unigram or BPE)")
     if not all(normalizer.get(flag, 1) for flag in (DUMMY_PREFIX, EXTRA_SPACES, ESCAPE)):
         raise UserError(f"{path}: keeps spaces in another way than AMOS's model does")
     return Pieces(kind, scores, normalizer.get(CHARSMAP, b""))

@@ -77,7 +77,7 @@ def config_of(name: str, tensors: Mapping[str, Tensor], heads: int | None) -> El
     layers = {int(match[1]) for key in tensors if (match := re.match(r"electra\.encoder\.layer\.(\d+)\.", key))}
     if heads is None and hidden % HEAD_SIZE:
         option = "--heads" if name == "discriminator" else "--generator-heads"
-        raise UserError(f"{name}: its width {hidden} is no multiple of {HEAD_SIZE}; say how many heads with {option}")
+        raise UserError(f"{name}: its width {hidden} is not a multiple of {HEAD_SIZE}; set the number with {option}")
     if heads is not None and (heads < 1 or hidden % heads):
         raise UserError(f"{name}: {heads} heads do not divide its width {hidden}")
     return ElectraConfig(

@@ -57,5 +57,5 @@ def _load(file: Path) -> dict[str, Tensor]:
     if isinstance(stored, dict) and isinstance(stored.get("model"), dict):
         stored = stored["model"]
     if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
-        raise UserError(f"{file}: is no state dict and no {{model, opt}} of fastai")
+        raise UserError(f"{file}: is neither a state dict nor a {{model, opt}} of fastai")
     return dict(stored)

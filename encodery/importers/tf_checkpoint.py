@@ -49,7 +49,7 @@ def read(prefix: Path, drop: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     try:
         entries = dict(_entries(index.read_bytes()))
     except (IndexError, ValueError, struct.error, UnicodeDecodeError) as error:
-        raise UserError(f"{index}: is no index of a TensorFlow checkpoint, or is damaged ({error})") from None
+        raise UserError(f"{index}: is not an index of a TensorFlow checkpoint, or is damaged ({error})") from None
     header = _fields(entries.pop("", b""))
     shards = _int(header, 1, 1)
     if _int(header, 2):
@@ -158,7 +158,7 @@ def _fields(data: bytes) -> dict[int, list[int | bytes]]:
 def _int(fields: dict[int, list[int | bytes]], number: int, default: int = 0) -> int:
     value = fields.get(number, [default])[0]
     if not isinstance(value, int):
-        raise ValueError(f"field {number} is no number")
+        raise ValueError(f"field {number} is not a number")
     return value
 
 

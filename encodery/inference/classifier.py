@@ -213,7 +213,7 @@ def open_classifier(
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
     if head is None and len(heads) > 1 and not undecided:
-        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name the task that is meant")
+        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name one of them")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
     return chosen if labels is None else with_labels(chosen, labels)
 
@@ -222,7 +222,7 @@ def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
     """The same model with names for its outputs, which only models of others need."""
     if not model.foreign:
         raise UserError(
-            f"{model.source}: knows its labels ({', '.join(model.labels)}); --labels is for models of others"
+            f"{model.source}: knows its labels ({', '.join(model.labels)}); --labels is for models without label names"
         )
     if len(set(labels)) != len(model.labels) or len(labels) != len(model.labels):
         raise UserError(f"--labels: {len(model.labels)} different names are needed, not {', '.join(labels)}")

@@ -95,7 +95,7 @@ def _foreign(folder: Path, source: str, device: str) -> Pretrained:
     encoder, tokenizer, _ = open_model.open_encoder(folder)
     objective = Mlm().build(encoder, tokenizer)
     if objective.load_heads(encoder, folder):
-        raise UserError(f"{source}: has no head that guesses masked words, so text says nothing of it")
+        raise UserError(f"{source}: has no head that predicts masked words, so it cannot be scored on text")
     model = Model(encoder, {"text": objective})
     open_model.make_ready(model, encoder, device)
     return Pretrained(model, tokenizer, "text", min(longest_of(encoder), LONGEST), source)

@@ -65,7 +65,7 @@ def make_objective(
     options = {k: v for k, v in plain.items() if k != "kind"}
     file = plain["kind"].rpartition(":")[0]
     if file and file not in (code or {}):
-        raise UserError(f"objective: {plain['kind']} is somebody's own code; load it with its run and --allow-code")
+        raise UserError(f"objective: {plain['kind']} is custom code; load it with its run and --allow-code")
     cls = imported(plain["kind"], code) if code and file else find("objectives", plain["kind"])
     if model and "head" in cls.model_fields:
         options = {"head": model.head, "head_dropout": model.head_dropout, **options}

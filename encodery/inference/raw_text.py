@@ -154,7 +154,7 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
     def example(number: int, row: FileRow) -> Example:
         texts = row.values.get(second)
         if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
-            raise Bad(f"{shown(texts)} is no list of two texts or more", second)
+            raise Bad(f"{shown(texts)} is not a list of two texts or more", second)
         return Example(name_of(row.values, id) if id else str(number), (text_of(row.values, first), *texts))
 
     return good_rows(sheet, example, id)

@@ -17,7 +17,7 @@ def against(rows: Sequence[Row], baseline: str) -> list[str]:
     if not matching:
         varies = dict.fromkeys(key for row in rows for key in row.settings)
         raise UserError(
-            f"--baseline {baseline}: no row is meant by it. It is the name of a variant or of a run, a value, or "
+            f"--baseline {baseline}: no row matches it. It is the name of a variant or of a run, a value, or "
             f"key=value; what varies: {', '.join(varies) or 'nothing'}"
         )
     marks = Marks()

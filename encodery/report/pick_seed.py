@@ -33,7 +33,7 @@ def pick(folders: Sequence[str | Path], how: str) -> tuple[dict[str, Picked], li
         if record.task.startswith("glue/"):
             by_task.setdefault(record.task, []).append(record)
         else:
-            remarks.append(f"{record.path} is left out: {record.task or 'its task'} is no GLUE task")
+            remarks.append(f"{record.path} is left out: {record.task or 'its task'} is not a GLUE task")
     if not by_task:
         raise UserError("; ".join([f"no runs of GLUE tasks below {', '.join(map(str, folders))}", *remarks[:3]]))
     if wanted is not None:

@@ -82,6 +82,7 @@ IGNORED = ("seed.", "data", "device", "threads", "train.log", "train.save", "tra
 TASKS = "tasks"
 IGNORED_OF_TASKS = (".data", ".root")
 TAIL = 1 << 16  # bytes of metrics.jsonl that are read: tables of a thousand runs must not read millions of lines
+CONTINUED = ("continued with changed", "went on with changed")  # notices of runs; the second in those of version 0.1
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def read(folders: Sequence[str | Path], *, every: bool = False) -> tuple[list[Re
         if path.resolve() not in seen and spec.config is not None:
             records.append(_unseen(path, spec, spec.config))
     if left:
-        remarks.append(f"{left} runs are no longer in the plan of their sweep and are left out (--all takes them in)")
+        remarks.append(f"{left} runs are no longer in the plan of their sweep and are left out (--all includes them)")
     return with_short_paths(records), remarks
 
 
@@ -315,7 +316,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
         origin = data.get(name) or data.get(f"{task}:{name}", {})  # a run of several tasks names them
         notes += [f"{name} {origin[part]}" for part in ("part", "note") if origin.get(part)]
     notes += result.get("notes", [])
-    notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith("went on with changed")]
+    notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith(CONTINUED)]
     about = result.get("evaluations", {}).get(key, {})
     notes += [str(about[part]) for part in ("part", "note") if about.get(part)]
     return tuple(dict.fromkeys(notes))

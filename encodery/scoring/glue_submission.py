@@ -71,7 +71,7 @@ def _key(name: str) -> tuple[str, str]:
     part = task.removeprefix("glue/")
     if not any((part, split or "test") == (file.part, file.split) for file in FILES.values()):
         legal = ", ".join(f"glue/{file.part}:{file.split}" for file in FILES.values())
-        raise UserError(f'"{name}" is no GLUE test set; there are {legal}')
+        raise UserError(f'"{name}" is not a GLUE test set; there are {legal}')
     return part, split or "test"
 
 
@@ -117,7 +117,7 @@ def check_submission(path: str | Path) -> None:
         with zipfile.ZipFile(path) as archive:
             faults = _faults(archive)
     except (OSError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: is no readable zip file ({error})") from error
+        raise UserError(f"{path}: is not a readable zip file ({error})") from error
     if faults:
         raise UserError(f"{path}: the GLUE site would not take it:" + "".join(f"\n  {fault}" for fault in faults))
 

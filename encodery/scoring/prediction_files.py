@@ -65,7 +65,7 @@ def read_loose(path: str | Path) -> dict[str, Answer]:
         if len(cells) > 1:
             pairs.append((cells[0], {"prediction": cells[1]}))
         elif line.strip():
-            raise UserError(f"{path}, line {number}: {shown(line)} is no id and label with a comma between them")
+            raise UserError(f"{path}, line {number}: {shown(line)} is not an id and label with a comma between them")
     _refuse_twice(path, [id for id, _ in pairs])
     return dict(pairs)
 
@@ -116,7 +116,7 @@ def _column(sheet: Sheet, names: Sequence[str], what: str) -> str:
 def _id(sheet: Sheet, row: Row, column: str) -> str:
     value = row.values.get(column)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": {shown(value)} is no id')
+        raise UserError(f'{sheet.file}, line {row.line}, column "{column}": {shown(value)} is not an id')
     return str(value)
 
 
@@ -154,7 +154,7 @@ def _legal(file: str, task: Task, form: str | None, id: str, answer: Answer) -> 
         words = guess.split() if isinstance(guess, str) else guess
         return {**answer, "prediction": [_label(file, task, id, one) for one in words]}
     if kind == "span" and not isinstance(guess, str):
-        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no text")
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is not text")
     if form == "regression":
         return {**answer, "prediction": _number(file, id, guess)}
     if form == "multilabel":
@@ -168,7 +168,7 @@ def _number(file: str, id: str, guess: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no finite number")
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is not a finite number")
     return number
 
 
@@ -182,5 +182,5 @@ def _label(file: str, task: Task, id: str, guess: Any) -> str:
         return name
     if (meant := matched(name, task.labels)) is None:
         legal = ", ".join(task.labels)
-        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is no label of {task.name} ({legal})")
+        raise UserError(f"{file}: the prediction for id {id}, {shown(guess)}, is not a label of {task.name} ({legal})")
     return meant

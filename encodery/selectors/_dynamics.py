@@ -14,7 +14,7 @@ class AfterEpoch(Selector):
     epoch: int = -1
     """After which epoch; -1: the last. For dynamics every N steps: after which record."""
     during: bool = False
-    """Take logits that were recorded during the epoch, with dropout (train.dynamics: true or train), all the same. Then
+    """Also accept logits that were recorded during the epoch, with dropout (train.dynamics: true or train). Then
     rows that came late in the epoch look easier than they are."""
 
     def logits(self, pool: Pool) -> list[Numbers]:

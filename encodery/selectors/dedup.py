@@ -34,7 +34,7 @@ class Dedup(Selector):
                 scores[place] = max(scores[place], alike)
                 leaked.add(place)
             leaked |= self._copies(pool, leaked, scores)
-            notes.append(f"{len(leaked):,} of {len(pool):,} rows are like a row of {self.against}")
+            notes.append(f"{len(leaked):,} of {len(pool):,} rows resemble a row of {self.against}")
         kept_for = one_of_each(self._pairs(pool), np.argsort(pool.draws, kind="stable"), leaked)
         for place, (_, alike) in kept_for.items():
             scores[place] = max(scores[place], alike)

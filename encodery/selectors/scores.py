@@ -39,7 +39,7 @@ class Scores(Selector):
         return Ranked(pool.sorted(scores, highest=self.first == "high"), scores, notes=notes, about=about)
 
     def read(self, path: Path) -> dict[str, float]:
-        """Id to score; what is no finite number, or is there twice, is named by its line."""
+        """Id to score; what is not a finite number, or is there twice, is named by its line."""
         from encodery.tasks.sources.readers import need_columns, read, refuse
 
         sheet = read(path, [self.id, self.score])
@@ -61,5 +61,5 @@ def number(value: Any, where: str) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not math.isfinite(found):
-        raise UserError(f"{where}: {value!r} is no finite number")
+        raise UserError(f"{where}: {value!r} is not a finite number")
     return found

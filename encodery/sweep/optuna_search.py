@@ -82,7 +82,7 @@ class Trials:
         if study.user_attrs.setdefault(_SPACE, wanted) != wanted:
             raise UserError(
                 f"{journal.parent}: was begun with another metric.mode or search.space; give another folder with -o, "
-                "or take this one away to search again (finished runs are kept and used)."
+                "or move this one away to search again (finished runs are kept and used)."
             )
         study.set_user_attr(_SPACE, wanted)
         return study

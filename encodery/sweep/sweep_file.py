@@ -292,11 +292,11 @@ class Sweep(Block):
     def _fits(self) -> "Sweep":
         multiplies = [name for name in ("grid", "zip", "variants") if getattr(self, name)]
         if self.search.kind == "tpe" and (multiplies or self.stages):
-            raise ValueError(f"search: tpe takes the place of {', '.join(multiplies) or 'stages'}: use search.space")
+            raise ValueError(f"search: tpe replaces {', '.join(multiplies) or 'stages'}: use search.space")
         if self.stages and (multiplies or self.search.kind != "grid" or self.exclude or self.seeds is not None):
-            raise ValueError("stages: grid, zip, variants, exclude, seeds and search belong into the stages here")
+            raise ValueError("stages: grid, zip, variants, exclude, seeds and search belong inside the stages here")
         if self.early_stop and self.metric.name is None:
-            raise ValueError("early_stop: say which metric: {name: …} it goes by")
+            raise ValueError("early_stop: set the metric: {name: …} that it compares")
         return self
 
 

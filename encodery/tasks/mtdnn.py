@@ -68,16 +68,16 @@ def read_definition(path: Path, task: str, notes: list[str] | None = None) -> di
     entry: dict[str, Any] = tree[task]
     for key, legal in (("data_format", FORMATS), ("task_type", TYPES)):
         if entry.get(key) not in legal:
-            raise UserError(f"{path}: {task}.{key}: {shown(entry.get(key))} is not known here; {', '.join(legal)} are")
+            raise UserError(f"{path}: {task}.{key}: {shown(entry.get(key))} is not supported; use {', '.join(legal)}")
     if entry["data_format"] not in FITTING[TYPES[entry["task_type"]]]:
-        raise UserError(f"{path}: {task}: data_format {entry['data_format']} does not go with {entry['task_type']}")
+        raise UserError(f"{path}: {task}: data_format {entry['data_format']} does not fit {entry['task_type']}")
     if entry.get("enable_san"):
         raise UserError(
-            f"{path}: {task}.enable_san is not taken over: set it to false, and write objective: {{head: san}}"
+            f"{path}: {task}.enable_san is not supported: set it to false, and write objective: {{head: san}}"
         )
     unknown = [name for name in entry.get("metric_meta") or [] if name not in METRICS]
     if unknown:
-        raise UserError(f"{path}: {task}.metric_meta: {', '.join(unknown)} is not known here; {', '.join(METRICS)} are")
+        raise UserError(f"{path}: {task}.metric_meta: {', '.join(unknown)} is not supported; use {', '.join(METRICS)}")
     return entry
 
 
@@ -341,9 +341,9 @@ def literal_list(text: str, column: str) -> list[Any]:
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise Bad(f"{shown(text)} is no list", column) from None
+            raise Bad(f"{shown(text)} is not a list", column) from None
     if not isinstance(value, list):
-        raise Bad(f"{shown(text)} is no list", column)
+        raise Bad(f"{shown(text)} is not a list", column)
     return value
 
 
@@ -382,7 +382,7 @@ class MtdnnSpans(MtdnnFiles, Spans):
         answer = context[max(start, 0) : end]
         if start < 0 or not answer.strip() or _plain(answer) != _plain(parts[3]):
             raise Bad(
-                f"the answer {shown(parts[3])} is not at its place {start}, where the text is {shown(answer)}", "label"
+                f"the answer {shown(parts[3])} is not at offset {start}, where the text is {shown(answer)}", "label"
             )
         return Example(uid, (question, context), (answer,), extra={"starts": (start,)})
 

@@ -68,7 +68,7 @@ class RankTable(Own, Ranking):
     def _example(self, split: str, number: int, values: dict[str, Any]) -> Example:
         texts = values.get(self.candidates)
         if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
-            raise Bad(f"{shown(texts)} is no list of two texts or more", self.candidates)
+            raise Bad(f"{shown(texts)} is not a list of two texts or more", self.candidates)
         label = right_one(values.get(self.label), texts, self.label)
         if label is None and split != "test":
             raise Bad("nothing says which one is right", self.label)
@@ -413,7 +413,7 @@ def label_list(value: Any, separator: str | None) -> tuple[str, ...] | None:
     if isinstance(value, str) and separator:
         value = [word.strip() for word in value.split(separator) if word.strip()]
     if not isinstance(value, list):
-        raise Bad(f"{shown(value)} is no list of labels (for a text with separators give label_separator)")
+        raise Bad(f"{shown(value)} is not a list of labels (for a text with separators give label_separator)")
     names = [label_name(one) for one in value]
     for name, count in Counter(names).items():
         if name is None:

@@ -27,7 +27,7 @@ def over_tasks(headlines: Mapping[str, Headline], decides: str | None) -> Headli
     """The score that choices go by: that of one task, or the mean, in which losses of plain text have no place."""
     if decides is not None:
         if decides not in headlines:
-            raise UserError(f"train.select_on: {decides} is not scored on the way; there are {', '.join(headlines)}")
+            raise UserError(f"train.select_on: {decides} is not scored in training; there are {', '.join(headlines)}")
         return headlines[decides]
     if len(headlines) == 1:
         return next(iter(headlines.values()))

@@ -262,7 +262,7 @@ def require_different(tasks: Sequence[Task], decides: str | None) -> None:
     """Heads, scores and files go by the names of tasks."""
     names = [task.name for task in tasks]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"tasks: {twice[0]} is there twice; own files can be given a name of their own")
+        raise UserError(f"tasks: {twice[0]} is listed twice; give your own files different names")
     if decides is not None and decides not in names:
         raise UserError(f"train.select_on: {decides} is none of this run's tasks: {', '.join(names)}")
 
@@ -344,7 +344,7 @@ def require_same_pieces(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> l
     if 2 * len(other) > len(named):
         (theirs, ours), share = other[0], len(other) / len(named)
         raise UserError(
-            f"model.tokenizer: it does not fit {folder}: {share:.0%} of its ids mean other pieces there (such as "
+            f"model.tokenizer: it does not fit {folder}: {share:.0%} of its ids mean other tokens there (such as "
             f"{ours!r} for {theirs!r}); omit it to use the model's own tokenizer"
         )
     return [f"model.tokenizer: {len(other):,} of its ids mean other pieces in {folder}"] if other else []

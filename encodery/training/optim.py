@@ -276,7 +276,7 @@ def in_layers(parameter: Param, layers: int) -> bool:
 def build_muon(split: list[dict[str, Any]], options: OptimOptions) -> torch.optim.Optimizer:
     """Muon for whole matrices."""
     if any(isinstance(tensor, DTensor) for group in split for _, tensor in group["params"]):
-        raise UserError("optim.kind: muon needs whole matrices; it does not go with train.shard")
+        raise UserError("optim.kind: muon needs whole matrices; it does not work with train.shard")
     return Muon(split, lr=options.lr, momentum=options.momentum)
 
 

@@ -316,13 +316,13 @@ def check_same(
         listing = "\n".join(lines)
         raise UserError(
             f"{run.path} was made with other settings:\n{listing}\n"
-            "Give another -o, start again with --fresh, or continue all the same with --allow-change."
+            "Give another -o, start again with --fresh, or continue anyway with --allow-change."
         )
     named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
     notes = []
     if lines:
         named |= with_change(run, info, inputs, resolved, lines)
-        notes.append(f"went on with changed settings: {named['changes'][-1]['text']}")
+        notes.append(f"continued with changed settings: {named['changes'][-1]['text']}")
     elif info.get("identity"):
         named = {key: info[key] for key in named if key in info}
     if not info and checkpoint.steps(run.checkpoints):

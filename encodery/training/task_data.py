@@ -174,9 +174,7 @@ def corpus_data(
 ) -> tuple[Split, Split | None, np.ndarray | AllRows]:
     """The blocks of a corpus; what needs labels or single examples is refused."""
     if config.train.holdout or entry.double_unordered:
-        raise UserError(
-            f"{task.name}: plain text has no examples to hold out or to turn round; use held_out of the task"
-        )
+        raise UserError(f"{task.name}: plain text has no examples to hold out or to reverse; use held_out of the task")
     train = named_split(task, "train", pieces, length, on_progress)
     dev = first_dev(task) if config.train.evaluate != "never" else None
     choice = named_split(task, dev, pieces, length) if dev else None
@@ -259,7 +257,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
     ):
         if asked and (choice is None or options.evaluate == "never"):
             raise UserError(
-                f"train.{key} needs scores on the way: set train.evaluate, and train.holdout where there is no dev set"
+                f"train.{key} needs scores in training: set train.evaluate, and train.holdout where there is no dev set"
             )
     if task.chooses_thresholds and choice is None:
         raise UserError(
@@ -351,7 +349,7 @@ def rows_line(task_data: TaskData) -> str:
     count, whole = len(np.unique(task_data.train.table.example[rows])), len(task_data.train.examples)
     line = f"{task.name}: {count:,} rows to train on" + (f" (of {whole:,})" if count < whole else "")
     if choice is None:
-        return f"{line}, no dev rows are scored on the way"
+        return f"{line}, no dev rows are scored during training"
     origin = task.origin("dev").note if choice.name == "dev" and is_set_aside(task) else None
     how = f" ({origin})" if origin else " (held out of train)" if choice.name == "holdout" else ""
     return f"{line}, {len(choice.examples):,} for {choice.name}{how}"

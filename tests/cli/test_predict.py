@@ -153,7 +153,7 @@ def test_refusals(trained, tmp_path, encodery, monkeypatch):
     assert "reads pairs" in refused("pair", "--text", "a")
     assert "reads single texts" in refused("single", "--text", "a", "--text2", "b")
     assert "reads single texts" in refused("single", "--file", file, "--text-column", "body", "--text2-column", "x")
-    assert "goes with --text" in refused("single", "--file", file, "--text2", "b")
+    assert "needs --text" in refused("single", "--file", file, "--text2", "b")
     assert "are written to .jsonl" in refused("single", "--text", "a", "-o", tmp_path / "a.xlsx")
     assert "does not exist" in refused("single", "--text", "a", "-o", tmp_path / "no" / "a.csv")
     assert "required" in refused("single")

@@ -65,7 +65,7 @@ def test_errors_name_file_line_and_key(tmp_path, capsys, monkeypatch):
     assert "v.yaml:3: corpus.fils: unknown key of task corpus; did you mean files?" in said
     assert "v.yaml:4: vocab_sise: unknown key; did you mean vocab_size?" in said
     assert main(["tokenizer", "--corpus", "toy/nli", "-o", "out"]) == 2
-    assert "toy/nli is no corpus" in capsys.readouterr().err
+    assert "toy/nli is not a corpus" in capsys.readouterr().err
     assert main(["prepare", "--model.new.kind", "bert", "--tasks.name", "corpus/toy", "--workers", "0"]) == 2
     assert main(["prepare", "--model.new.kind", "bert", "--model.tokenizer", "toy", "--tasks.name", "corpus"]) == 2
     assert "a corpus needs files, hub or prepared" in capsys.readouterr().err

@@ -136,7 +136,7 @@ def test_D1_D2_fractions_of_one_seed_are_nested(n: int, a: float, b: float, seed
 def test_a_count_wins_over_a_fraction_and_may_not_exceed_the_set() -> None:
     rows = np.arange(50)
     assert len(training_rows(rows, 0.5, 7, 1)) == 7
-    with pytest.raises(UserError, match=r"tasks\.count: 700 rows are asked for, but the training set has 50"):
+    with pytest.raises(UserError, match=r"tasks\.count: 700 rows are requested, but the training set has 50"):
         training_rows(rows, 0.5, 700, 1)
     assert set(training_rows(rows, 1.0, 7, 1)) <= set(training_rows(rows, 0.5, None, 1))
     assert not np.array_equal(training_rows(rows, 0.5, None, 1), training_rows(rows, 0.5, None, 2))

@@ -59,7 +59,7 @@ def test_S12_a_warm_up_longer_than_the_epochs_is_refused_before_training(tmp_pat
 def test_S12_more_rows_than_there_are_is_refused_before_training(tmp_path: Path) -> None:
     from encodery.training.run import train_run
 
-    with pytest.raises(UserError, match=r"tasks\.count: 1,000 rows are asked for, but the training set has 96"):
+    with pytest.raises(UserError, match=r"tasks\.count: 1,000 rows are requested, but the training set has 96"):
         train_run(resolve(settings(tmp_path, task={"count": 1000})), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -143,7 +143,7 @@ def test_S8_the_refusal_says_what_to_do(verb, room) -> None:
     folder = room(METHOD)
     folders_of(folder, "extends")
     output = tried(TAKES_CONFIG[verb][0], folder, "own.yaml")
-    assert "brings its own code (evil.py)" in output
+    assert "contains its own code (evil.py)" in output
     assert "--allow-code" in output
 
 

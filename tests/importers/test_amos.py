@@ -245,7 +245,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         amos_tokenizer.read_dictionary(tmp_path / "bad/dict.txt")
     for content in (b"", b"\xff\xff\xff", b"plain text"):
         (tmp_path / "bad/sp.model").write_bytes(content)
-        with pytest.raises(UserError, match="is no sentencepiece model"):
+        with pytest.raises(UserError, match="is not a sentencepiece model"):
             importers_amos_tokenizer.read(tmp_path / "bad/sp.model")
     torch.save({"model": state | {"encoder.sentence_encoder.extra.weight": torch.ones(1)}}, file)
     with pytest.raises(UserError, match=r"the tensor extra\.weight has no place"):

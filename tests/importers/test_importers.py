@@ -166,7 +166,7 @@ class Evil:
         ({"model": {"discriminator.x": Evil()}}, "cannot be opened as weights"),
         ({"model": {}, "opt": {"hypers": Evil()}}, "cannot be opened as weights"),
         ({"weights": torch.zeros(2)}, "do not begin with discriminator"),
-        ([1, 2], "is no state dict"),
+        ([1, 2], "is neither a state dict"),
     ],
 )
 def test_S1_electra_pytorch_refuses_what_is_no_weight(tmp_path, content, message, capsys):
@@ -228,7 +228,7 @@ def test_damaged_checkpoints_are_named(tmp_path):
     whole = index.read_bytes()
     for damaged in (whole[:-1], whole[:20], b"", whole[:10] + bytes([whole[10] ^ 1]) + whole[11:]):
         index.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"m\.index: is no index"):
+        with pytest.raises(UserError, match=r"m\.index: is not an index"):
             tf_checkpoint.read(prefix)
     index.write_bytes(whole)
     data.write_bytes(data.read_bytes()[:-2])

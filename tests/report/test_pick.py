@@ -63,7 +63,7 @@ def test_failed_runs_are_not_picked_and_other_tasks_left_out(sweep: Path) -> Non
     run(sweep / "toy", 0.9, "toy/nli")
     found, remarks = pick([sweep], "median")
     assert found["glue/rte"].words.endswith("(1 more not finished)")
-    assert any("toy/nli is no GLUE task" in remark for remark in remarks)
+    assert any("toy/nli is not a GLUE task" in remark for remark in remarks)
     with pytest.raises(UserError, match="no runs of GLUE tasks"):
         pick([sweep / "toy"], "best")
     run(sweep / "bad" / "mrpc", None, "glue/mrpc", state="failed")

@@ -238,9 +238,9 @@ def test_what_a_sweep_changed_to_save_memory_makes_no_other_row(tmp_path: Path) 
 
 
 def test_a_run_that_went_on_with_other_settings_says_so(tmp_path: Path) -> None:
-    RunDir(run(tmp_path / "a", 0.7)).notice("went on with changed settings: optim.lr: 1 there, 2 now")
+    RunDir(run(tmp_path / "a", 0.7)).notice("continued with changed settings: optim.lr: 1 there, 2 now")
     RunDir(tmp_path / "a").notice("threads was 1, is now 2")
-    assert table.table([tmp_path]).rows[0].notes == ["went on with changed settings: optim.lr: 1 there, 2 now"]
+    assert table.table([tmp_path]).rows[0].notes == ["continued with changed settings: optim.lr: 1 there, 2 now"]
 
 
 # Against a baseline

@@ -96,8 +96,8 @@ def test_F11_what_is_missing_is_named_or_filled_and_marked(tmp_path):
         ),
         ({"glue/rte:test": answers("rte", "test", 3001)}, "index 3000 is not in the test set"),
         ({"glue/rte:test": answers("wnli", "test", 3000)}, 'the answer to 0 is "0", not one of entailment'),
-        ({"glue/rte:dev": {}}, 'glue/rte:dev" is no GLUE test set'),
-        ({"toy/nli:test": {}}, "is no GLUE test set"),
+        ({"glue/rte:dev": {}}, 'glue/rte:dev" is not a GLUE test set'),
+        ({"toy/nli:test": {}}, "is not a GLUE test set"),
         (
             {"glue/stsb:test": answers("stsb", "test") | {"5": {"prediction": float("nan")}}},
             "answer to 5 is not a number",

@@ -66,7 +66,7 @@ def test_other_peoples_files(tmp_path, name, text):
         ("index\tprediction\n0\tyes\n0\tno\n1\tno\n", r"1 id \(0\) appears more than once"),
         (
             "index\tprediction\n0\tyes\n1\tno\n2\tno\n3\tmaybe\n",
-            r'the prediction for id 3, "maybe", is no label .*no, yes',
+            r'the prediction for id 3, "maybe", is not a label .*no, yes',
         ),
         ("nr\tprediction\n0\tyes\n", "no column for the ids .* there are nr, prediction"),
         ("index\tanswer\n0\tyes\n", "no column for the predictions"),
@@ -84,7 +84,7 @@ def test_numbers_and_lists(tmp_path):
     good = put(tmp_path, "p.tsv", "index\tprediction\n0\t1\n1\t2.5\n2\t9\n")
     assert score_file(good, numbers, "dev")["spearman"] == 1.0
     bad = put(tmp_path, "p.tsv", "index\tprediction\n0\t1\n1\tnan\n2\t9\n")
-    with pytest.raises(UserError, match=r"id 1, .*is no finite number"):
+    with pytest.raises(UserError, match=r"id 1, .*is not a finite number"):
         score_file(bad, numbers, "dev")
     lists = table(tmp_path, "multilabel", [["a"], ["a", "b"], []])
     text = 'id,prediction\n0,a\n1,"a, b"\n2,\n'

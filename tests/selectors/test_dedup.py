@@ -38,7 +38,7 @@ def test_rows_like_another_split_are_left_out_with_their_copies():
     where = pool_of(train, split=lambda name: {"dev": dev}[name])
     found = Dedup(against="dev")(where, 3)
     assert [where.ids[i] for i in found.order] == ["id-2"]
-    assert found.notes[0] == "2 of 3 rows are like a row of dev"
+    assert found.notes[0] == "2 of 3 rows resemble a row of dev"
     with pytest.raises(UserError, match="has no split dev"):
         Dedup(against="dev")(pool_of(train), 3)
 

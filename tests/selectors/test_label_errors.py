@@ -62,7 +62,7 @@ def test_a_folder_without_folds_or_with_a_torn_line_is_named(tmp_path):
     with pytest.raises(UserError, match="has no out_of_fold"):
         OutOfFold.open(tmp_path)
     (tmp_path / "out_of_fold.jsonl").write_text('{"id": "0", "probabilities": {"a": 1}}\n{"id": "1"}\n')
-    with pytest.raises(UserError, match=r"line 2: is no prediction"):
+    with pytest.raises(UserError, match=r"line 2: is not a prediction"):
         OutOfFold.open(tmp_path)
 
 

@@ -179,7 +179,7 @@ def test_a_run_takes_the_first_rows_and_its_identity_follows_the_file(home):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"fraction": 0.5}, "48 rows are asked for, but 24 of 96 were chosen"),
+        ({"fraction": 0.5}, "48 rows are requested, but 24 of 96 were chosen"),
         ({"fraction": 0.001}, "less than one row"),
         ({"subset": "nowhere"}, "there is no such selection"),
     ],
@@ -197,7 +197,7 @@ def test_a_selector_that_chooses_less_gives_what_it_has(home):
     meta = {"pool": ROWS, "fingerprint": fingerprint(examples)}
     assert len(Subset(ids, {**meta, "short": True}).first(0.5, None).ids) == 10
     assert len(Subset(ids, meta).first(1.0, None).ids) == 10
-    with pytest.raises(UserError, match="48 rows are asked for, but 10 of 96"):
+    with pytest.raises(UserError, match="48 rows are requested, but 10 of 96"):
         Subset(ids, meta).first(0.5, None)
 
 

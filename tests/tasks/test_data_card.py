@@ -25,7 +25,7 @@ def test_a_card_counts_near_duplicates_within_and_between(tmp_path, monkeypatch,
     out = capsys.readouterr().out
     assert "train: 5 rows: y 3 (60.0%), x 2 (40.0%)" in out
     assert "2 rows repeat another one (1 with equal words), 2 with another label" in out
-    assert "1 row of dev is like one of train (1 with equal words)" in out
+    assert "1 row of dev resembles one of train (1 with equal words)" in out
     card = read_json(tmp_path / "card.json")
     near = card["splits"]["train"]["near_duplicates"]
     assert {(one["first"]["id"], one["second"]["id"]) for one in near["examples"]} == {("0", "1"), ("2", "3")}

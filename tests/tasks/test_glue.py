@@ -206,7 +206,12 @@ def test_R11_bad_rows_of_an_official_file_are_named(official, tmp_path):
     (tmp_path / "RTE/dev.tsv").write_text(text)
     with pytest.raises(UserError) as error:
         Glue(part="rte", data=str(tmp_path)).examples("dev")
-    for words in ('line 5, column "label": "entailmnt" is no label', 'did you mean "entailment"', "line 6", "line 7"):
+    for words in (
+        'line 5, column "label": "entailmnt" is not a label',
+        'did you mean "entailment"',
+        "line 6",
+        "line 7",
+    ):
         assert words in str(error.value)
     skipping = Glue(part="rte", data=str(tmp_path), skip_bad_rows=True)
     assert len(skipping.examples("dev")) == 3
@@ -248,7 +253,12 @@ def test_R11_faults_in_parquet_are_named(tmp_path):
     parquet(tmp_path, "rte_dev", idx=[0, 1, 2, 2, 4], sentence1=texts, sentence2=["b"] * 5, label=[0, 1, 2, 1, -1])
     with pytest.raises(UserError) as error:
         Glue(part="rte", data=str(tmp_path)).examples("dev")
-    for words in ('row 2, column "sentence1": null is no text', "2 is no label number", "row 5, column", "no label"):
+    for words in (
+        'row 2, column "sentence1": null is not text',
+        "2 is not a label number",
+        "row 5, column",
+        "no label",
+    ):
         assert words in str(error.value)
 
 

@@ -199,7 +199,7 @@ def test_check_tells_whole_from_part_wrong_and_missing(tmp_path):
     assert found["glue/rte:test"].state == "missing"
     assert found["glue/wnli:dev"].state == found["glue/wnli:train"].state == "wrong"
     assert "wnli_train.parquet" in str(found["glue/wnli:train"])
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         data.check(tmp_path / "gone")
 
 

@@ -193,7 +193,7 @@ def test_tokenised_tags_go_to_the_model_as_they_are(folder: Path) -> None:
         ({"label": [4, 0, 1, 5]}, "as long as token_id"),
         ({"label": [0, 0, 1, 3, 5]}, "begin with CLS"),
         ({"label": [4, 3, 1, 3, 5]}, "begin with CLS and a word"),
-        ({"label": [4, 0, 1, 9, 5]}, "is no label of this task"),
+        ({"label": [4, 0, 1, 9, 5]}, "is not a label of this task"),
         ({"label": None}, "as long as token_id"),
     ],
 )
@@ -209,8 +209,8 @@ def test_bad_tokenised_tags_are_named(change: dict[str, Any], words: str, folder
     [
         ("nothing", "there is no task nothing; it has rte, cola"),
         ("mlm", "mlm.data_format"),
-        ("odd", "data_format MRC does not go with Classification"),
-        ("san", "enable_san is not taken over: set it to false"),
+        ("odd", "data_format MRC does not fit Classification"),
+        ("san", "enable_san is not supported: set it to false"),
     ],
 )
 def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder: Path) -> None:
@@ -223,13 +223,13 @@ def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder
     [
         ("rte", "0\tentailment\ta\tb\tc\n", "line 1: 5 fields instead of 4: is there a tab"),
         ("rte", "0\tentailment\ta\tb\n0\tentailment\ta\tb\n", "occurs twice"),
-        ("rte", "0\tmaybe\ta\tb\n", '"maybe" is no label of this task'),
-        ("ner", "0\t['O'\t['a']\n", "is no list"),
+        ("rte", "0\tmaybe\ta\tb\n", '"maybe" is not a label of this task'),
+        ("ner", "0\t['O'\t['a']\n", "is not a list"),
         ("ner", "0\t['O']\t['a', 'b']\n", "1 labels for 2 words"),
         ("qnnli", "0\t0,1\t0,0\ta\tb\tc\n", "does not say which"),
-        ("ner", "0\t__import__('os')\t['a']\n", "is no list"),
+        ("ner", "0\t__import__('os')\t['a']\n", "is not a list"),
         ("squad", "0\t4:::7:::cat\tthe cat\twho\n", "is not start:::end:::impossible:::answer"),
-        ("squad", "0\t3:::6:::0:::cat\tthe cat\twho\n", 'the answer "cat" is not at its place 3'),
+        ("squad", "0\t3:::6:::0:::cat\tthe cat\twho\n", 'the answer "cat" is not at offset 3'),
     ],
 )
 def test_bad_rows_are_named(file: str, text: str, words: str, folder: Path) -> None:

@@ -321,13 +321,13 @@ def test_the_official_layout_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"answers": [{"text": "France", "answer_start": 24}]}, r'at its place 24, where the text is " Fran'),
+        ({"answers": [{"text": "France", "answer_start": 24}]}, r'at offset 24, where the text is " Fran'),
         ({"id": None}, "without an id: the id is missing"),
         ({"answers": []}, None),
         ({"answers": [], "is_impossible": False}, "has no answer and is not marked as impossible"),
-        ({"question": 7}, "7 is no text"),
-        ({"answers": [{"text": " ", "answer_start": 0}]}, "is no text"),
-        ({"answers": [{"text": "France", "answer_start": "25"}]}, "is no place in a text"),
+        ({"question": 7}, "7 is not text"),
+        ({"answers": [{"text": " ", "answer_start": 0}]}, "is not text"),
+        ({"answers": [{"text": "France", "answer_start": "25"}]}, "is not a position in a text"),
     ],
 )  # fmt: skip
 def test_a_bad_question_is_named_with_its_article(change: dict[str, Any], words: str | None, tmp_path: Path) -> None:

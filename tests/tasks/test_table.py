@@ -101,7 +101,7 @@ def test_labels_may_be_given(tmp_path):
     assert task.labels == ("b", "c", "a")
     assert task.name == "table/mine"
     assert Table.model_validate(task.to_dict()).to_dict() == task.to_dict()
-    with pytest.raises(UserError, match='"b" is no label of this task'):
+    with pytest.raises(UserError, match='"b" is not a label of this task'):
         table(tmp_path, train="a.jsonl", labels=["a", "c"]).examples("train")
 
 
@@ -143,16 +143,16 @@ def test_regression(tmp_path):
 
 
 FAULTS = [
-    ({"text": 3, "label": "a"}, "text", "3 is no text"),
-    ({"text": None, "label": "a"}, "text", "null is no text"),
-    ({"text": ["x"], "label": "a"}, "text", "is no text"),
+    ({"text": 3, "label": "a"}, "text", "3 is not text"),
+    ({"text": None, "label": "a"}, "text", "null is not text"),
+    ({"text": ["x"], "label": "a"}, "text", "is not text"),
     ({"label": "a"}, "text", "is missing"),
     ({"text": "\ud800", "label": "a"}, "text", "half a character"),
     ({"text": "x"}, "label", "there is no label"),
     ({"text": "x", "label": None}, "label", "there is no label"),
     ({"text": "x", "label": ""}, "label", "there is no label"),
-    ({"text": "x", "label": 1.5}, "label", "is no label"),
-    ({"text": "x", "label": {"a": 1}}, "label", "is no label"),
+    ({"text": "x", "label": 1.5}, "label", "is not a label"),
+    ({"text": "x", "label": {"a": 1}}, "label", "is not a label"),
 ]
 
 
@@ -174,7 +174,7 @@ def test_R11_bad_rows_of_all_files_at_once_and_skipping_them(tmp_path):
     with pytest.raises(UserError) as error:
         print(table(tmp_path, **options).labels)
     assert str(error.value).startswith("11 bad rows:")
-    assert 'd.jsonl, line 1, column "label": "new" is no label of this task' in str(error.value)
+    assert 'd.jsonl, line 1, column "label": "new" is not a label of this task' in str(error.value)
     task = table(tmp_path, **options, skip_bad_rows=True)
     assert len(task.examples("train")) == 20
     assert len(task.bad_rows("train")) == 10
@@ -194,7 +194,7 @@ def test_R11_ids_must_be_unique_and_present(tmp_path):
 @pytest.mark.parametrize("cell", ["nan", "inf", "1_0", "one", "1,5", "0x1"])
 def test_R11_numbers_that_are_none(tmp_path, cell):
     (tmp_path / "a.tsv").write_text(f"text\tlabel\nx\t{cell}\ny\t-1.5e1\n")
-    with pytest.raises(UserError, match=r'line 2, column "label": .* is no finite number'):
+    with pytest.raises(UserError, match=r'line 2, column "label": .* is not a finite number'):
         table(tmp_path, form="regression", train="a.tsv", dev="a.tsv").examples("train")
 
 

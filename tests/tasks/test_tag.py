@@ -190,9 +190,9 @@ def test_universal_dependencies_files_are_read(tmp_path: Path) -> None:
         ({"tokens": ["a", "b"], "tags": ["O"]}, "1 tags for 2 words"),
         ({"tokens": [], "tags": []}, "there are no words"),
         ({"tokens": ["a"]}, "there are no tags"),
-        ({"tokens": ["a", ""], "tags": ["O", "O"]}, "is no word"),
+        ({"tokens": ["a", ""], "tags": ["O", "O"]}, "is not a word"),
         ({"tokens": ["a"], "tags": [None]}, "a tag is empty"),
-        ({"tokens": 3, "tags": ["O"]}, "3 is no list of words"),
+        ({"tokens": 3, "tags": ["O"]}, "3 is not a list of words"),
     ],
 )
 def test_bad_rows_are_named(row: dict[str, Any], words: str, tmp_path: Path) -> None:

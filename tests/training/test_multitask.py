@@ -135,7 +135,7 @@ def test_the_mean_or_one_task_decides(tmp_path: Path) -> None:
     assert chosen["best"] == chosen["best_of"]["toy/similarity"]
     with pytest.raises(UserError, match="select_on: toy/qa is none of this run's tasks: toy/nli"):
         run(tree(tmp_path, [NLI], train={"select_on": "toy/qa"}), tmp_path / "other")
-    with pytest.raises(UserError, match="toy/nli is there twice"):
+    with pytest.raises(UserError, match="toy/nli is listed twice"):
         run(tree(tmp_path, [NLI, NLI]), tmp_path / "twice")
     with pytest.raises(UserError, match="pcgrad needs several tasks in a step"):
         run(tree(tmp_path, [NLI, SIMILARITY], mix="uniform", weighting="pcgrad"), tmp_path / "pcgrad")

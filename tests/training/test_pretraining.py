@@ -229,12 +229,12 @@ def test_P41_a_tokenizer_that_means_other_pieces_is_refused(pretrained: RunDir, 
         "tasks": [{"name": "toy/sentiment", "train_rows": 16, "dev_rows": 8}],
         "train": {"max_steps": 1, "batch_size": 8, "max_length": 32},
     }
-    with pytest.raises(UserError, match=r"model\.tokenizer: it does not fit .* of its ids mean other pieces"):
+    with pytest.raises(UserError, match=r"model\.tokenizer: it does not fit .* of its ids mean other tokens"):
         run(tree, tmp_path / "refused")
     tree["model"]["tokenizer"] = str(tmp_path / "few")
-    assert "1 of its ids mean other pieces" in run(tree, tmp_path / "noted").log_file.read_text()
+    assert "1 of its ids mean other tokens" in run(tree, tmp_path / "noted").log_file.read_text()
     tree["model"]["tokenizer"] = str(locate.resolve(str(pretrained.path)).path)
-    assert "mean other pieces" not in run(tree, tmp_path / "own").log_file.read_text()
+    assert "mean other tokens" not in run(tree, tmp_path / "own").log_file.read_text()
 
 
 @pytest.mark.parametrize("objective", ["electra", "mlm"])

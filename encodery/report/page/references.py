@@ -132,7 +132,7 @@ def _curves(
             try:
                 step, value = float(row["step"]), float(row[name])
             except (TypeError, ValueError):
-                raise UserError(f"{path}, line {line}: {row['step']!r} or {row[name]!r} is no number") from None
+                raise UserError(f"{path}, line {line}: {row['step']!r} or {row[name]!r} is not a number") from None
             curves[name][0].append(step)
             curves[name][1].append(value)
     return curves

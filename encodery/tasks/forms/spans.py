@@ -68,7 +68,7 @@ def _questions(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
             where = f'{path}: article "{title}", paragraph {place + 1}'
             for question in _list(paragraph, "qas", where):
                 if not isinstance(question, dict):
-                    raise UserError(f"{where}: {shown(question)} is no question")
+                    raise UserError(f"{where}: {shown(question)} is not a question")
                 yield {**question, "title": title, "context": paragraph.get("context")}
 
 
@@ -133,7 +133,7 @@ def _answers(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         texts, starts = given.get("text"), given.get("answer_start")
     elif isinstance(given, list):
         if not all(isinstance(one, dict) for one in given):
-            raise Bad(f"{shown(given)} is no list of answers", "answers")
+            raise Bad(f"{shown(given)} is not a list of answers", "answers")
         texts, starts = [one.get("text") for one in given], [one.get("answer_start") for one in given]
     else:
         texts, starts = values.get("answer_text"), values.get("answer_start")
@@ -146,13 +146,13 @@ def _answers(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 
 def _must_stand(context: str, text: Any, start: Any) -> None:
     if not isinstance(text, str) or not text.strip():
-        raise Bad(f"the answer {shown(text)} is no text", "answers")
+        raise Bad(f"the answer {shown(text)} is not text", "answers")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise Bad(f"the start {shown(start)} of the answer {shown(text)} is no place in a text", "answer_start")
+        raise Bad(f"the start {shown(start)} of the answer {shown(text)} is not a position in a text", "answer_start")
     there = context[start : start + len(text)]
     if there != text:
         raise Bad(
-            f"the answer {shown(text)} is not at its place {start}, where the text is {shown(there)}", "answer_start"
+            f"the answer {shown(text)} is not at offset {start}, where the text is {shown(there)}", "answer_start"
         )
 
 

@@ -76,7 +76,7 @@ def _skipped(cell: str) -> bool:
 
 def _cell(cells: Sequence[str], place: int, line: int) -> str:
     if not -len(cells) <= place < len(cells) or (len(cells) < 2):
-        raise Bad(f"line {line} has {len(cells)} columns, and column {place} is wanted")
+        raise Bad(f"line {line} has {len(cells)} columns, but column {place} is needed")
     return cells[place]
 
 
@@ -122,10 +122,10 @@ def _texts(value: Any, column: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split()
     if not isinstance(value, list):
-        raise Bad(f"{shown(value)} is no list of words", column)
+        raise Bad(f"{shown(value)} is not a list of words", column)
     for word in value:
         if not isinstance(word, str) or not word.strip():
-            raise Bad(f"{shown(word)} is no word", column)
+            raise Bad(f"{shown(word)} is not a word", column)
         try:
             word.encode()
         except UnicodeEncodeError:
@@ -136,7 +136,7 @@ def _texts(value: Any, column: str) -> tuple[str, ...]:
 def _tags(value: Any, names: Sequence[str] | None) -> Iterator[str]:
     value = value.split() if isinstance(value, str) else value
     if not isinstance(value, list):
-        raise Bad(f"{shown(value)} is no list of tags", "tags")
+        raise Bad(f"{shown(value)} is not a list of tags", "tags")
     for one in value:
         if isinstance(one, int) and not isinstance(one, bool) and names and 0 <= one < len(names):
             one = names[one]  # the hub numbers them

@@ -69,7 +69,7 @@ def check(folder: str | Path) -> list[Status]:
     """The state of every known set in a folder."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder")
+        raise UserError(f"{folder} is not a folder")
     return [_status(task, split, folder) for task in _tasks(data=str(folder)) for split in task.splits()]
 
 

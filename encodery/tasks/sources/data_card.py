@@ -115,7 +115,9 @@ def lines(card: Mapping[str, Any]) -> Iterator[str]:
     for name, near in card["between"].items():
         yield f"  {name}"
         other = name.rpartition(" ")[2]
-        yield from _near_lines(f"row of {other} is like one of train", f"rows of {other} are like a row of train", near)
+        yield from _near_lines(
+            f"row of {other} resembles one of train", f"rows of {other} resemble a row of train", near
+        )
 
 
 def _near_lines(one_row: str, rows: str, near: Mapping[str, Any]) -> Iterator[str]:

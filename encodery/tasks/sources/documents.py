@@ -154,7 +154,7 @@ def _parquet(path: Path, column: str) -> _Placed:
                 number += 1
                 yield _of_value(str(path), number, column, value), size * number // rows
     except pa.ArrowException as error:
-        raise UserError(f"{path}: is no readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{path}: is not a readable Parquet file ({str(error).splitlines()[0]})") from error
 
 
 def _of_value(file: str, number: int, column: str, value: Any) -> Document | BadRow:

@@ -320,10 +320,10 @@ def label_of(dataset: PublishedSet, split: str, value: Any) -> Label:
         return _score(dataset, value)
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value < len(dataset.labels):
-            raise Bad(f"{value} is no label number; there are 0 to {len(dataset.labels) - 1}")
+            raise Bad(f"{value} is not a label number; there are 0 to {len(dataset.labels) - 1}")
         return dataset.labels[value]
     if not isinstance(value, str):
-        raise Bad(f"{shown(value)} is no label")
+        raise Bad(f"{shown(value)} is not a label")
     return must_be_in(dataset.aliases.get(value, value), dataset.labels)
 
 

@@ -114,7 +114,7 @@ def text_of(values: dict[str, Any], column: str) -> str:
         raise Bad("is missing", column)
     if isinstance(value, bytes):
         raise Bad("is not valid UTF-8", column)
-    raise Bad(f"{'null' if value is None else shown(value)} is no text", column)
+    raise Bad(f"{'null' if value is None else shown(value)} is not text", column)
 
 
 def _must_encode(text: str, column: str) -> None:
@@ -147,7 +147,7 @@ def label_name(value: Any) -> str | None:
         raise Bad("is a number of too many digits for a label")
     if isinstance(value, str | int):
         return _short(str(value))
-    raise Bad(f"{shown(value)} is no label; labels are text or whole numbers (form regression reads a quantity)")
+    raise Bad(f"{shown(value)} is not a label; labels are text or whole numbers (form regression reads a quantity)")
 
 
 def _short(name: str) -> str:
@@ -157,7 +157,7 @@ def _short(name: str) -> str:
     except UnicodeEncodeError as error:
         raise Bad(f"half a character (\\u{ord(name[error.start]):04x}) in the label") from None
     if len(name) > LONGEST_LABEL:
-        raise Bad(f"{shown(name)} is no label; labels have at most {LONGEST_LABEL} characters")
+        raise Bad(f"{shown(name)} is not a label; labels have at most {LONGEST_LABEL} characters")
     return name
 
 
@@ -168,9 +168,9 @@ def label_number(value: Any) -> float | None:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Bad(f"{shown(value)} is no finite number")
+        raise Bad(f"{shown(value)} is not a finite number")
     if isinstance(value, float) and not math.isfinite(value):
-        raise Bad(f"{shown(value)} is no finite number")
+        raise Bad(f"{shown(value)} is not a finite number")
     if abs(value) > LARGEST:  # a comparison that takes whole numbers of any length
         raise Bad(f"{shown(value)[:40]} is beyond what float32 can hold ({LARGEST:.1e})")
     return float(value)
@@ -182,7 +182,7 @@ def must_be_in(label: str, legal: Sequence[str]) -> str:
         return meant
     near = get_close_matches(label, legal, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""
-    raise Bad(f"{shown(label)} is no label of this task{hint}; there are {', '.join(map(shown, legal[:20]))}")
+    raise Bad(f"{shown(label)} is not a label of this task{hint}; there are {', '.join(map(shown, legal[:20]))}")
 
 
 def content_digest(examples: Iterable[Example]) -> str:

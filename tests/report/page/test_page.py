@@ -217,7 +217,7 @@ def test_reference_curves_are_drawn_and_bad_ones_named(tmp_path: Path) -> None:
     good.write_text("step,loss,other\n1,2.5,x\n2,,y\n3,1.5,z\n")
     assert references.read(good).curves == {"loss": ([1.0, 3.0], [2.5, 1.5])}
     bad.write_text("step,loss\n1,2\n2,much\n")
-    with pytest.raises(UserError, match=r"bad\.csv, line 3: '2' or 'much' is no number"):
+    with pytest.raises(UserError, match=r"bad\.csv, line 3: '2' or 'much' is not a number"):
         references.read(bad)
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "run"), "-o", str(out), "--reference", str(good)]) == 0

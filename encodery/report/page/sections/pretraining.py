@@ -16,7 +16,7 @@ CHARTS = {
     "heldout": ("Losses on held-out text", "loss", r"eval\.(discriminator_loss|generator_loss|mlm_loss(?:_\d+)?)"),
     "detector": ("The discriminator", "share", r"eval\.(discriminator_accuracy|auc|precision|recall|replaced)"),
     "mixture": ("Shares of the mixture", "share", r"eval\.(share_\d+|mixture_entropy)"),
-    "probes": ("Probes on the way", "score", r"probe\.(.*)"),
+    "probes": ("Probes during training", "score", r"probe\.(.*)"),
 }
 # Tags have precision and recall, too; these only a discriminator has.
 DETECTS = {"eval.discriminator_accuracy", "eval.auc", "eval.replaced"}
