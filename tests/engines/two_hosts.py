@@ -20,6 +20,9 @@ NAMES = ("ha", "hb")
 ADDRESSES = {"ha": "10.77.0.1", "hb": "10.77.0.2"}
 UP = "up\n"  # what a keeper says when its host is there
 TOOLS = ("ip", "nsenter", "unshare", "setpriv")
+# All that a host needs rights for, in namespaces that end with it.
+PROBE = "ip link add eth0 type veth peer name eth1 && mount --bind /etc/hosts /etc/hosts && hostname probe"
+PATIENCE = 2.0  # how much longer than on an idle machine a test waits in any case
 
 
 def missing() -> str | None:
@@ -27,7 +30,8 @@ def missing() -> str | None:
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} not found (packages iproute2, util-linux)"
-    done = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True, check=False)
+    words = ["unshare", "--net", "--uts", "--mount", "--propagation", "private", "sh", "-c", PROBE]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     return f"no rights to make namespaces ({done.stderr.strip()})" if done.returncode else None
 
 
@@ -156,12 +160,15 @@ def members(keeper: int) -> list[int]:
 
 
 def until(true: Any, seconds: float, what: str, log: Path | None = None) -> Any:
-    """Wait for something, and say what it was where it did not come; on a busy machine wait as much longer."""
+    """Wait for something, and say what it was where it did not come; on a busy machine wait as much longer.
+
+    `seconds` are those of an idle machine.
+    """
     begun = time.monotonic()
     while not (found := true()):
         told = log.read_text(errors="replace")[-3000:] if log is not None and log.exists() else ""
         waited = time.monotonic() - begun
-        assert waited < seconds * busy(), f"after {waited:.0f} s not yet: {what}\n{told}"
+        assert waited < seconds * PATIENCE * busy(), f"after {waited:.0f} s not yet: {what}\n{told}"
         time.sleep(0.3)
     return found
 
