@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.engines.two_hosts import ADDRESSES, Server, TwoHosts, until
+from tests.engines.two_hosts import ADDRESSES, NAMES, Server, TwoHosts, until
 from tests.engines.two_hosts import missing as no_hosts
 
 PORT = 6379
@@ -28,7 +28,7 @@ class Ray:
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray makes sockets in it
         self.env = {"RAY_USAGE_STATS_ENABLED": "0", **(env or {"RAY_AUTH_MODE": "disabled"})}
-        self.hosts = TwoHosts(self.folder)
+        self.hosts = TwoHosts(self.folder, {host: [str(self.folder)] for host in NAMES})
         self.nodes: dict[str, Server] = {}
 
     def __enter__(self) -> "Ray":
