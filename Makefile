@@ -46,12 +46,15 @@ faults: $(VENV)/installed
 
 # Real engines on this machine, started and ended by the tests: Slurm, Ray and torchrun on two hosts made of namespaces (as
 # root), a stand-in hub, emulators of S3 and GS, trackers. What cannot be had here is skipped, in capitals;
-# ENCODERY_ENGINES=1 makes that a failure. Meant to take at most twelve minutes on two idle cores; on a busy machine the tests
-# wait longer, and only what takes half an hour is interrupted, and ends its servers.
-ENGINES := timeout --foreground --signal=INT --kill-after=120
+# ENCODERY_ENGINES=1 makes that a failure. At most twelve minutes on two idle cores; on a busy machine the tests wait longer.
+# What is not done after the seconds given below is interrupted, ends its servers, and has failed.
+LIMITED := limited() { timeout --foreground --signal=INT --kill-after=120 "$$@"; code=$$?; case $$code in 124|137) \
+	echo "ENGINES: NOT DONE AFTER $$1 SECONDS, INTERRUPTED" >&2;; esac; return $$code; }
 engines: $(VENV)/engines $(VENV)/stores/installed
-	stores=0; $(ENGINES) 400 $(VENV)/stores/bin/python -m pytest -m engine -rs tests/engines/test_stores.py || stores=$$?; \
-	$(ENGINES) 1800 $(BIN)/pytest -n 2 --dist loadgroup -m engine -rs tests/engines --ignore=tests/engines/test_stores.py && exit $$stores
+	$(LIMITED); stores=0; \
+	limited 900 $(VENV)/stores/bin/python -m pytest -m engine -rs tests/engines/test_stores.py || stores=$$?; \
+	limited 3600 $(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m engine -rs tests/engines \
+		--ignore=tests/engines/test_stores.py && exit $$stores
 
 $(VENV)/engines: $(VENV)/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,mlflow,trackio,wandb]' || \

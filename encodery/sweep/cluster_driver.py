@@ -17,7 +17,7 @@ from encodery.runs.sweep_spec import Outcome, RunSpec, Source
 from encodery.sweep import processes, state
 from encodery.sweep import state as sweep_state
 from encodery.sweep.scheduler import Alarm, Scheduler, Score, scored, spoken
-from encodery.sweep.slots import Slot, accelerators, cores_here
+from encodery.sweep.slots import Slot, accelerators
 from encodery.sweep.state import FINAL, RunStatus
 from encodery.sweep.sweep_file import Limits, Resources
 
@@ -66,11 +66,21 @@ def scheduler_of(text: str) -> tuple[Scheduler, str]:
 
 
 def slot_of_job(resources: Resources) -> Slot:
-    """All that the cluster gave to this process, as one slot."""
-    cores = cores_here()
+    """All that the cluster gave to this process, as one slot.
+
+    Not every cluster binds a job to its CPUs: it has as many threads as it has asked for CPUs, not as there are cores.
+    """
     found = None if resources.devices.startswith("cpu") else accelerators()
-    threads = len(cores) if resources.threads == "auto" else resources.threads
-    return Slot(0, found.kind if found else "cpu", found.devices if found else (), threads)
+    if found is None:
+        return Slot(0, "cpu", (), cpus_of_job(resources, on_cpu=True))
+    return Slot(0, found.kind, found.devices, cpus_of_job(resources, on_cpu=False))
+
+
+def cpus_of_job(resources: Resources, on_cpu: bool) -> int:
+    """How many CPUs a job asks for: `threads`, else its devices where these are CPUs, else one beside its GPUs."""
+    if resources.threads != "auto":
+        return resources.threads
+    return max(1, int(resources.per_run)) if on_cpu else 1
 
 
 def outcome_of(text: str) -> str:

@@ -15,7 +15,7 @@ from encodery.core import slurm
 from encodery.core.process import WITH_PARENT
 from encodery.core.progress import Progress
 from encodery.runs.sweep_spec import Outcome, RunSpec, Source
-from encodery.sweep.cluster_driver import Driver, job_text, scheduler_of
+from encodery.sweep.cluster_driver import Driver, cpus_of_job, job_text, scheduler_of
 from encodery.sweep.scheduler import Score
 from encodery.sweep.sweep_file import Limits, Resources
 
@@ -39,14 +39,13 @@ def execute_slurm(
 def parameters(resources: Resources, limits: Limits) -> dict[str, Any]:
     """What one job asks for."""
     on_cpu = resources.devices.startswith("cpu")
-    cores = max(1, int(resources.per_run)) if on_cpu else 1
     longest = limits.timeout_seconds
     attempts = limits.retries + 1
     minutes = slurm.DAY if longest is None else math.ceil(attempts * (longest + limits.grace_seconds) / 60) + 5
     at_once = int(resources.devices.partition(":")[2] or AT_ONCE) if on_cpu else AT_ONCE
     return {
         "timeout_min": minutes,
-        "cpus_per_task": cores if resources.threads == "auto" else resources.threads,
+        "cpus_per_task": cpus_of_job(resources, on_cpu),
         "gpus_per_node": 0 if on_cpu else max(1, int(resources.per_run)),
         "slurm_array_parallelism": at_once,
         "slurm_signal_delay_s": math.ceil(limits.grace_seconds) + 60,

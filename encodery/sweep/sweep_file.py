@@ -54,7 +54,7 @@ class Resources(Options):
     runs_per_device: int = Field(default=1, ge=1)
     """Runs at once on a device."""
     threads: int | Literal["auto"] = "auto"
-    """CPU threads of a run; auto: the cores divided by the runs at once."""
+    """CPU threads of a run; auto: the cores divided by the runs at once, on a cluster the CPUs that a job asks for."""
     min_free_memory: str | None = None
     """A GPU with less free memory than this, such as 4GB, gets no new run."""
 

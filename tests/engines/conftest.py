@@ -2,9 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from tests.engines.trainings import Undisturbed
@@ -13,25 +14,35 @@ ROOT = Path(__file__).parents[2]
 NEEDED = "ENCODERY_ENGINES"  # set to 1, an engine that cannot be had is a failure instead of a skip
 
 
-# What one process does of several (`-n 2 --dist loadgroup`), longest first; xdist gives the third to the first process.
-GROUPS = ("slurm[pgid]", "slurm[cgroup]", "trackers", "ray", "hub", "torchrun")
+# What one process does of several (`-n 2 --dist loadscope --no-loadscope-reorder`), longest first.
+GROUPS = ("slurm-cgroup", "slurm-pgid", "slurm-once", "ray", "trackers", "hub", "torchrun")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+class ByEngine(LoadScopeScheduling):
+    """One process has all tests of an engine. xdist's own groups change names of tests, which pytest 9.2 ignores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByEngine:
+    return ByEngine(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ours = {item: group_of(item) for item in items if Path(__file__).parent in item.path.parents}
-    for item, group in ours.items():
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in ours:
         item.add_marker(pytest.mark.engine)
-        item.add_marker(pytest.mark.xdist_group(group))
     order = {group: number for number, group in enumerate(GROUPS)}
-    items.sort(key=lambda item: order.get(ours[item], len(GROUPS)) if item in ours else -1)
+    items.sort(key=lambda item: order.get(group_of(item.nodeid), len(GROUPS)) if item in ours else -1)
 
 
-def group_of(item: pytest.Item) -> str:
-    """The engine that a test works with: tests of one group share it."""
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    name = item.path.stem.removeprefix("test_")
-    return f"slurm[{params['slurm']}]" if "slurm" in params else name
+def group_of(name: str) -> str:
+    """The engine that a test works with, by its name: `test_slurm.py::test_x[pgid]` belongs to slurm-pgid."""
+    file, _, test = name.partition("::")
+    group = Path(file).stem.removeprefix("test_")
+    return f"slurm-{test.rpartition('[')[2].rstrip(']')}" if group == "slurm" else group
 
 
 def skip_without(engine: str, reason: str | None) -> None:

@@ -4,7 +4,6 @@ What shortens waiting: a job that is queued again may start after `cred_expire` 
 scheduler looks every second. What a busy machine needs: daemons that wait longer for each other than by default.
 """
 
-import errno
 import fcntl
 import os
 import re
@@ -15,12 +14,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.engines.two_hosts import ADDRESSES, NAMES, Server, TwoHosts, until
+from tests.engines.two_hosts import ADDRESSES, CGROUPS, NAMES, Server, TwoHosts, remove_cgroup, until
 from tests.engines.two_hosts import missing as no_hosts
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scontrol", "scancel")
 PACKAGES = "slurmctld slurmd slurm-client munge iproute2"  # of Debian and Ubuntu
-CGROUPS = Path("/sys/fs/cgroup")
 OURS = "SLURM_CONF"
 
 CONF = """\
@@ -78,7 +76,9 @@ class Slurm:
     def __init__(self, tracking: str, cpus: int = 4) -> None:
         self.tracking, self.cpus = tracking, cpus
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: a socket's name has at most 107 characters
-        self.hosts = TwoHosts(self.folder)
+        groups = [f"{CGROUPS}/*/slurm_{{}}"] if tracking == "cgroup" else []
+        rubbish = {host: [str(self.folder), *(group.format(host) for group in groups)] for host in NAMES}
+        self.hosts = TwoHosts(self.folder, rubbish)
         self.servers: list[Server] = []
         self.cgroups: AbstractContextManager[None] = Cgroups() if tracking == "cgroup" else nullcontext()
 
@@ -126,7 +126,7 @@ class Slurm:
         finally:
             self.hosts.__exit__()  # which kills what is left on them
             self.cgroups.__exit__(None, None, None)
-            shutil.rmtree(self.folder)
+            shutil.rmtree(self.folder, ignore_errors=True)  # where there have been no hosts to do that
 
     def _stop(self) -> None:
         """Ask jobs and servers to end."""
@@ -175,19 +175,5 @@ class Cgroups(AbstractContextManager[None]):
         os.close(self.lock)
 
     def remove(self) -> None:
-        ours = [path for host in NAMES for path in CGROUPS.glob(f"*/slurm_{host}")]
-        groups = [path for start in ours for path in (start, *start.rglob("*")) if path.is_dir()]
-        for group in sorted(groups, reverse=True):  # the deepest first
-            until(lambda group=group: removed(group), 20, f"{group} is empty")  # type: ignore[misc]
-
-
-def removed(group: Path) -> bool:
-    """Whether a cgroup is gone; the kernel keeps it until its last process is."""
-    with suppress(FileNotFoundError):
-        try:
-            group.rmdir()
-        except OSError as error:
-            if error.errno == errno.EBUSY:
-                return False
-            raise
-    return True
+        for path in (path for host in NAMES for path in CGROUPS.glob(f"*/slurm_{host}")):
+            remove_cgroup(path)

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.engines.two_hosts import NAMES, TwoHosts
 
 folder = Path(sys.argv[1])
-with TwoHosts(folder) as hosts:
+with TwoHosts(folder, {"hb": [f"{folder}/rub*"]}) as hosts:
     for name in NAMES:
         hosts.start(name, "sh", "-c", "trap '' TERM; setsid sleep 600 & wait", log=folder / "log")
     print(*(keeper.pid for keeper in hosts.keepers.values()), flush=True)
@@ -38,6 +38,7 @@ def works(pid: int) -> bool:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_hosts_and_all_that_runs_on_them_end_with_the_tests(tmp_path: Path, end: signal.Signals) -> None:
     skip_without("two hosts", two_hosts.missing())
+    (tmp_path / "rubbish" / "deep").mkdir(parents=True)
     tests = subprocess.Popen(
         [sys.executable, "-c", TESTS, str(tmp_path)], cwd=ROOT, text=True, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -49,6 +50,9 @@ def test_hosts_and_all_that_runs_on_them_end_with_the_tests(tmp_path: Path, end:
         until(lambda keeper=keeper: len(members(keeper)) == 2, 30, "a shell and its child")  # type: ignore[misc]
     pids = [pid for keeper in keepers for pid in (keeper, *members(keeper))]
     assert all(works(pid) for pid in pids)
+    assert (tmp_path / "rubbish").exists()
     tests.send_signal(end)
     tests.wait(60)
     until(lambda: not any(works(pid) for pid in pids), 30, "the end of all processes")
+    assert not (tmp_path / "rubbish").exists()
+    assert (tmp_path / "log").exists()

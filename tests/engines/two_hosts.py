@@ -1,10 +1,12 @@
 """Two hosts on one machine: each has its own network, name and /etc/hosts, and a cable joins them. Needs root.
 
 The namespaces of a host belong to its keeper (`keep`), a process that reads from the tests: when they end, in whatever
-way, it kills all that still runs on its host and ends, and the kernel takes network and mounts away.
+way, it kills all that still runs on its host, clears up what was left to it and ends, and the kernel takes network and
+mounts away. Tests that are interrupted have no time for that: xdist gives its processes five seconds.
 Process numbers and disks are shared, as on a cluster with a shared disk.
 """
 
+import errno
 import os
 import shutil
 import signal
@@ -13,13 +15,18 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 NAMES = ("ha", "hb")
 ADDRESSES = {"ha": "10.77.0.1", "hb": "10.77.0.2"}
+CGROUPS = Path("/sys/fs/cgroup")
 UP = "up\n"  # what a keeper says when its host is there
 TOOLS = ("ip", "nsenter", "unshare", "setpriv")
+# All that a host needs rights for, in namespaces that end with it.
+PROBE = "ip link add eth0 type veth peer name eth1 && mount --bind /etc/hosts /etc/hosts && hostname probe"
+PATIENCE = 2.0  # how much longer than on an idle machine a test waits in any case
 
 
 def missing() -> str | None:
@@ -27,15 +34,16 @@ def missing() -> str | None:
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} not found (packages iproute2, util-linux)"
-    done = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, text=True, check=False)
+    words = ["unshare", "--net", "--uts", "--mount", "--propagation", "private", "sh", "-c", PROBE]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     return f"no rights to make namespaces ({done.stderr.strip()})" if done.returncode else None
 
 
 class TwoHosts:
-    """`with TwoHosts(folder) as hosts: hosts.run("ha", "hostname")`."""
+    """`with TwoHosts(folder) as hosts: hosts.run("ha", "hostname")`; `rubbish`: patterns of what it leaves behind."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, rubbish: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.folder, self.rubbish = folder, rubbish or {}
         self.keepers: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> "TwoHosts":
@@ -52,7 +60,7 @@ class TwoHosts:
         hosts.write_text("\n".join(lines) + "\n")
         for name in NAMES:
             words = ["unshare", "--net", "--uts", "--mount", "--propagation", "private"]
-            words += [sys.executable, "-I", "-S", __file__, str(hosts), name]
+            words += [sys.executable, "-I", "-S", __file__, str(hosts), name, *self.rubbish.get(name, ())]
             keeper = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
             )
@@ -126,7 +134,7 @@ class Server:
             self.process.wait()
 
 
-def keep(hosts: str, name: str) -> None:
+def keep(hosts: str, name: str, *rubbish: str) -> None:
     """Be a host's keeper; its namespaces are ours already."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever is impatient with the tests is not to leave a host behind
     for words in (["mount", "--bind", hosts, "/etc/hosts"], ["hostname", name], ["ip", "link", "set", "lo", "up"]):
@@ -134,6 +142,27 @@ def keep(hosts: str, name: str) -> None:
     print(UP, end="", flush=True)
     sys.stdin.read()
     kill_all(os.getpid())
+    for path in (Path(path) for pattern in rubbish for path in glob(pattern)):
+        remove_cgroup(path) if path.is_relative_to(CGROUPS) else shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_cgroup(start: Path) -> None:
+    """Remove a cgroup and those below it."""
+    groups = [path for path in (start, *start.rglob("*")) if path.is_dir()]
+    for group in sorted(groups, reverse=True):  # the deepest first
+        until(lambda group=group: removed(group), 20, f"{group} is empty")  # type: ignore[misc]
+
+
+def removed(group: Path) -> bool:
+    """Whether a cgroup is gone; the kernel keeps it until its last process is."""
+    with suppress(FileNotFoundError):
+        try:
+            group.rmdir()
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            raise
+    return True
 
 
 def kill_all(keeper: int) -> None:
@@ -156,12 +185,15 @@ def members(keeper: int) -> list[int]:
 
 
 def until(true: Any, seconds: float, what: str, log: Path | None = None) -> Any:
-    """Wait for something, and say what it was where it did not come; on a busy machine wait as much longer."""
+    """Wait for something, and say what it was where it did not come; on a busy machine wait as much longer.
+
+    `seconds` are those of an idle machine.
+    """
     begun = time.monotonic()
     while not (found := true()):
         told = log.read_text(errors="replace")[-3000:] if log is not None and log.exists() else ""
         waited = time.monotonic() - begun
-        assert waited < seconds * busy(), f"after {waited:.0f} s not yet: {what}\n{told}"
+        assert waited < seconds * PATIENCE * busy(), f"after {waited:.0f} s not yet: {what}\n{told}"
         time.sleep(0.3)
     return found
 

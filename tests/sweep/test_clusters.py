@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,3 +129,13 @@ def test_what_a_slurm_job_asks_for() -> None:
     assert (asked["gpus_per_node"], asked["timeout_min"]) == (2, 2 * 61 + 5)
     asked = parameters(Resources(devices="cpu:3", threads=4), Limits())
     assert (asked["gpus_per_node"], asked["cpus_per_task"], asked["slurm_array_parallelism"]) == (0, 4, 3)
+
+
+@pytest.mark.parametrize(("given", "cpus"), [({}, 1), ({"per_run": 2}, 2), ({"per_run": 0.5}, 1), ({"threads": 3}, 3)])
+def test_a_job_has_as_many_threads_as_it_asks_for_cpus(tmp_path: Path, given: dict[str, Any], cpus: int) -> None:
+    """Also where the cluster lets it see all cores of its machine."""
+    resources = Resources(devices="cpu:3", **given)
+    assert parameters(resources, Limits())["cpus_per_task"] == cpus
+    scheduler, _ = scheduler_of(job_text(tmp_path, RunSpec("0123abcd", "0123abcd-x"), resources, Limits()))
+    assert [slot.threads for slot in scheduler.slots] == [cpus]
+    assert scheduler.slots[0].environment()["OMP_NUM_THREADS"] == str(cpus)
