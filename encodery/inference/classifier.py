@@ -213,7 +213,7 @@ def open_classifier(
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
     if head is None and len(heads) > 1 and not undecided:
-        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name one of them")
+        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name the task")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
     return chosen if labels is None else with_labels(chosen, labels)
 

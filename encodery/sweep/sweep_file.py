@@ -210,7 +210,7 @@ class Metric(Options):
     mode: Literal["auto", "max", "min"] = "auto"
     """Which is better; auto: as the metric has it, so the lowest loss and the highest accuracy."""
     at: str = Field(default="last", pattern=r"^(last|best|step:[1-9][0-9]*)$")
-    """last: the score that the run reports; best: of all evaluations on the way; step:N: at that step."""
+    """last: the score that the run reports; best: of all evaluations during training; step:N: at that step."""
     split: str | None = None
     """Split that is scored; default: the run's first."""
 

@@ -75,12 +75,12 @@ def test_missing_test_rows_are_named(tmp_path, encodery):
 
 def test_refusals(wnli, trained, tmp_path, encodery):
     assert "Which runs?" in encodery("submit").err
-    assert "no GLUE task" in encodery("submit", trained("single")).err
+    assert "not a GLUE task" in encodery("submit", trained("single")).err
     assert "there are no runs" in encodery("submit", tmp_path).err
     (tmp_path / "bad.zip").write_text("no zip")
     said = encodery("submit", "--check", tmp_path / "bad.zip")
     assert said.code == 2
-    assert "no readable zip" in said.err
+    assert "not a readable zip" in said.err
     en.train(en.Run(wnli), tmp_path / "twin", seed=2)
     assert "has two runs" in encodery("submit", wnli, tmp_path / "twin").err
 

@@ -134,5 +134,5 @@ def test_F11_any_zip_is_checked(submission, tmp_path, name, text, words):
 def test_F11_a_good_zip_passes_and_no_zip_is_named(submission, tmp_path):
     check_submission(submission)
     for path in (tmp_path / "gone.zip", tmp_path):
-        with pytest.raises(UserError, match="no readable zip"):
+        with pytest.raises(UserError, match="not a readable zip"):
             check_submission(path)

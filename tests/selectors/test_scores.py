@@ -35,7 +35,7 @@ def test_rows_come_by_their_scores_from_any_file(tmp_path):
     [
         ("id,score\n0,1\n1,2\n", r"no score for 1 of 3 rows \(first: 2\)"),
         ("id,score\n0,1\n1,2\n2,\n", "line 4, column \"score\": '' is not a finite number"),
-        ("id,score\n0,1\n1,nan\n2,3\n", "no finite number"),
+        ("id,score\n0,1\n1,nan\n2,3\n", "not a finite number"),
         ("id,score\n0,1\n0,2\n2,3\n", "line 3: the id 0 occurs twice"),
         ("id,points\n0,1\n", "score"),
     ],

@@ -96,7 +96,7 @@ def test_parquet_names_the_row_and_the_missing_column(tmp_path):
     with pytest.raises(UserError, match='no column "body"; it has text'):
         texts(files=str(path), text="body")
     path.write_bytes(b"nonsense")
-    with pytest.raises(UserError, match="no readable Parquet"):
+    with pytest.raises(UserError, match="not a readable Parquet"):
         texts(files=str(path))
 
 

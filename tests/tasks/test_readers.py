@@ -192,7 +192,7 @@ def test_R11_an_empty_line_is_a_row_where_one_cell_is_enough(tmp_path):
         ("a.tsv", "a\ta\n1\t2\n", '"a" occurs twice'),
         ("a.tsv", b"\xff\xfea\x00", "UTF-16"),
         ("a.tsv", b"a\xe4\tb\n", "the header cannot be read"),
-        ("a.parquet", "text", "no readable Parquet"),
+        ("a.parquet", "text", "not a readable Parquet"),
         ("a.xlsx", "text", "unknown kind of file"),
     ],
 )
