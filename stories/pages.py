@@ -83,12 +83,15 @@ def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> st
     gains = [gain(found[key].get("petit", Cell({})), found[key].get("random", Cell({}))) for key in tasks]
     tested = [p for _, p in gains if p is not None]
     adjusted = iter(stats.holm(tested))
-    head = ["task", "metric", *ARMS.values(), "petit - random", "p (Holm)", "BERT-Tiny, published, all rows"]
+    arms = [arm for arm in ARMS if any(arm in found[key] for key in tasks)]
+    named = [ARMS[arm] for arm in arms]
+    head = ["task", "metric", *named, "petit - random", "p (Holm)", "BERT-Tiny, published, all rows"]
     lines = [head, ["---"] * len(head)]
     for key, (words, p) in zip(tasks, gains, strict=True):
         name, metric, published = PETIT_TASKS[key]
-        cells = [str(found[key].get(arm, Cell({}))) for arm in ARMS]
-        shown = "" if p is None else f"{next(adjusted):.3f}"
+        cells = [str(found[key].get(arm, Cell({}))) for arm in arms]
+        holm = None if p is None else next(adjusted)
+        shown = "" if holm is None else "< 0.001" if holm < 0.001 else f"{holm:.3f}"
         lines.append([name, metric, *cells, words, shown, "" if published is None else f"*{published}*"])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -112,6 +115,11 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
             axis.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
         centres = [stats.mean(list(cell.scores.values())) for _, cell in shown]
         axis.plot(centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm]) if shown else None
+        for centre, (i, _) in zip(centres, shown, strict=True):
+            above = -9 if arm == "random" else 7  # so that close ones do not cover each other
+            axis.annotate(f"{centre:.1f}", (centre, i), (0, above), textcoords="offset points", ha="center",
+                          va="top" if above < 0 else "bottom", color=colour, fontsize=8)  # fmt: skip
+    axis.set_ylim(-0.5, len(tasks) - 0.5)
     axis.set_yticks(range(len(tasks)), [f"{PETIT_TASKS[key][0]}" for key in tasks])
     axis.invert_yaxis()
     axis.set_xlabel("dev score × 100, mean over seeds with its 95 % interval")

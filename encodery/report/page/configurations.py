@@ -26,12 +26,15 @@ class Configurations:
         self._values = {key: trimmed({self._text(one.settings, key) for one in records}) for key in self.keys}
         self._scopes: dict[str | None, tuple[list[str], dict[str, str]]] = {}
         self._given: dict[tuple[str | None, int, str], list[str]] = {}
+        self._named: dict[str | None, Mapping[str, str]] = {}
 
     def label(self, settings: Mapping[str, Any], task: str | None, most: int) -> str:
         """Only what varies (among runs of the task); a method by its name alone."""
         keys, usual = self._scope(task)
         values = {key: text for key in keys if (text := self._text(settings, key))}
-        full = ", ".join(self._word(key, text) for key, text in values.items())
+        full = self._full(settings, keys)
+        if name := self._variants(task).get(full):
+            return short(name, most)
         label = full
         if len(full) > most:
             own = [self._word(key, text) for key, text in values.items() if text != usual.get(key)]
@@ -50,6 +53,19 @@ class Configurations:
             usual = {key: Counter(self._text(one.settings, key) for one in those).most_common(1)[0][0] for key in keys}
             self._scopes[task] = keys, usual
         return self._scopes[task]
+
+    def _full(self, settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+        return ", ".join(self._word(key, text) for key in keys if (text := self._text(settings, key)))
+
+    def _variants(self, task: str | None) -> Mapping[str, str]:
+        """The names that a sweep gave its variants, where each is one configuration and no two share one."""
+        if task not in self._named:
+            keys, _ = self._scope(task)
+            those = [one for one in self.records if one.variant and task in (None, one.task)]
+            pairs = {(self._full(one.settings, keys), str(one.variant)) for one in those}
+            is_name = len(pairs) == len({full for full, _ in pairs}) == len({name for _, name in pairs})
+            self._named[task] = dict(pairs) if is_name else {}
+        return self._named[task]
 
     def _text(self, settings: Mapping[str, Any], key: str) -> str:
         return without_paths(setting(settings, key))

@@ -1,5 +1,6 @@
 """What a reader needs beside a score: the majority, a second metric, names that differ, tables by task."""
 
+import dataclasses
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,17 @@ def test_long_configurations_are_told_apart_by_what_differs(tmp_path: Path) -> N
     assert by_path["run-0"] == "the usual settings"
     assert made.label(records[0].settings, "toy/nli", 500).count("option_") == 7
     assert len({made.label(one.settings, "toy/nli", 12) for one in records}) == 8, "cut short, and still different"
+
+
+def test_the_variants_of_a_sweep_keep_the_names_that_a_person_gave_them(tmp_path: Path) -> None:
+    for number, rate in enumerate((1e-5, 1e-5, 2e-5)):
+        runs.run(tmp_path / f"run-{number}", 0.5, seed=number, optim__lr=rate)
+    records, _ = read([tmp_path])
+    own = [dataclasses.replace(one, variant=name) for one, name in zip(records, ("calm", "calm", "brisk"), strict=True)]
+    made = Configurations(own)
+    assert [made.label(one.settings, "toy/nli", 60) for one in own] == ["calm", "calm", "brisk"]
+    torn = [own[0], dataclasses.replace(own[1], variant="other"), own[2]]
+    assert Configurations(torn).label(own[0].settings, "toy/nli", 60) == "lr 1e-05", "two names for one configuration"
 
 
 def test_long_values_lose_what_all_of_them_share() -> None:
