@@ -196,7 +196,7 @@ def run_records(resolved: Resolved, split: str, rows: int) -> dict[str, list[Rec
         return {"data": data_records(seen.task, own), "blocks": [blocks], "first batch": [first_batch(seen).record()]}
     here = _here(seen, split)
     table = _split(seen, split, here[split])
-    found = {
+    sections = {
         "data": data_records(seen.task, here),
         "labels": [record for name, examples in here.items() for record in label_records(seen.task, name, examples)],
         "doubles": double_records(here),
@@ -204,7 +204,7 @@ def run_records(resolved: Resolved, split: str, rows: int) -> dict[str, list[Rec
         "rows": [record for record, _ in row_records(seen, table, rows)],
         "first batch": [first_batch(seen).record()] if seen.task.has("train") else [],
     }
-    return {title: records for title, records in found.items() if records}
+    return {title: records for title, records in sections.items() if records}
 
 
 def _viewed(resolved: Resolved, split: str) -> View:

@@ -54,15 +54,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     cards = [name for name in args.names if Path(name).is_file() or not Path(name).exists()]
     if cards or args.dev or args.out:
         return _cards(args)
-    found = [status for folder in args.names or [_usual()] for status in check_folder.check(folder)]
+    statuses = [status for folder in args.names or [_usual()] for status in check_folder.check(folder)]
     if args.format:
         from encodery.cli.print_table import show_records
 
-        rows = [{"data": one.name, "state": one.state, "rows": one.rows, "about": one.words} for one in found]
+        rows = [{"data": one.name, "state": one.state, "rows": one.rows, "about": one.words} for one in statuses]
         show_records({"folder": rows}, args.format)
     else:
-        print(*found, sep="\n")
-    return 1 if any(status.state == "wrong" for status in found) else 0
+        print(*statuses, sep="\n")
+    return 1 if any(status.state == "wrong" for status in statuses) else 0
 
 
 def _cards(args: argparse.Namespace) -> int:

@@ -347,7 +347,7 @@ def require_same_pieces(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> l
             f"model.tokenizer: it does not fit {folder}: {share:.0%} of its ids mean other tokens there (such as "
             f"{ours!r} for {theirs!r}); omit it to use the model's own tokenizer"
         )
-    return [f"model.tokenizer: {len(other):,} of its ids mean other pieces in {folder}"] if other else []
+    return [f"model.tokenizer: {len(other):,} of its ids mean other tokens in {folder}"] if other else []
 
 
 def make_model(

@@ -91,13 +91,13 @@ def tables(card: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def _pairs(where: str, near: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Examples of rows that are alike, a record each."""
     return [
-        {"where": where, "similarity": one["similarity"]}
+        {"where": where, "similarity": pair["similarity"]}
         | {
             f"{side} {key}": value
             for side in ("first", "second")
-            for key, value in (one[side] | {"texts": " | ".join(one[side]["texts"])}).items()
+            for key, value in (pair[side] | {"texts": " | ".join(pair[side]["texts"])}).items()
         }
-        for one in near["examples"]
+        for pair in near["examples"]
     ]
 
 
