@@ -14,9 +14,11 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.cli.print_table import of_rows, show
+    from encodery.config.without_torch import light
     from encodery.tasks import catalogue
 
-    rows = [(e.name, e.kind, " ".join(e.splits), e.description) for e in catalogue() if args.part in e.name]
+    entries = light(catalogue)  # names and descriptions need no arrays
+    rows = [(e.name, e.kind, " ".join(e.splits), e.description) for e in entries if args.part in e.name]
     if not rows:
         raise UserError(f"No task has '{args.part}' in its name; `encodery tasks` lists all.")
     show(of_rows(("task", "kind", "splits", "about"), rows), args.format)
