@@ -50,6 +50,19 @@ class Cell(NamedTuple):
         return f"{stats.mean(values):.1f}" + (f" ± {spread:.1f}" if spread is not None else "") + f" ({len(values)})"
 
 
+# Of stories/glue.yaml, in GLUE's order: variant -> words, the metric that counts.
+GLUE_TASKS = {
+    "cola": ("CoLA", "mcc"),
+    "sst2": ("SST-2, 5,000 rows", "accuracy"),
+    "mrpc": ("MRPC", "accuracy"),
+    "stsb": ("STS-B", "spearman"),
+    "qqp": ("QQP, 5,000 rows", "accuracy"),
+    "mnli": ("MNLI, 5,000 rows", "accuracy"),
+    "qnli": ("QNLI, 5,000 rows", "accuracy"),
+    "rte": ("RTE", "accuracy"),
+}
+
+
 def rows_of(run: str) -> int:
     """How many training rows: part of the run's name, see stories/petit.yaml."""
     found = re.search(r"-count-(\d+)", run)
@@ -86,24 +99,30 @@ def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> st
     arms = [arm for arm in ARMS if any(arm in found[key] for key in tasks)]
     named = [ARMS[arm] for arm in arms]
     head = ["task", "metric", *named, "petit - random", "p (Holm)", "BERT-Tiny, published, all rows"]
-    lines = [head, ["---"] * len(head)]
+    lines = [head]
     for key, (words, p) in zip(tasks, gains, strict=True):
         name, metric, published = PETIT_TASKS[key]
         cells = [str(found[key].get(arm, Cell({}))) for arm in arms]
         holm = None if p is None else next(adjusted)
         shown = "" if holm is None else "< 0.001" if holm < 0.001 else f"{holm:.3f}"
         lines.append([name, metric, *cells, words, shown, "" if published is None else f"*{published}*"])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
-def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out: Path) -> None:
-    """A line for each task: means of the arms with 95 % intervals."""
+def pyplot() -> Any:
+    """matplotlib without a screen, whose files do not change with the time of day."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "encodery"
     import matplotlib.pyplot as plt
 
+    return plt
+
+
+def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out: Path) -> None:
+    """A line for each task: means of the arms with 95 % intervals."""
+    plt = pyplot()
     tasks = [key for key in PETIT_TASKS if key in found]
     figure, axis = plt.subplots(figsize=(7.5, 0.55 * len(tasks) + 1.2), layout="constrained")
     colours = {"random": "#8a8f98", "embeddings": "#c98a2b", "petit": "#1f6feb", "minilm": "#2a9d5c"}
@@ -144,7 +163,99 @@ def pretraining() -> None:
     pretraining_picture(found, PAGES.parent / "images" / "pretraining.svg")
 
 
-PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining}
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table whose first line is its head."""
+    head, *body = lines
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
+
+
+def scores_of(runs: Sequence[Mapping[str, Any]], task: str, metric: str) -> Cell:
+    """Dev scores of a task by seed; runs of encodery name the split, those of Trainer have one."""
+    found = {run["seed"]: run["scores"].get(f"{task}:dev", run["scores"]) for run in runs if run["task"] == task}
+    return Cell({seed: 100 * scores[metric] for seed, scores in sorted(found.items())})
+
+
+def glue_scores(found: Mapping[str, Cell], majority: Mapping[str, float]) -> str:
+    """Mean, spread, best and worst seed of every task that was run."""
+    lines = [["task", "metric", "mean ± sd (n)", "95 % interval", "best", "worst", "majority"]]
+    for name, (words, metric) in GLUE_TASKS.items():
+        if name not in found:
+            continue
+        values = list(found[name].scores.values())
+        interval = stats.t_interval(values)
+        spelled = f"{interval[0]:.1f} to {interval[1]:.1f}" if interval else ""
+        extremes = [f"{max(values):.1f}", f"{min(values):.1f}"]
+        lines.append([words, metric, str(found[name]), spelled, *extremes, f"{majority[name]:.1f}"])
+    return markdown(lines)
+
+
+def glue_differences(pairs: Sequence[tuple[str, str, Cell, str, Cell, bool]]) -> str:
+    """Two arms beside each other: the difference with its interval, on the same seeds or (Trainer) on others."""
+    lines = [["task", "metric", "A", "B", "A: mean ± sd (n)", "B: mean ± sd (n)", "A - B, 95 % interval"]]
+    for name, first, a, second, b, paired in pairs:
+        if not (a.scores and b.scores):
+            continue
+        if paired:
+            words, _ = gain(a, b)
+        else:
+            values, others = list(a.scores.values()), list(b.scores.values())
+            interval = stats.t_interval(values, others)
+            words = f"{stats.mean(values) - stats.mean(others):+.1f}"
+            words += f" [{interval[0]:+.1f}, {interval[1]:+.1f}]" if interval else ""
+        lines.append([*GLUE_TASKS[name], first, second, str(a), str(b), words])
+    return markdown(lines)
+
+
+def glue_picture(found: Mapping[str, Cell], majority: Mapping[str, float], out: Path) -> None:
+    """A line for each task: every seed, their mean with its interval, and the majority baseline."""
+    plt = pyplot()
+    names = [name for name in GLUE_TASKS if name in found]
+    figure, axis = plt.subplots(figsize=(7.5, 0.5 * len(names) + 1.2), layout="constrained")
+    for i, name in enumerate(names):
+        values = list(found[name].scores.values())
+        low, high = stats.t_interval(values) or (min(values), max(values))
+        axis.plot([low, high], [i, i], color="#1f6feb", linewidth=2, alpha=0.5)
+        axis.plot(values, [i] * len(values), "|", color="#1f6feb", markersize=9, label="a seed" if not i else None)
+        axis.plot(stats.mean(values), i, "o", color="#1f6feb", label="mean, 95 % interval" if not i else None)
+        axis.plot(majority[name], i, "x", color="#8a8f98", label="majority baseline" if not i else None)
+        axis.annotate(f"{stats.mean(values):.1f}", (stats.mean(values), i), (0, 7), textcoords="offset points",
+                      ha="center", color="#1f6feb", fontsize=8)  # fmt: skip
+    axis.set_ylim(-0.7, len(names) - 0.4)
+    axis.set_yticks(range(len(names)), [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]})" for name in names])
+    axis.invert_yaxis()
+    axis.set_xlabel("dev score × 100")
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.14), ncols=3, frameon=False, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(out, metadata={"Date": None})
+
+
+def glue() -> None:
+    """docs/results/glue.md."""
+    runs = json.loads((RESULTS / "glue.json").read_text(encoding="utf-8"))["runs"]
+    by_variant: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for run in runs:
+        by_variant[run["variant"]].append(run)
+    arms = {name: scores_of(some, f"glue/{name.removesuffix('-first')}", GLUE_TASKS[name.removesuffix("-first")][1])
+            for name, some in by_variant.items()}  # fmt: skip
+    found = {name: arms[name] for name in GLUE_TASKS if name in arms}
+    majority = {name: 100 * by_variant[name][0]["majority"][f"glue/{name}:dev"][GLUE_TASKS[name][1]] for name in found}
+    peers = json.loads((RESULTS / "glue_trainer.json").read_text(encoding="utf-8"))["runs"]
+    none = Cell({})
+    pairs = [
+        (name, "mean pooling", arms.get(name, none), "first token", arms.get(f"{name}-first", none), True)
+        for name in ("mrpc", "stsb")
+    ] + [
+        (name, "encodery, first token", arms.get(f"{name}-first", none), "Trainer",
+         scores_of(peers, f"glue/{name}", GLUE_TASKS[name][1]), False)
+        for name in ("mrpc", "stsb")
+    ]  # fmt: skip
+    replace(PAGES / "glue.md", "table", glue_scores(found, majority))
+    replace(PAGES / "glue.md", "differences", glue_differences(pairs))
+    glue_picture(found, majority, PAGES.parent / "images" / "glue.svg")
+
+
+PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "glue": glue}
 
 
 def main(names: Sequence[str] | None = None) -> None:
