@@ -191,7 +191,10 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
-    print(f"{len(specs)} runs, {done} of them done in {folder}" + _time_left(folder, specs, len(find_slots(resources))))
+    print(
+        f"{len(specs)} {'run' if len(specs) == 1 else 'runs'}, {done} of them done in {folder}"
+        + _time_left(folder, specs, len(find_slots(resources)))
+    )
     args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same words"
     return 0
 

@@ -16,9 +16,10 @@ from encodery.config import load
 from encodery.errors import UserError
 from encodery.runs.identity import identity_of_config
 from encodery.runs.sweep_spec import RunSpec
-from encodery.sweep.plan import commands, read_about, read_plan, short, write_plan
+from encodery.sweep.plan import Planner, commands, read_about, read_plan, short, write_plan
+from encodery.sweep.sweep_file import read
 from encodery.training import build
-from tests.sweep.rooms import planned
+from tests.sweep.small_sweeps import planned
 from tests.toolbox.timing import least
 
 SEED_GRID = """
@@ -121,6 +122,16 @@ def test_the_id_is_the_identity_that_the_run_itself_writes_down(tmp_path: Path) 
     for spec in planned(SEED_GRID, tmp_path)[:2]:
         resolved = load.load(dict(spec.config or {}))
         assert identity_of_config(resolved, build.find_inputs(resolved).digests)[:8] == spec.id
+
+
+def test_own_files_keep_their_kind_beside_the_name_that_they_get(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    files = "{kind: table, train: mine.jsonl, dev: mine.jsonl, name: tickets}"
+    text = f"model: {{new: {{kind: bert, size: tiny}}}}\ntasks: {files}\ngrid: {{optim.lr: [1e-4, 2e-4]}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    specs = Planner(read(str(tmp_path / "mine.yaml")), tmp_path / "out").specs()
+    tasks = [task for spec in specs for task in (spec.config or {})["tasks"]]
+    assert [(task["kind"], task["name"]) for task in tasks] == [("table", "tickets")] * 2
 
 
 def test_relative_paths_work_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
