@@ -70,8 +70,8 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="module")
-def small_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Small components in front of the real rooms."""
+def small_components(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Small components in front of the real ones."""
     before = dict(sys.modules)
     for room, files in ROOMS.items():
         folder = tmp_path_factory.mktemp(room)

@@ -135,9 +135,9 @@ def runs_by_part(folders: Sequence[str]) -> "dict[str, RunDir]":
         if item.problem:
             raise UserError(item.problem)
         names = [name.partition("/") for name in item.run.task_names()]
-        if all(room != "glue" for room, _, _ in names):
+        if all(family != "glue" for family, _, _ in names):
             raise UserError(f"{item.run.path}: was trained on {item.run.info().get('task')}, which is not a GLUE task")
-        for part in [part for room, _, part in names if room == "glue"]:
+        for part in [part for family, _, part in names if family == "glue"]:
             if part in by_part:
                 raise UserError(
                     f"glue/{part} has two runs, {by_part[part].path} and {item.run.path}: give one of them, "

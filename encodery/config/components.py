@@ -9,8 +9,8 @@ from types import ModuleType
 from encodery.core.options import Options
 from encodery.errors import UserError
 
-# Where the kinds of each room live: a package with a file for each kind, or a module with a table KINDS.
-_ROOMS = {
+# Where the kinds of each section are: a package with a file for each kind, or a module with a table KINDS.
+_PACKAGES = {
     "tasks": "encodery.tasks",
     "objectives": "encodery.objectives",
     "methods": "encodery.methods",
@@ -20,19 +20,19 @@ _ROOMS = {
 }
 
 
-def find(room: str, name: str) -> type[Options]:
+def find(package: str, name: str) -> type[Options]:
     """The class of ours that a name in a config stands for."""
-    module, kind = importlib.import_module(_ROOMS[room]), name.replace("-", "_")
+    module, kind = importlib.import_module(_PACKAGES[package]), name.replace("-", "_")
     kinds: dict[str, type[Options]] = getattr(module, "KINDS", {})
     if kind in kinds:
         return kinds[kind]
     # Of one that is loaded the disk is not asked again: plans of thousands of runs come here.
     loaded = sys.modules.get(f"{module.__name__}.{kind}") if _is_kind(kind) else None
-    if (loaded is None or hasattr(loaded, "__path__")) and kind not in (kinds_here := names(room)):
-        near = _parts_called(name) if room == "tasks" else []
+    if (loaded is None or hasattr(loaded, "__path__")) and kind not in (kinds_here := names(package)):
+        near = _parts_called(name) if package == "tasks" else []
         near = near or difflib.get_close_matches(kind, kinds_here, n=1, cutoff=0.5)
         hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
-        raise UserError(f"there is no '{name}' in {room}.{hint} There are: {', '.join(kinds_here)}.")
+        raise UserError(f"there is no '{name}' in {package}.{hint} There are: {', '.join(kinds_here)}.")
     return _only_class(importlib.import_module(f"{module.__name__}.{kind}"))
 
 
@@ -47,9 +47,9 @@ def _bare(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def names(room: str) -> list[str]:
-    """The kinds of a room: every public file of its package but `base`, or the keys of its table."""
-    module = importlib.import_module(_ROOMS[room])
+def names(package: str) -> list[str]:
+    """The kinds of a section: every public file of its package but `base`, or the keys of its table."""
+    module = importlib.import_module(_PACKAGES[package])
     if hasattr(module, "KINDS"):
         return sorted(module.KINDS)
     files = (entry.name for entry in pkgutil.iter_modules(module.__path__) if not entry.ispkg)
@@ -57,7 +57,7 @@ def names(room: str) -> list[str]:
 
 
 def _is_kind(file: str) -> bool:
-    """Whether a file of a room may be a component by its name."""
+    """Whether a file of a component package may be a component by its name."""
     return file.isidentifier() and file != "base" and not file.startswith("_")
 
 

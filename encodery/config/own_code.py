@@ -33,10 +33,10 @@ class Code:
     also: Path | None = None  # a folder that is a run directory whatever it holds
     used: dict[str, tuple[Path, str]] = field(default_factory=dict)  # file as typed -> (path, sha256)
 
-    def find(self, room: str, kind: str, folder: Path) -> type[Options]:
+    def find(self, package: str, kind: str, folder: Path) -> type[Options]:
         """The class that a kind stands for, named by a config in `folder`."""
         if not is_own(kind):
-            return find(room, kind)
+            return find(package, kind)
         file, _, name = kind.rpartition(":")
         path = self.path_of(file, folder)
         if path.is_file():

@@ -36,13 +36,13 @@ def schema() -> dict[str, Any]:
     tree = Config.model_json_schema()
     tasks = [
         _component(tree, one, _called(name, kind), Entry)
-        for name, kind in _room("tasks").items()
+        for name, kind in _kinds("tasks").items()
         for one in (kind, *_variants(kind).values())
     ]
     keys = tree["properties"]
     text = {"type": "string"}
-    for section, (room, _) in KINDS.items():
-        kinds = [_component(tree, kind, {"kind": {"const": name}}) for name, kind in _room(room).items()]
+    for section, (package, _) in KINDS.items():
+        kinds = [_component(tree, kind, {"kind": {"const": name}}) for name, kind in _kinds(package).items()]
         keys[section]["anyOf"] = [text, *kinds]
     entry = {"anyOf": [text, *tasks]}
     keys["tasks"] = {
@@ -58,8 +58,8 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **tree}
 
 
-def _room(room: str) -> dict[str, type[Options]]:
-    return {name: find(room, name) for name in names(room)}
+def _kinds(package: str) -> dict[str, type[Options]]:
+    return {name: find(package, name) for name in names(package)}
 
 
 def _variants(kind: type[Options]) -> Mapping[str, type[Options]]:
@@ -105,7 +105,7 @@ def reference() -> str:
         blocks += [f"## {name}\n", _about(kind), _table(kind)]
         blocks += _inner(name, kind)
     blocks += ["## tasks: keys of every entry\n", _about(Entry), _table(Entry)]
-    for name, kind in _room("tasks").items():
+    for name, kind in _kinds("tasks").items():
         parts = ", ".join(f"`{name}/{part}`" if part else f"`{name}`" for part in getattr(kind, "parts", {}))
         blocks += [
             f"### tasks: {name}\n",
@@ -115,12 +115,12 @@ def reference() -> str:
         ]
         for form, variant in _variants(kind).items():
             blocks += [f"### tasks: {name}, {form}\n", _about(variant), _table(variant)]
-    for section, (room, _) in KINDS.items():
-        for name, kind in _room(room).items():
+    for section, (package, _) in KINDS.items():
+        for name, kind in _kinds(package).items():
             blocks += [f"### {section}: {name}\n", _about(kind), _table(kind)]
-    for name, kind in _room("objectives").items():
+    for name, kind in _kinds("objectives").items():
         blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
-    for name, kind in _room("select").items():
+    for name, kind in _kinds("select").items():
         blocks += [f"### selector: {name}\n", _about(kind), _table(kind)]
     return "\n".join(block for block in blocks if block).rstrip() + "\n"
 

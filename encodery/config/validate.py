@@ -303,11 +303,11 @@ class _Check:
         if kind is not None:
             self._build(kind, options, at, f"objective of {task.name}")
 
-    def _kind(self, room: str, name: Any, at: Key) -> type[Options] | None:
+    def _kind(self, package: str, name: Any, at: Key) -> type[Options] | None:
         try:
             if not isinstance(name, str):
                 raise UserError("expected a name")
-            return self.code.find(room, name, self._folder(at))
+            return self.code.find(package, name, self._folder(at))
         except UserError as error:
             self._error(at, str(error))
             return None

@@ -1,1 +1,1 @@
-"""Checkpoints of other programs as transformers folders. The only room that may call torch.load (weights only)."""
+"""Checkpoints of other programs as transformers folders. The only package that may call torch.load (weights only)."""

@@ -83,15 +83,15 @@ def named(name: str, data: str | None = None) -> Task:
     """A task that has a name, such as glue/rte."""
     if Path(name).suffix.lower() in FILES:
         raise UserError(f"{name}: there is no such file")
-    room, _, part = SPELLINGS.get(name, name).partition("/")
-    kind = load.find("tasks", room)
+    family, _, part = SPELLINGS.get(name, name).partition("/")
+    kind = load.find("tasks", family)
     if name == OWN_TEXT:
         raise UserError(f"{name}: own text has no name; give the text file, a prepared folder, or a run that read it")
     has_no_parts = "" in getattr(kind, "parts", ())  # hans: the file's name says it all
     if "part" in kind.model_fields and not part:
-        raise UserError(f"{name}: give a part too, such as {room}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
+        raise UserError(f"{name}: give a part too, such as {family}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
     if has_no_parts and part:
-        raise UserError(f"{name}: {room} has no parts: write {room}")
+        raise UserError(f"{name}: {family} has no parts: write {family}")
     if "part" not in kind.model_fields and not has_no_parts:
         raise UserError(f"{name}: own files have no name; give the config or the run that names them")
     options = {} if has_no_parts else {"part": part}

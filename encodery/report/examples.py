@@ -99,22 +99,22 @@ def _labelled(record: Record, name: str, split: str) -> Sequence[Example] | None
 def task_of(tree: Mapping[str, Any]) -> Task:
     """The task of a stored config. Own code is not run, and nothing heavy is imported: `config.load` would do both."""
     entry = {key: value for key, value in tree["tasks"][0].items() if key not in Entry.model_fields}
-    room, _, part = str(entry.pop("name", "") or "").partition("/")
+    family, _, part = str(entry.pop("name", "") or "").partition("/")
     kind = entry.pop("kind", None)
     if kind is None:
         entry |= {"part": part} if part else {}
-    elif room:
-        entry["name"] = "/".join(filter(None, (room, part)))
-    if ".py:" in (kind or room):
+    elif family:
+        entry["name"] = "/".join(filter(None, (family, part)))
+    if ".py:" in (kind or family):
         raise UserError("its task is own code, which tables do not run")
     entry["data"] = entry.get("data") or tree.get("data")
     try:
-        kinds = find("tasks", kind or room)
+        kinds = find("tasks", kind or family)
         assert issubclass(kinds, Task)
         task = kinds.variant(entry).model_validate_json(json.dumps(entry))
     except ValidationError as error:
         ours = [one["msg"].removeprefix("Value error, ") for one in error.errors() if one["type"] == "value_error"]
-        name = "/".join(filter(None, (room, part))) or kind
+        name = "/".join(filter(None, (family, part))) or kind
         raise UserError("; ".join(ours) or f"the run's config does not say where the rows of {name} are") from None
     return task
 

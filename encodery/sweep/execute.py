@@ -33,7 +33,7 @@ def execute(
 ) -> list[Outcome]:
     """Do every run that the source offers; how they ended, with those of this folder that had ended before.
 
-    Run again = go on: what has ended stays, what was stopped, killed or failed for want of room on the disk goes on.
+    Run again to resume: what has ended stays; what was stopped, killed or failed on a full disk continues.
     `score` gives the sweep's metric of a finished run.
     """
     resources, limits, progress = resources or Resources(), limits or Limits(), progress or Progress(quiet=True)

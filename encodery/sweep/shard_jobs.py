@@ -65,7 +65,7 @@ def _embedder(job: Path) -> Callable[[int], int]:
 class Engine(Protocol):
     """What Ray and Slurm have in common here."""
 
-    def room(self) -> int:
+    def max_running(self) -> int:
         """How many tasks may be under way."""
 
     def submit(self, text: str) -> Any:
@@ -82,11 +82,11 @@ class Engine(Protocol):
 
 
 def spread(engine: Engine, texts: Iterable[str]) -> Iterator[int]:
-    """Hand tasks out as there is room; yields the number of each shard when it is on the disk, in any order."""
+    """Hand tasks out as the engine takes them; yields the number of each shard when it is on the disk, in any order."""
     running: list[Any] = []
     try:
         for text in texts:
-            while len(running) >= engine.room():
+            while len(running) >= engine.max_running():
                 yield from _gathered(engine, running)
             running.append(engine.submit(text))
         while running:
@@ -121,7 +121,7 @@ class OnRay:
         self.cpus = cpus
         self.task = self.ray.remote(do).options(num_cpus=cpus, max_retries=RETRIES)
 
-    def room(self) -> int:
+    def max_running(self) -> int:
         """One more than there are places; nodes may come and go."""
         return max(int(self.ray.cluster_resources().get("CPU", 1) / self.cpus), 1) + 1
 
@@ -166,7 +166,7 @@ class OnSlurm:
         asked = {"timeout_min": minutes, "cpus_per_task": cpus, "name": "encodery"}
         self.executor = slurm.executor(folder / PLACE / "slurm", asked, slurm.tell, cluster)
 
-    def room(self) -> int:
+    def max_running(self) -> int:
         """Slurm queues what does not fit."""
         return AT_ONCE
 

@@ -1,4 +1,4 @@
-"""The question in text, and the mark for an answer. Nothing in this room imports torch."""
+"""The question in text, and the mark for an answer. Nothing in this package imports torch."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +36,7 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 
 def task_classes() -> dict[str, "type[Task]"]:
-    """File (or folder) name -> its public task, for each in this room that has one."""
+    """File (or folder) name -> its public task, for each in this package that has one."""
     from encodery.config.components import names
     from encodery.tasks.base import Task
 

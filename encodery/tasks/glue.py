@@ -173,7 +173,7 @@ class Glue(Named):
         "ax": "AX: the diagnostic set, for a model trained on MNLI",
     }
     table: ClassVar[Mapping[str, PublishedSet]] = TABLE
-    room: ClassVar[str] = "glue"
+    family: ClassVar[str] = "glue"
 
     target_scale: float = Field(default=1.0, gt=0)
     """STS-B: the model learns score / target_scale (5.0 in Google's ELECTRA). Answers are 0 to 5 in any case."""

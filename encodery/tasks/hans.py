@@ -22,7 +22,7 @@ PARQUET = {"train": ("hans_train",), "dev": ("hans_dev", "hans_validation", "han
 FOLDERS = ("", "hans", "HANS")
 KNOWN = PublishedSet(
     name="hans", texts=("premise", "hypothesis"), labels=(YES, NO), counts={"train": 30000, "dev": 30000},
-    repository="jhu-cogsci/hans", room="hans",
+    repository="jhu-cogsci/hans", parquet_folder="hans",
 )  # fmt: skip
 KINDS = ("heuristic", "subcase", "template")
 
@@ -31,7 +31,7 @@ class Hans(OnHub, Heuristics):
     """HANS: pairs on which word overlap misleads; for a model trained on MNLI or similar."""
 
     parts: ClassVar[Mapping[str, str]] = {"": "HANS: does entailment fall for word overlap (for a model of MNLI)"}
-    room: ClassVar[str] = "hans"
+    family: ClassVar[str] = "hans"
 
     @property
     def name(self) -> str:

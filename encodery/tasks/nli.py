@@ -16,7 +16,7 @@ def _rounds(split: str) -> tuple[str, ...]:
 TABLE: dict[str, PublishedSet] = {
     "snli": PublishedSet(
         name="snli",
-        room="extra",
+        parquet_folder="extra",
         texts=_PAIR,
         labels=_THREE_WAY,
         counts={"train": 549367, "dev": 9842, "test": 9824},
@@ -25,7 +25,7 @@ TABLE: dict[str, PublishedSet] = {
     ),
     "anli": PublishedSet(
         name="anli",
-        room="extra",
+        parquet_folder="extra",
         texts=_PAIR,
         labels=_THREE_WAY,
         counts={"train": 162865, "dev": 3200, "test": 3200},
@@ -35,7 +35,7 @@ TABLE: dict[str, PublishedSet] = {
     ),
     "sick": PublishedSet(
         name="sick",
-        room="extra",
+        parquet_folder="extra",
         texts=_PAIR,
         hub_texts=("sentence_A", "sentence_B"),
         labels=_THREE_WAY,
@@ -45,7 +45,7 @@ TABLE: dict[str, PublishedSet] = {
     ),
     "scitail": PublishedSet(
         name="scitail",
-        room="extra",
+        parquet_folder="extra",
         texts=_PAIR,
         labels=("entailment", "neutral"),
         aliases={"entails": "entailment"},
@@ -57,7 +57,7 @@ TABLE: dict[str, PublishedSet] = {
     ),
     "paws": PublishedSet(
         name="paws",
-        room="extra",
+        parquet_folder="extra",
         texts=("sentence1", "sentence2"),
         labels=("0", "1"),
         counts={"train": 49401, "dev": 8000, "test": 8000},
@@ -79,7 +79,7 @@ class Nli(Named):
         "paws": "PAWS: paraphrase or not, at equal words",
     }
     table: ClassVar[Mapping[str, PublishedSet]] = TABLE
-    room: ClassVar[str] = "nli"
+    family: ClassVar[str] = "nli"
 
     @property
     def positive(self) -> str | None:

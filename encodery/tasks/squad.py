@@ -44,7 +44,12 @@ _TITLES = 12  # of its 16 articles that train takes
 TABLE = {
     "v1": Version(
         PublishedSet(
-            "squad_v1", ("question", "context"), (), {"train": 87599, "dev": 10570}, "rajpurkar/squad", room="squad"
+            "squad_v1",
+            ("question", "context"),
+            (),
+            {"train": 87599, "dev": 10570},
+            "rajpurkar/squad",
+            parquet_folder="squad",
         ),
         {"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
         {
@@ -57,7 +62,12 @@ TABLE = {
     ),
     "v2": Version(
         PublishedSet(
-            "squad_v2", ("question", "context"), (), {"train": 130319, "dev": 11873}, "rajpurkar/squad_v2", room="squad"
+            "squad_v2",
+            ("question", "context"),
+            (),
+            {"train": 130319, "dev": 11873},
+            "rajpurkar/squad_v2",
+            parquet_folder="squad",
         ),
         {"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
         {
@@ -82,7 +92,7 @@ class Squad(Published, Spans):
     }
 
     table: ClassVar[Mapping[str, PublishedSet]] = {name: version.dataset for name, version in TABLE.items()}
-    room: ClassVar[str] = "squad"
+    family: ClassVar[str] = "squad"
 
     @property
     def unanswerable(self) -> bool:

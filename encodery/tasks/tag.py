@@ -30,7 +30,7 @@ TABLE: dict[str, TagSet] = {
     "pos": TagSet(
         PublishedSet(
             name="ud_ewt",
-            room="extra",
+            parquet_folder="extra",
             texts=("tokens",),
             labels=(
                 "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT",
@@ -47,7 +47,7 @@ TABLE: dict[str, TagSet] = {
     "ner": TagSet(
         PublishedSet(
             name="wnut17",
-            room="extra",
+            parquet_folder="extra",
             texts=("tokens",),
             labels=("O", *(f"{mark}-{kind}" for kind in _TYPES for mark in "BI")),
             counts={"train": 3394, "dev": 1009, "test": 1287},
@@ -69,7 +69,7 @@ class Tag(Published, Tagging):
     }
 
     table: ClassVar[Mapping[str, PublishedSet]] = {name: one.dataset for name, one in TABLE.items()}
-    room: ClassVar[str] = "tag"
+    family: ClassVar[str] = "tag"
 
     def from_folder(self, split: str, folder: Path) -> Loaded | None:
         file = find(self.dataset, split, folder)

@@ -128,7 +128,7 @@ def test_overrides_are_told_from_options():
 # --- verbs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.usefixtures("small_components")
 def test_config_prints_what_loads_back(capsys, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("model: m\ntasks: fake/rte\noptim:\n  betas: [0.5, 0.6]\n")
@@ -140,7 +140,7 @@ def test_config_prints_what_loads_back(capsys, tmp_path):
     assert loads(said) == load(path, ["method=freelb", "data=a # b"])
 
 
-@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.usefixtures("small_components")
 def test_config_notes_and_differences(capsys, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("model: m\ntasks: fake/rte\nmethod: {kind: freelb, steps: 2}\n")

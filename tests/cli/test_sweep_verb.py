@@ -17,7 +17,7 @@ from encodery.sweep import sweep_file
 from encodery.sweep.plan import Planner, read_plan, write_plan
 from encodery.sweep.state import RunStatus
 from encodery.sweep.state import write as write_status
-from tests.sweep.rooms import BASE
+from tests.sweep.small_sweeps import BASE
 from tests.sweep.test_best import done
 
 

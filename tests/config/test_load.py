@@ -12,7 +12,7 @@ from encodery.config.schema import _COUNTS
 from encodery.errors import UserError
 from encodery.runs.identity import identity_of_config as identity
 
-pytestmark = pytest.mark.usefixtures("small_rooms")
+pytestmark = pytest.mark.usefixtures("small_components")
 
 BASE = {"model": "bert", "tasks": "fake/rte"}
 

@@ -35,7 +35,7 @@ def test_every_name_leads_to_a_key_that_exists() -> None:
     assert all(value(paragen.spelled(name, "3")) is not None for name in paragen.KEYS)
 
 
-@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.usefixtures("small_components")
 @pytest.mark.parametrize("name", sorted(paragen.KEYS))
 def test_W2_on_a_command_line_the_error_names_our_key(name: str) -> None:
     for words in ([f"--{name}", "3"], [f"--{name}=3"], [f"{name}=3"]):
@@ -45,7 +45,7 @@ def test_W2_on_a_command_line_the_error_names_our_key(name: str) -> None:
         assert str(error.value) == f"command line: {name}: unknown key; did you mean {paragen.KEYS[name]}?"
 
 
-@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.usefixtures("small_components")
 @pytest.mark.parametrize(
     "words", [["--task.model.adv_lr", "3", "--task", "rte"], ["task=glue/rte", "task.model.adv_lr=3"]]
 )
@@ -58,7 +58,7 @@ def test_a_task_beside_them_does_not_hide_it(words: list[str]) -> None:
     }
 
 
-@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.usefixtures("small_components")
 def test_each_of_several_names_is_answered() -> None:
     with pytest.raises(UserError) as error:
         load(BASE, ["--task.model.adv_lr=3", "--task.trainer.optimizer.lr.max_rate=1e-5"])

@@ -4,7 +4,7 @@ from encodery import recipes
 from encodery.config.load import load
 from encodery.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("small_rooms")
+pytestmark = pytest.mark.usefixtures("small_components")
 
 GLUE = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"]
 ENCODERS = [

@@ -15,7 +15,7 @@ from encodery.sweep import best
 from encodery.sweep import best as sweep_best
 from encodery.sweep.plan import write_plan
 from encodery.sweep.sweep_file import Metric
-from tests.sweep.rooms import planned
+from tests.sweep.small_sweeps import planned
 
 GRID = "grid: {optim.lr: [1e-4, 2e-4, 3e-4]}\nseeds: 2\n"
 

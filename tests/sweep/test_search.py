@@ -19,7 +19,7 @@ from encodery.sweep.fixed_plan import FixedPlan
 from encodery.sweep.plan import read_plan
 from encodery.sweep.sources import Closable
 from encodery.sweep.sweep_file import EarlyStop
-from tests.sweep.rooms import sweep_file
+from tests.sweep.small_sweeps import sweep_file
 from tests.toolbox.faults import in_child
 
 TPE = "search: {tpe: {n: 6, startup: 2, space: {optim.lr: 'loguniform(1e-5, 1e-3)', train.batch_size: [8, 16]}}}\n"

@@ -23,7 +23,7 @@ from encodery.tasks.forms.hans_figures import Cell, Report
 from encodery.tasks.forms.metric_table import METRICS, among, metric, spelled
 from encodery.training import best_checkpoint
 from tests.report.runs import run
-from tests.sweep.rooms import planned, sweep_file
+from tests.sweep.small_sweeps import planned, sweep_file
 
 VALUES = (0.4, 0.2, 0.3)  # of three seeds or configurations
 LAYERS = ("2", "11")

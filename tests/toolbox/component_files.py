@@ -1,4 +1,4 @@
-"""Small stand-ins for the rooms, so that tests of the configuration load no torch and no data."""
+"""Small stand-ins for components, so that tests of the configuration load no torch and no data."""
 
 METHODS = {
     "plain": """

@@ -119,7 +119,7 @@ def get(names: Sequence[str], to: str | Path) -> list[Path]:
     written = []
     for task in _chosen(names):
         for split in task.splits():
-            path = Path(to).expanduser() / task.dataset.room / f"{task.dataset.name}_{split}.parquet"
+            path = Path(to).expanduser() / task.dataset.parquet_folder / f"{task.dataset.name}_{split}.parquet"
             if not path.is_file():
                 _fetch(task, split, path)
                 written.append(path)
@@ -130,13 +130,13 @@ def _chosen(names: Sequence[str]) -> list[OnHub]:
     tasks = list(_tasks())
     for name in names:
         if not any(_covers(name, task) for task in tasks):
-            legal = ", ".join(sorted({task.room for task in tasks} | {task.name for task in tasks}))
+            legal = ", ".join(sorted({task.family for task in tasks} | {task.name for task in tasks}))
             raise UserError(f'there is no set "{name}" to fetch; there are {legal}')
     return [task for task in tasks if any(_covers(name, task) for name in names)]
 
 
 def _covers(name: str, task: OnHub) -> bool:
-    return name in (task.room, task.name)
+    return name in (task.family, task.name)
 
 
 def _fetch(task: OnHub, split: str, path: Path) -> None:

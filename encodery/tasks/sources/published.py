@@ -52,7 +52,7 @@ class PublishedSet:
     hub_splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # where they are not the usual ones
     hub_texts: tuple[str, ...] = ()
     hub_revision: str | None = None
-    room: str = "glue"  # folder of its Parquet files
+    parquet_folder: str = "glue"  # folder of its Parquet files
     folders: tuple[str, ...] = ()  # official TSV folder, in all usual spellings
     tsv: Mapping[str, tuple[Tsv, ...]] = field(default_factory=dict)
     id: str = "idx"
@@ -163,7 +163,7 @@ class SplitFile:
 
 def find(dataset: PublishedSet, split: str, folder: Path) -> SplitFile | None:
     """The file of the split: a whole one in any layout, else a part, else a stand-in."""
-    places = [folder / dataset.room, folder]
+    places = [folder / dataset.parquet_folder, folder]
     spellings = SPELLINGS[split]
     stems = [f"{dataset.name}_{word}" for word in spellings]
     whole = _first(places, [f"{stem}.parquet" for stem in stems])
@@ -343,7 +343,7 @@ ORDER = ("train", "dev", "dev_mismatched", "test", "test_mismatched")
 class OnHub(Read):
     """Base of one published set: from the data folder, else from the hub."""
 
-    room: ClassVar[str]
+    family: ClassVar[str]
 
     revision: str | None = None
     """Commit, tag or branch on the hub; what was used is recorded as a commit."""
@@ -410,7 +410,7 @@ class Published(OnHub):
     def _must_exist(cls, part: str) -> str:
         name = part.lower().replace("-", "")
         if name not in cls.table:
-            raise ValueError(f"there is no {cls.room}/{part}; there are {', '.join(cls.table)}")
+            raise ValueError(f"there is no {cls.family}/{part}; there are {', '.join(cls.table)}")
         return name
 
     @property
@@ -421,7 +421,7 @@ class Published(OnHub):
     @property
     def name(self) -> str:
         """`glue/rte`."""
-        return f"{self.room}/{self.part}"
+        return f"{self.family}/{self.part}"
 
     @property
     def labels(self) -> tuple[str, ...]:
