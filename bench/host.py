@@ -1,10 +1,11 @@
 """Host time: milliseconds of Python and launches for a step, where arithmetic is next to nothing.
 
-The encoder has 12 layers of width 16, the batch is 32 × 128 tokens, all of equal length. Sides: ours, transformers'
-Trainer and a bare loop over the stock model, each in a process of its own, interleaved round by round; plain training,
-FreeLB with 3 passes (which Trainer has not) and masked language modelling. Goals: at most half of Trainer's time, at
-most 1.3 times the bare loop's. `--ahead` adds ours with the next step prepared in a thread, which is off on CPUs unless
-it pays; `--profile` prints where ours spends its time.
+The encoder has 12 layers of width 16, the batch is 32 × 128 tokens, all of equal length. On a CPU attention over 128
+tokens is still arithmetic, so a batch of 2 × 8 tokens is measured too: as many launches, and next to nothing else.
+Sides: ours, transformers' Trainer and a bare loop over the stock model, each in a process of its own, interleaved round
+by round; plain training, FreeLB with 3 passes (which Trainer has not) and masked language modelling. Goals: at most
+half of Trainer's time, at most 1.3 times the bare loop's. `--ahead` adds ours with the next step prepared in a thread,
+which is off on CPUs unless it pays; `--profile` prints where ours spends its time.
 """
 
 import argparse
@@ -17,24 +18,34 @@ import tempfile
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import common
 import numpy as np
 from common import Spread
 
-WORDS, ROWS, LENGTH, SIZE, SKIP = 1000, 512, 128, 32, 3
+WORDS, ROWS, SKIP = 1000, 512, 3
 FIELDS = {
     "num_hidden_layers": 12, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32,
-    "max_position_embeddings": LENGTH,
+    "max_position_embeddings": 128,
 }  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """Rows of a batch, tokens of a row."""
+
+    rows: int
+    length: int
+
+
+SHAPES = (Shape(32, 128), Shape(2, 8))
 KINDS = {"plain": ("ours", "trainer", "bare"), "freelb": ("ours", "bare"), "mlm": ("ours", "trainer", "bare")}
 
 
-def write_data(folder: Path) -> None:
+def write_data(folder: Path, length: int) -> None:
     """Texts of exactly so many words, with labels and as a corpus, and a vocabulary of few words."""
     rng = np.random.default_rng(0)
-    texts = [" ".join(f"w{w}" for w in rng.integers(0, WORDS, LENGTH - 2)) for _ in range(ROWS)]
+    texts = [" ".join(f"w{w}" for w in rng.integers(0, WORDS, length - 2)) for _ in range(ROWS)]
     rows = [json.dumps({"text": text, "label": str(i % 2)}) for i, text in enumerate(texts)]
     (folder / "train.jsonl").write_text("\n".join(rows) + "\n")
     (folder / "text.txt").write_text("\n\n".join(texts) + "\n")
@@ -42,12 +53,12 @@ def write_data(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join([*special, *(f"w{i}" for i in range(WORDS))]) + "\n")
 
 
-def tree_of(folder: Path, kind: str, device: str) -> dict[str, Any]:
+def tree_of(folder: Path, shape: Shape, kind: str, device: str) -> dict[str, Any]:
     """The config of a side of ours."""
     data = str(folder / "train.jsonl")
     table = {"kind": "table", "train": data, "dev": data, "name": "host"}
     corpus = {"name": "corpus", "files": str(folder / "text.txt"), "objective": {"kind": "mlm"}}
-    train = {"batch_size": SIZE, "max_length": LENGTH, "evaluate": "never", "max_steps": 1 << 20}
+    train = {"batch_size": shape.rows, "max_length": shape.length, "evaluate": "never", "max_steps": 1 << 20}
     return {
         "model": {"new": {"kind": "bert", "config": FIELDS}, "tokenizer": str(folder / "vocab.txt")},
         "tasks": [corpus if kind == "mlm" else table],
@@ -60,13 +71,13 @@ def tree_of(folder: Path, kind: str, device: str) -> dict[str, Any]:
 Step = Callable[[], Any]
 
 
-def ours(folder: Path, kind: str, device: str, ahead: bool | None) -> Step:
+def ours(folder: Path, shape: Shape, kind: str, device: str, ahead: bool | None) -> Step:
     """Encodery's own loop, exactly as a run calls it."""
     from encodery.config import load
     from encodery.training import build
     from encodery.training.loop import train
 
-    resolved = load.load(tree_of(folder, kind, device))
+    resolved = load.load(tree_of(folder, shape, kind, device))
     made = build.build(resolved, build.find_inputs(resolved))
     steps = train(
         made.model, made.method, made.batches, made.optimizer, made.schedule, made.state, resolved.config.optim.clip,
@@ -86,7 +97,7 @@ def stock(folder: Path, kind: str) -> tuple[Any, Any, list[dict[str, Any]]]:
     lines = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     rows: list[dict[str, Any]] = []
     for line in lines:
-        made = tokenizer(line["text"], truncation=True, max_length=LENGTH)
+        made = tokenizer(line["text"], truncation=True, max_length=FIELDS["max_position_embeddings"])
         rows.append(dict(made) if kind == "mlm" else {**made, "labels": int(line["label"])})
     return model, tokenizer, rows
 
@@ -97,7 +108,7 @@ def collator(kind: str, tokenizer: Any) -> Any:
     return DataCollatorForLanguageModeling(tokenizer) if kind == "mlm" else DataCollatorWithPadding(tokenizer)
 
 
-def bare(folder: Path, kind: str, device: str) -> Step:
+def bare(folder: Path, shape: Shape, kind: str, device: str) -> Step:
     """What a person would write: a loop over the stock model, fused AdamW, clipping."""
     import torch
 
@@ -105,11 +116,11 @@ def bare(folder: Path, kind: str, device: str) -> Step:
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     collate, order = collator(kind, tokenizer), np.random.default_rng(0)
-    starts = cycle(range(0, ROWS - SIZE + 1, SIZE))
+    starts = cycle(range(0, ROWS - shape.rows + 1, shape.rows))
 
     def batch() -> dict[str, Any]:
         begin = next(starts)
-        chosen = order.permutation(ROWS)[:SIZE] if begin == 0 else np.arange(begin, begin + SIZE)
+        chosen = order.permutation(ROWS)[: shape.rows] if begin == 0 else np.arange(begin, begin + shape.rows)
         return {name: value.to(device) for name, value in collate([rows[i] for i in chosen]).items()}
 
     def passes(inputs: dict[str, Any]) -> None:
@@ -137,7 +148,7 @@ def bare(folder: Path, kind: str, device: str) -> Step:
     return step
 
 
-def trainer(folder: Path, kind: str, device: str) -> Callable[[int], Iterator[float]]:
+def trainer(folder: Path, shape: Shape, kind: str, device: str) -> Callable[[int], Iterator[float]]:
     """Trainer's own loop: times at the ends of its steps."""
     import transformers
     from peer import Stamps
@@ -147,7 +158,7 @@ def trainer(folder: Path, kind: str, device: str) -> Callable[[int], Iterator[fl
     def steps(count: int) -> Iterator[float]:
         stamps = Stamps(common.clock("wall"))
         arguments = transformers.TrainingArguments(
-            output_dir=str(folder / "out"), per_device_train_batch_size=SIZE, max_steps=SKIP + count,
+            output_dir=str(folder / "out"), per_device_train_batch_size=shape.rows, max_steps=SKIP + count,
             save_strategy="no", logging_strategy="no", eval_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=device == "cpu", bf16=device != "cpu", max_grad_norm=1.0, optim="adamw_torch_fused",
             dataloader_pin_memory=device != "cpu",
@@ -162,13 +173,14 @@ def trainer(folder: Path, kind: str, device: str) -> Callable[[int], Iterator[fl
 
 def seconds(side: str, job: dict[str, Any], steps: int, state: dict[str, Any]) -> float:
     """A step of one side, over so many of them."""
-    folder, kind, device = Path(job["folder"]), job["kind"], job["device"]
+    folder, shape, kind, device = Path(job["folder"]), Shape(*job["shape"]), job["kind"], job["device"]
     if side == "trainer":
-        begin, end = state.setdefault("run", trainer(folder, kind, device))(steps)
+        begin, end = state.setdefault("run", trainer(folder, shape, kind, device))(steps)
         return (end - begin) / steps
     if "step" not in state:
         ahead = {"ahead": True, "ours": None}.get(side)
-        state["step"] = bare(folder, kind, device) if side == "bare" else ours(folder, kind, device, ahead)
+        made = bare(folder, shape, kind, device) if side == "bare" else ours(folder, shape, kind, device, ahead)
+        state["step"] = made
     step, now = state["step"], common.clock("wall")
     for _ in range(SKIP):
         step()
@@ -195,9 +207,9 @@ def work(job: dict[str, Any]) -> None:
         print(seconds(job["side"], job, int(line), state), file=out, flush=True)
 
 
-def profile(folder: Path, kind: str, args: argparse.Namespace) -> None:
+def profile(folder: Path, shape: Shape, kind: str, args: argparse.Namespace) -> None:
     """Where ours spends its time: the 25 functions with most of their own."""
-    step = ours(folder, kind, args.device, None)
+    step = ours(folder, shape, kind, args.device, None)
     for _ in range(SKIP):
         step()
     found = cProfile.Profile()
@@ -205,13 +217,15 @@ def profile(folder: Path, kind: str, args: argparse.Namespace) -> None:
     for _ in range(args.steps):
         step()
     found.disable()
-    print(f"\n{kind}: {args.steps} steps")
+    print(f"\n{kind}, {shape.rows} x {shape.length}: {args.steps} steps")
     pstats.Stats(found).sort_stats("tottime").print_stats(25)
 
 
-def measure(kind: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+def measure(kind: str, shape: Shape, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of every side, and the ratios, round by round."""
-    sides = {side: start(side, kind, folder, args) for side in (*KINDS[kind], *(["ahead"] if args.ahead else []))}
+    sides = {
+        side: start(side, kind, shape, folder, args) for side in (*KINDS[kind], *(["ahead"] if args.ahead else []))
+    }
     try:
         rounds = [{side: ask(process, args.steps) for side, process in sides.items()} for _ in range(args.rounds)]
     finally:
@@ -226,8 +240,9 @@ def measure(kind: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     return {**figures, **ratios}
 
 
-def start(side: str, kind: str, folder: Path, args: argparse.Namespace) -> "subprocess.Popen[str]":
-    job = {"side": side, "kind": kind, "folder": str(folder), "device": args.device, "threads": args.threads}
+def start(side: str, kind: str, shape: Shape, folder: Path, args: argparse.Namespace) -> "subprocess.Popen[str]":
+    where = {"folder": str(folder), "device": args.device, "threads": args.threads}
+    job = {"side": side, "kind": kind, "shape": shape, **where}
     words = [sys.executable, "-W", "ignore", __file__, "--worker", json.dumps(job)]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -253,21 +268,28 @@ def main() -> None:
     if args.worker:
         return work(json.loads(args.worker))
     data: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_data(folder)
-        for kind in args.kinds:
-            if args.profile:
-                profile(folder, kind, args)
-                continue
-            data[kind] = measure(kind, folder, args)
-            rows = [
-                {"figure": k, "value": v, "goal": f"<= {GOALS[k]}" if k in GOALS else "", "met": met(k, v)}
-                for k, v in data[kind].items()
-            ]
-            common.show(f"{kind}: host time of a step, {args.device}, {args.threads} thread(s)", rows)
+    for shape in SHAPES:
+        with tempfile.TemporaryDirectory() as name:
+            write_data(Path(name), shape.length)
+            for kind in args.kinds:
+                if args.profile:
+                    profile(Path(name), shape, kind, args)
+                    continue
+                figures = measure(kind, shape, Path(name), args)
+                data[f"{kind}, {shape.rows} x {shape.length}"] = figures
+                show(kind, shape, figures, args)
     if data:
         common.write("host", args, data)
+
+
+def show(kind: str, shape: Shape, figures: dict[str, Any], args: argparse.Namespace) -> None:
+    """A table of one kind; goals were set for the large batch."""
+    rows = [
+        {"figure": k, "value": v, "goal": f"<= {GOALS[k]}" if k in GOALS else "", "met": met(k, v)}
+        for k, v in figures.items()
+    ]
+    title = f"{kind}: host time of a step of {shape.rows} x {shape.length} tokens, {args.device}"
+    common.show(f"{title}, {args.threads} thread(s)", rows)
 
 
 def met(figure: str, value: Spread) -> str:

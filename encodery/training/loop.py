@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -351,8 +352,9 @@ class Update:
             return 1.0
         return sum(self.rates.get(task, 1.0) * share for task, share in shares.items()) / sum(shares.values())
 
-    @property
+    @cached_property
     def parameters(self) -> list[torch.nn.Parameter]:
+        """What is trained; collected once, because the walk over all modules takes as long as the optimiser's step."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     @property

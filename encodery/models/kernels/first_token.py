@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from encodery.models.encoder import Encoder
 # In these architectures attention.output takes the heads' output and what it is added to.
 OUTPUT = ".attention.output"
 KNOWN = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "electra", "amos"})
+
+
+_last_layers: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()  # network -> the name of its last layer
 
 
 def can_end_with_first(encoder: Encoder) -> bool:
@@ -60,8 +64,11 @@ def ending_with_first(encoder: Encoder, batch: Batch) -> Iterator[Batch]:
 
 
 def last_layer(encoder: Encoder) -> Any:
-    found = [name for name, _ in encoder.net.named_modules() if name.endswith(OUTPUT)]
-    return encoder.net.get_submodule(found[-1].removesuffix(OUTPUT))
+    net = encoder.net
+    if net not in _last_layers:  # a walk over all modules at every step would be a twentieth of the host's time
+        outputs = [name for name, _ in net.named_modules() if name.endswith(OUTPUT)]
+        _last_layers[net] = outputs[-1].removesuffix(OUTPUT)
+    return net.get_submodule(_last_layers[net])
 
 
 def last_output(encoder: Encoder) -> nn.Module:
