@@ -20,10 +20,10 @@ from encodery.models.model import Model, Terms
 
 
 class R4F(R3F):
-    """The loss plus the distance between a clean and a noisy answer, with a bounded head."""
+    """R3F with a bound on the spectral norm of the head."""
 
     head_norm: float | None = Field(default=1.0, gt=0)
-    """Largest spectral norm of the head's last layer; null: no limit (then it is R3F)."""
+    """Maximum spectral norm of the head's last layer. null: no limit, which is R3F."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         if self.head_norm is not None and step_of(micro, totals) >= self.start_step:

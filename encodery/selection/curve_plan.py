@@ -36,44 +36,49 @@ RANDOM = "random"
 
 
 class Vectors(EmbedOptions):
-    """Which vectors the selectors see."""
+    """Embeddings for the selectors."""
 
     model: str = "full"
-    """full: the run on everything with the first seed; or a run, a model folder or a hub name."""
+    """full: the run on the full training set with the first seed; or a run, a model folder or a hub name."""
 
 
 class Curve(Options):
     """Which curves; settings of the runs stand beside these keys, or in what the file extends."""
 
     methods: dict[str, dict[str, Any] | str] = {}
-    """Name to selector ({kind: clusters, k: 512} or its name); random is always added."""
+    """Maps a name to a selector: {kind: clusters, k: 512}, or its kind alone. random is always added."""
     fractions: list[float] | str = Field(default="0.1:1.0:0.1")
-    """Parts of the training set: [0.1, 30%, 1.0], or first:last:step."""
+    """Fractions of the training set: [0.1, 30%, 1.0], or first:last:step."""
     fewer: dict[str, list[float]] = {}
-    """Methods that are tried at some of the fractions only, where time is short: {kcenter: [0.1]}."""
+    """Methods to run at some of the fractions only, to save time: {kcenter: [0.1]}."""
     seeds: int | list[int] = 3
-    """How many, or which."""
+    """A number of seeds, or a list."""
     match: list[Match] = ["epochs", "updates"]
-    """epochs: smaller parts take fewer steps, as in the original; updates: all take as many steps as the whole set."""
+    """What runs have in common. epochs: smaller fractions train for fewer steps, as in the original study; updates: all
+    train for as many steps as the full set."""
     on: list[str] = []
-    """Further data on which every run is evaluated, such as [hans, glue/mnli:dev_mismatched]."""
+    """Additional data to evaluate every run on, such as [hans, glue/mnli:dev_mismatched]."""
     embed: Vectors = Vectors()
-    """Vectors for clusters, kcenter and facility."""
+    """Embeddings for clusters, kcenter and facility."""
     dynamics: Dynamics = "eval"
-    """How the runs on everything record the logits that el2n, cartography and others read, as in train.dynamics."""
+    """How the runs on the full set record the logits that el2n, cartography and others use; values as in
+    train.dynamics."""
     scores: dict[str, Any] | None = None
-    """Settings of runs of their own for the dynamics ({train.epochs: 1}), instead of the runs on everything."""
+    """Settings of separate runs that record the dynamics, such as {train.epochs: 1}, instead of the runs on the full
+    set."""
     score_seeds: int | None = Field(default=None, ge=1)
-    """Runs of `scores` behind a choice, whose mean is taken; default: one (shared: as many as there are seeds)."""
+    """Number of such runs to average for a selection. Default: one, or with shared selections as many as there are
+    seeds."""
     selections: Literal["per_seed", "shared"] = "per_seed"
-    """per_seed: each seed chooses by runs and vectors of its own, so that bands hold the variance of the choice;
-    shared: all seeds choose by the mean over the same runs, and by vectors of the first seed's."""
+    """per_seed: each seed selects with its own runs and embeddings, so that the bands include the variance of the
+    selection; shared: all seeds use one selection, from the mean over the same runs and the embeddings of the first
+    seed."""
     metric: str | None = None
-    """Score that the curves show; default: the task's main one."""
+    """Metric of the curves. Default: the task's main metric."""
     resources: Resources = Resources()
-    """Where the runs run, as in a sweep."""
+    """Devices for the runs, as in a sweep."""
     limits: Limits = Limits()
-    """When a run is given up, as in a sweep."""
+    """Timeouts and retries, as in a sweep."""
 
     @field_validator("fractions", mode="before")
     @classmethod

@@ -30,35 +30,35 @@ Say = Callable[[str], None]
 
 
 class EmbedWith(EmbedOptions):
-    """Which model gives the vectors."""
+    """The model that computes the embeddings."""
 
     model: str = DEFAULT_MODEL
     """Run directory, model folder or hub name; `petit` comes with encodery."""
 
 
 class Selection(Options):
-    """What is chosen, from what, and by what."""
+    """What to select, from which rows, and how."""
 
     selector: dict[str, Any] = {"kind": "random"}
-    """Kind and options of the selector; its name alone is enough."""
+    """Kind and options of the selector, or its kind alone."""
     split: str = "train"
-    """The split that is chosen from."""
+    """The split to select from."""
     embed: EmbedWith | None = None
-    """Vectors, made now or taken from the cache: {model: runs/mnli, site: cls}."""
+    """Embeddings, computed now or read from the cache: {model: runs/mnli, site: cls}."""
     embeddings: str | None = None
-    """Folder of `encodery embed`, instead of embed."""
+    """A folder written by `encodery embed`, instead of embed."""
     runs: list[str] = []
-    """Runs that were trained with train.dynamics, models (grand), or folders of train --folds (confident)."""
+    """Runs trained with train.dynamics, models (for grand), or folders of `train --folds` (for confident)."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """How much is ordered; the rest is left out."""
+    """Fraction of the rows to select. The rest is left out."""
     count: int | None = Field(default=None, ge=1)
-    """Number of rows, instead of a fraction."""
+    """Number of rows to select, instead of a fraction."""
     seed: int = Field(default=1, ge=0)
-    """Of random orders, ties and clusters."""
+    """Seed for random orders, ties and clusters."""
     data: str | None = None
-    """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
+    """Folder with the data sets. Default: ENCODERY_DATA, then GLUE_DIR, then the hub."""
     device: str = "auto"
-    """Where vectors are made."""
+    """Device that computes the embeddings."""
 
     @field_validator("selector", mode="before")
     @classmethod

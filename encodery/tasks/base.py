@@ -106,7 +106,7 @@ class Task(Options):
     """Further classes that the name means, by what they are called in the reference."""
 
     data: str | None = None
-    """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
+    """Folder with the data files. Default: --data, then ENCODERY_DATA, then GLUE_DIR, then the hub."""
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> "type[Task]":

@@ -393,7 +393,7 @@ def test_all_errors_at_once(write):
     ("words", "said"),
     [
         ("train.dynamics=sometimes", "train.dynamics: expected another form (Record the model's output for each"),
-        ("train.evaluate=often", "(How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
+        ("train.evaluate=often", "(How often to evaluate on dev: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
         ("train.batch_size=3.5", "train.batch_size: expected an integer"),
         ("train.keep_at=25", "train.keep_at: expected a list, not 25"),
         ("tasks.evaluate_on=dev", "evaluate_on: expected a list, such as [dev]"),

@@ -220,7 +220,8 @@ class Heuristics(Classification):
     more_ids: ClassVar[bool] = True
 
     collapse: Literal["argmax", "sum"] = "argmax"
-    """How three answers become two: argmax (McCoy's), or sum (neutral and contradiction together)."""
+    """How three classes become two. argmax: as in McCoy et al.; sum: add the probabilities of neutral and
+    contradiction."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -20,16 +20,16 @@ class Scored(Classification):
     """Base: a subclass says what form its answers have and which labels there are."""
 
     metric: str | None = None
-    """The main metric, such as f1, f1_spam, macro_f1, mcc, roc_auc; default: accuracy, micro_f1 (multilabel) or
-    spearman (regression)."""
+    """Main metric, such as f1, f1_spam, macro_f1, mcc, roc_auc. Default: accuracy, micro_f1 (multilabel) or spearman
+    (regression)."""
     metrics: list[str] | None = None
-    """What is reported, by name, besides the main metric; default: the usual scores of the form."""
+    """Metrics to report besides the main metric. Default: the usual ones for the form."""
     positive_label: str | int | None = Field(default=None, alias="positive")
-    """Of two labels the one that f1, precision, recall, roc_auc, average_precision and a threshold are about; default:
-    the second one."""
+    """With two labels: the positive one, for f1, precision, recall, roc_auc, average_precision and threshold. Default:
+    the second label."""
     threshold: Literal["dev", "dev_each"] | float | dict[str, float] | None = None
-    """Probability above which the positive label of two, or each of several labels, is given; default 0.5. dev: the one
-    that is best for the main metric on dev (or train.holdout), kept in the model; dev_each: one for each label
+    """Probability above which the positive label, or each label of a multilabel task, is predicted. Default: 0.5. dev:
+    the threshold with the best main metric on dev (or train.holdout), stored in the model; dev_each: one per label
     (multilabel); or numbers."""
 
     @model_validator(mode="after")

@@ -346,7 +346,7 @@ class OnHub(Read):
     room: ClassVar[str]
 
     revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    """Commit, tag or branch on the hub. The run records the commit that it resolved to."""
 
     @property
     def dataset(self) -> PublishedSet:

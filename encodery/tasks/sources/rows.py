@@ -214,7 +214,7 @@ class Read(Task):
     """Base: a subclass says in `loaded` how a split is read, and keeps it in `_loaded`."""
 
     skip_bad_rows: bool = False
-    """Continue without rows that cannot be used, instead of refusing the file."""
+    """Skip rows that cannot be used, instead of refusing the file."""
 
     _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
 
