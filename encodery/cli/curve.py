@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))
         few = "at most " if plan.curve.fewer else ""
-        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and everything {seeds} times"
+        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and the full set {seeds} times"
         print(f"at most {plan.runs} runs: {what}")
         return 0
     found = curve.run(plan, Progress(args.quiet), args.executor)

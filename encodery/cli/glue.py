@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks that were not trained (wnli)")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
     parser.shared("--fresh", "--format", "--skip-bad-rows")
-    parser.add_argument("--allow-change", action="store_true", help="continue although settings or data have changed")
+    parser.add_argument("--allow-change", action="store_true", help="continue even if settings or data have changed")
     parser.shared("--quiet", help="print only the table")
     parser.renamed("--restart", "--fresh")
     parser.examples(

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks import SPLITS
 
     if args.rows < 0:
-        raise UserError(f"--rows {args.rows}: 0 or more")
+        raise UserError(f"--rows {args.rows}: must be 0 or more")
     rest = without_bad_rows(args, rest)
     chosen = _of_one(load(args.config, rest, allow_code=args.allow_code), args.head)
     if not chosen.tasks[0][0].labelled and args.config and Path(args.config, "model").is_dir():  # as it was trained

@@ -74,10 +74,10 @@ class Parser(argparse.ArgumentParser):
         """For verbs that open models; `run_verb` heeds it."""
         self.add_argument(
             "--no-verify", action="store_true",
-            help="compare the files of finished runs by size alone, not by sha256: for huge models",
+            help="check the files of finished runs by size only, not by sha256, for very large models",
         )  # fmt: skip
 
-    def columns(self, where: str = "where --on is a file and the run's own or usual names do not fit") -> None:
+    def columns(self, where: str = "column names of a file given to --on, if they are not detected") -> None:
         """For verbs that a data file can be given to; `columns_of` reads them."""
         group = self.add_argument_group(f"columns, {where}")
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
         if meant := self._for_a_file(message):
-            raise UserError(f"{self.prog}: a data file is given with {meant.split()[0]}: {meant}")
+            raise UserError(f"{self.prog}: give a data file with {meant.split()[0]}: {meant}")
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]  # a word may be empty
         near = difflib.get_close_matches(unknown.partition("=")[0], self.options(), n=1)
         hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."

@@ -22,8 +22,12 @@ def arguments(parser: Parser) -> None:
     given.add_argument("--file", metavar="F", help="a file with texts, or - for stdin")
     parser.add_argument("--text2", metavar="B", action="append", help="the second text of a pair, one for each --text")
     parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: as in training, else text")
-    parser.add_argument("--text2-column", metavar="NAME", help="column of the second text; else text2")
-    parser.add_argument("--encoding", metavar="NAME", help="of the file, such as cp1252; default: UTF-8 or UTF-16")
+    parser.add_argument(
+        "--text2-column", metavar="NAME", help="column of the second text; default: as in training, else text2"
+    )
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="encoding of the file, such as cp1252; default: UTF-8 or UTF-16"
+    )
     parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
     parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
     parser.renamed("--on", "--head")
@@ -32,7 +36,7 @@ def arguments(parser: Parser) -> None:
         "--format", choices=["table", "jsonl", "csv", "tsv"], help="on stdout; default: table at a terminal, else jsonl"
     )
     parser.shared("--device")
-    parser.shared("--quiet", help="no progress")
+    parser.shared("--quiet", help="print no progress")
     parser.shared("--allow-code")
     parser.no_verify()
     parser.examples(
@@ -67,7 +71,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "table")
         if write:
             write(rows)
-            print(f"{args.out}: {len(examples):,} answers")
+            print(f"{args.out}: {len(examples):,} predictions")
             args.next = f"encodery score {args.out} --on gold.csv  # once you have labels"
         else:
             raw_text.show(rows, form)

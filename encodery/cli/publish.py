@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.exchange import publish
 
     if args.yes and not args.to:
-        raise UserError("--yes sends: say where with --to OWNER/NAME")
+        raise UserError("--yes needs a destination: --to OWNER/NAME")
     name = publish.require_name(args.to) if args.to else None
     if args.out:
         require_new(Path(args.out))

@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--save-config", metavar="FILE", help="also write the given and detected settings to a config file"
     )
-    parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with this seed and the next ones")
+    parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with consecutive seeds")
     parser.add_argument(
         "--folds", type=int, metavar="K", help="cross-validation on your own data: K runs, each fold is dev once"
     )
@@ -64,7 +64,9 @@ def arguments(parser: Parser) -> None:
         "--peak-tflops", type=float, metavar="X",
         help="peak rate of a device, for MFU; default: a table of common GPUs",
     )  # fmt: skip
-    parser.shared("--format", help="of the table over --seeds or --folds: rich (default at a terminal), md, csv, json")
+    parser.shared(
+        "--format", help="format of the table over --seeds or --folds: rich (default at a terminal), md, csv, json"
+    )
     parser.shared("--quiet")
     parser.no_verify()
     parser.renamed("--restart", "--fresh")
@@ -189,7 +191,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.cli.print_table import show
 
     show(
-        f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it",
+        f"{done.markdown()}\n\n{done.predictions}: predictions for every row, by the model that was not trained on it",
         args.format,
     )
     args.next = f"encodery report {done.path}, encodery select --pool DATA --selector.kind confident --runs {done.path}"

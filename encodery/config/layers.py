@@ -210,7 +210,7 @@ def _from_read(read: yaml.Read, shown: str, folder: Path, above: tuple[Path, ...
     if not isinstance(read.tree, dict):
         raise UserError(
             f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`. "
-            "A file of rows needs an ending of data, such as .csv."
+            "A data file needs an extension such as .csv."
         )
     places = {key: Location(f"{shown}:{line}", folder) for key, line in read.lines.items()}
     return stack(_expand(Layer(read.tree, places)), folder, above)

@@ -76,7 +76,9 @@ class NewModel(Options):
         width = self.config.get("hidden_size", self.config.get("dim", width))
         heads = self.config.get("num_attention_heads", self.config.get("n_heads", heads))
         if width % heads:
-            raise ValueError(f"a width of {width} cannot be cut into {heads} heads; width must be a multiple of heads")
+            raise ValueError(
+                f"a width of {width} cannot be split into {heads} heads; it must be a multiple of the number of heads"
+            )
         return self
 
 

@@ -342,7 +342,7 @@ class _Check:
                     found = _elsewhere(inner, self._dotted_keys()) if inner != key else None
                     self._error(inner if found else key, f"unknown key; did you mean {found}?" if found else general)
         elif error["type"] == "missing":
-            self._error((*at, *error["loc"]), f"is needed{' by ' + who if who else ''}")
+            self._error((*at, *error["loc"]), f"is required{' by ' + who if who else ''}")
         elif error["loc"] == ("part",):
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(error)}")
         else:
@@ -362,7 +362,7 @@ class _Check:
         for key, item in _items(value):
             self._values(item, (*at, key))
         if isinstance(value, str) and not _is_text(value):
-            self._error(at, "holds half a character (a lone surrogate); names of files must be valid UTF-8")
+            self._error(at, "contains a lone surrogate; file names must be valid UTF-8")
         if not at and self.errors and not _is_text(json.dumps(value, default=str, ensure_ascii=False)):
             raise UserError("\n".join(self.errors))  # what follows could not even read it
 

@@ -64,5 +64,5 @@ class Embeddings:
         """An existing folder, whole."""
         if not (Path(folder) / "meta.json").is_file():
             raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again to resume")
-        cache.require_intact(Path(folder), "run the `encodery embed` that made it: they are made again")
+        cache.require_intact(Path(folder), "run the `encodery embed` command that wrote it again to repair it")
         return cls(Path(folder))

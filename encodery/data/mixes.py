@@ -132,7 +132,7 @@ class Explicit(Drawn):
     def check(self, names: Sequence[str]) -> None:
         """Every task has a share, and every share a task."""
         if odd := sorted(set(names) ^ set(self.shares)):
-            what = "needs a share" if odd[0] in names else "is none of this run's tasks"
+            what = "needs a share" if odd[0] in names else "is not a task of this run"
             raise UserError(f"mix.shares: {odd[0]} {what}; the tasks are {', '.join(names)}")
         if min(self.shares.values()) <= 0:
             raise UserError("mix.shares: each must be above 0; leave a task out of tasks to not train on it")

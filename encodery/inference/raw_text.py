@@ -178,7 +178,7 @@ def _of_lines(data: bytes, pairs: bool) -> tuple[list[Example], Sheet]:
     def example(number: int, row: FileRow) -> Example:
         texts = tuple(row.values["text"].split("\t")) if pairs else (row.values["text"],)
         if pairs and len(texts) != 2:
-            raise Bad("two texts with one tab between them are needed")
+            raise Bad("expected two texts separated by one tab")
         return Example(str(number), texts)
 
     return good_rows(sheet, example, None), sheet
@@ -229,7 +229,7 @@ def writer(path: Path) -> Callable[[Iterable[Row]], None]:
     """A function that writes rows to the file, whole or not at all; the ending of its name decides the form."""
     delimiters = {".jsonl": "", ".csv": ",", ".tsv": "\t"}
     if path.suffix not in delimiters:
-        raise UserError(f"{path}: answers are written to {', '.join(delimiters)} files")
+        raise UserError(f"{path}: predictions are written to {', '.join(delimiters)} files")
     if not path.resolve().parent.is_dir():
         raise UserError(f"{path}: the folder {path.parent} does not exist")
     delimiter = delimiters[path.suffix]

@@ -50,7 +50,9 @@ class Importance(Method):
         for objective in model.questions.values():
             options = getattr(objective, "options", None)
             if getattr(options, "form", None) is None or getattr(options, "pool", None):
-                raise UserError("method.kind: importance needs a task with one answer for each text, in one window")
+                raise UserError(
+                    "method.kind: importance needs a task with one label or number per text, read in one window"
+                )
         return Sampling(self)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:

@@ -38,7 +38,7 @@ class R4F(R3F):
             if self.head_norm is not None and not model.objective(task).last_layers():
                 raise UserError(
                     f"method.kind: r4f needs a head that ends in a linear layer of its own; that of {task} has none "
-                    "(masked words are guessed by the word embeddings, which it would shrink); use r3f"
+                    "(masked tokens are predicted with the word embeddings, which the bound would shrink); use r3f"
                 )
         return super().start(model)
 

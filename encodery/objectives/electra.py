@@ -72,9 +72,7 @@ class Electra(Objective):
                 "a smaller generator cannot share; use mlm, or model.new.kind: electra"
             )
         if self.uniform_generator and (self.one_network or self.embedding_sharing != "tied"):
-            raise UserError(
-                "objective: a uniform generator has no weights: leave one_network and embedding_sharing away"
-            )
+            raise UserError("objective: a uniform generator has no weights: remove one_network and embedding_sharing")
         if self.one_network and (self.embedding_sharing != "tied" or encoder.kind != "electra"):
             raise UserError("objective.one_network: needs an ELECTRA encoder with tied embeddings")
         return Detector(self, encoder, tokenizer)

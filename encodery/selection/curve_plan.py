@@ -213,7 +213,7 @@ class Plan:
             yield f"{100 * fraction:g} % = {share(self.pool, fraction):,} rows: {found}"
         if self.score_runs:
             each = len(self.curve.score_seeds_of(self.curve.seed_list[0]))
-            yield f"{len(self.score_runs)} runs of scores, {each} behind each choice"
+            yield f"{len(self.score_runs)} scoring runs, {each} for each selection"
 
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: bool = False) -> Plan:
@@ -235,7 +235,7 @@ def rows_of(base: config_load.Resolved) -> int:
     """Rows of the whole training set; what would make parts of it unclear is refused."""
     task, entry = base.tasks[0]
     if len(base.tasks) > 1 or not task.labelled:
-        raise UserError("curve: one task with labels at a time")
+        raise UserError("curve: needs exactly one labelled task")
     if base.config.train.holdout or entry.subset or entry.fraction != 1.0 or entry.count:
         raise UserError("curve: train.holdout, tasks.subset, fraction and count are for single runs; remove them")
     return len(task.examples("train")) * (2 if entry.double_unordered else 1)
@@ -314,15 +314,15 @@ def require_dynamics(plan: Plan) -> None:
     late = [name for name, one in asking.items() if isinstance(one, AfterEpoch) and not one.during]
     if late and train.dynamics in (True, "train"):
         raise UserError(
-            f"methods.{late[0]}: looks at all rows after an epoch, but dynamics: train records them during the epoch, "
+            f"methods.{late[0]}: reads the logits after an epoch, but dynamics: train records them during the epoch, "
             f"with dropout; set dynamics: eval, or methods.{late[0]}.during: true"
         )
-    whose = "the runs on everything" if plan.curve.scores is None else "the runs of scores"
+    whose = "the runs on the full set" if plan.curve.scores is None else "the scoring runs"
     for name, one in asking.items():
         wanted = abs(getattr(one, "epoch", 1)) or 1
         if looks < wanted:
             raise UserError(
-                f"methods.{name}: needs {wanted} looks at all rows, but {whose} give {looks}: {steps:,} steps of "
+                f"methods.{name}: needs {wanted} records of all rows, but {whose} give {looks}: {steps:,} steps of "
                 f"{train.batch_size} rows, dynamics: {train.dynamics}; train longer, or set dynamics: "
                 f'"{max(1, steps // wanted)} steps"'
             )

@@ -98,7 +98,7 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
     folder = Path(source).resolve().parent if source else Path.cwd()
     layer = layers.with_overrides(layers.from_source(str(source), Path()) if source else Layer(), overrides)
     if "pool" not in layer.tree:
-        raise UserError(f"{source or 'command line'}: pool: is needed, such as glue/mnli")
+        raise UserError(f"{source or 'command line'}: pool: is required, such as glue/mnli")
     if isinstance(layer.tree.get("selector"), str):
         layer.tree["selector"] = {"kind": layer.tree["selector"]}
     chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
@@ -126,7 +126,7 @@ def pool_of(asking: Asking, say: Say) -> Pool:
     chosen, task = asking.options, asking.task
     needs = asking.selector.needs
     if not task.labelled:
-        raise UserError(f"pool: {task.name} is plain text; only examples can be chosen")
+        raise UserError(f"pool: {task.name} is plain text and has no examples to select")
     names = runs_of(asking)
     examples = task.examples(chosen.split)
     made_from = Provenance.of(task.name, chosen.split, examples)
@@ -184,16 +184,14 @@ def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) 
     pool, chosen = pool or pool_of(asking, say), asking.options
     wanted = chosen.count if chosen.count is not None else share(len(pool), chosen.fraction)
     if not 1 <= wanted <= len(pool):
-        raise UserError(f"{wanted:,} of {len(pool):,} rows cannot be chosen")
+        raise UserError(f"select: cannot take {wanted:,} of {len(pool):,} rows")
     ranked = asking.selector(pool, wanted)
     for note in ranked.notes:
         say(f"note: {note}")
     order = ranked.order[:wanted]
     if not len(order):
         kind = chosen.selector.get("kind", "random")
-        raise UserError(
-            f"select: {kind} takes none of the {wanted:,} rows it may take; allow more, or change its options"
-        )
+        raise UserError(f"select: {kind} selects none of {wanted:,} rows; ask for more, or change its options")
     labels = label_mix.labels_of(pool.examples)
     both = [label_mix.shares_of(labels[id] for id in ids if id in labels) for ids in (pool.ids, _at(pool, order))]
     if sentence := label_mix.about(*both):

@@ -34,7 +34,7 @@ class Scores(Selector):
             raise UserError(f"{path}: has no score for {len(lost):,} of {len(pool):,} rows (first: {lost[0]})")
         scores = np.array([scores_by_id[id] for id in pool.ids])
         more = len(scores_by_id) - len(pool)
-        notes = (f"{more:,} scores in {path.name} are of rows that the pool has not",) if more else ()
+        notes = (f"{more:,} scores in {path.name} belong to rows that are not in the pool",) if more else ()
         about = {"scores_file": {"name": path.name, "sha256": files.sha256(path)}}
         return Ranked(pool.sorted(scores, highest=self.first == "high"), scores, notes=notes, about=about)
 

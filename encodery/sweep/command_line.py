@@ -59,7 +59,7 @@ def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> Sw
     if sweep.stages and (axes or seeds is not None):
         raise UserError("command line: this sweep has stages; write axes and seeds into the stage that they belong to.")
     if seeds is not None and seeds < 1:
-        raise UserError("--seeds: at least 1")
+        raise UserError("--seeds: must be at least 1")
     stages = {name: _changed(stage, {}, fixed) for name, stage in sweep.stages.items()}
     sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
     if seeds is not None:

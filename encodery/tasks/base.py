@@ -97,7 +97,7 @@ class Task(Options):
     free_labels: ClassVar[bool] = False
     """Whether a prediction file may have any label at all."""
     more_ids: ClassVar[bool] = False
-    """Whether a prediction file may have rows that the split has not."""
+    """Whether a prediction file may have rows that are not in the split."""
 
     metrics_of_models: ClassVar[tuple[str, ...]] = ()
     """Scores that an answer without a model (`simplest`) does not get."""

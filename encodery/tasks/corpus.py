@@ -129,7 +129,7 @@ class Corpus(Task):
         if not given and not published.hub and self.part != "toy":
             raise ValueError("a corpus needs files, hub or prepared")
         if given and self.part == "toy":
-            raise ValueError(f"toy documents are written here: {given[0]} has no meaning")
+            raise ValueError(f"the documents of corpus/toy are generated: {given[0]} has no effect")
         if self.shares is not None and (len(self.shares) < 2 or not all(0 < share < inf for share in self.shares)):
             raise ValueError("shares: two or more numbers above 0, one for each entry of files")
         if self.shares and not self.prepared and self.entries != len(self.shares):
@@ -279,7 +279,7 @@ class Corpus(Task):
         """All documents of the split as rows, in memory: for a look at small corpora."""
         self._require(split)
         if self.prepared:
-            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+            raise UserError(f"{self.prepared} holds tokens only; its text is no longer available")
         texts = ((i, self.lines(doc.text)) for i, doc in enumerate(self.good()))
         kept = ((i, "\n".join(lines)) for i, lines in texts if lines)
         return [Example(f"document-{i}", (text,)) for i, text in kept if self.split_of(text) == split]
@@ -313,7 +313,7 @@ class Corpus(Task):
             size = self.documents or TOY_DOCUMENTS
             return (Document(t, f"document {i}", (i + 1) / size) for i, t in enumerate(documents(self.seed, size)))
         if self.prepared:
-            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+            raise UserError(f"{self.prepared} holds tokens only; its text is no longer available")
         if self.files:
             return from_files(self._paths(), self.format, self.text)
         return from_hub(*self._hub(), self.hub_split, self._hub_commit(), self.text, self.streaming)

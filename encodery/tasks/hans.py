@@ -30,7 +30,7 @@ KINDS = ("heuristic", "subcase", "template")
 class Hans(OnHub, Heuristics):
     """HANS: pairs on which word overlap misleads, for models trained on MNLI or similar."""
 
-    parts: ClassVar[Mapping[str, str]] = {"": "HANS: does entailment fall for word overlap (for a model of MNLI)"}
+    parts: ClassVar[Mapping[str, str]] = {"": "HANS: pairs on which word overlap misleads (for models trained on MNLI)"}
     room: ClassVar[str] = "hans"
 
     @property

@@ -96,7 +96,7 @@ class MtdnnFiles(Read):
     root: str | None = None
     """Folder that relative paths start from. Default: the folder of the config, else the current directory."""
     test_labels: Literal["auto", "real", "dummy"] = "auto"
-    """Whether the labels of test files are real. auto: not if they are all the same, as MT-DNN writes them for hidden
+    """Whether the labels of test files are real. auto: not if all rows have the same label, as MT-DNN writes for hidden
     labels. With dummy labels, test is predicted but not scored."""
 
     _entry: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -172,8 +172,8 @@ class MtdnnFiles(Read):
             notes += self._notes if split == "train" else []
             if split.startswith("test") and (dummy := self._dummy(examples)):
                 examples = [replace(example, label=None) for example in examples]
-                notes.append(f"{path.name}: {dummy}, so the labels are taken for hidden ones and nothing is scored "
-                             "(test_labels: real, if they are true)")  # fmt: skip
+                notes.append(f"{path.name}: {dummy}, so the labels are treated as hidden and not scored "
+                             "(set test_labels: real if they are real)")  # fmt: skip
             files, note = {path.name: file_digest(path)}, "; ".join(notes) or None
             origin = Origin("folder", content_digest(examples), len(examples), files=files, note=note)
             self._loaded[split] = Loaded(examples, origin, sheet.bad)
@@ -182,7 +182,7 @@ class MtdnnFiles(Read):
     def _labelled(self, example: Example, split: str) -> Example:
         """Only test rows may be without a right candidate."""
         if self.form == "ranking" and example.label is None and not split.startswith("test"):
-            raise Bad("the row does not say which of its candidates is right", "labels")
+            raise Bad("the row does not name its correct candidate", "labels")
         return example
 
     def _dummy(self, examples: Sequence[Example]) -> str | None:
@@ -388,7 +388,7 @@ class MtdnnSpans(MtdnnFiles, Spans):
         return Example(uid, (question, context), (answer,), extra={"starts": (start,)})
 
     def _of_json(self, row: dict[str, Any]) -> Example:
-        raise Bad("tokenised questions do not hold the text that answers are cut from; give the canonical TSV")
+        raise Bad("tokenised files do not contain the text of the answers; give the canonical TSV")
 
 
 def _plain(text: str) -> str:

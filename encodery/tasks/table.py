@@ -72,7 +72,7 @@ class RankTable(Own, Ranking):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", self.candidates)
         label = right_one(values.get(self.label), texts, self.label)
         if label is None and split != "test":
-            raise Bad("nothing says which one is right", self.label)
+            raise Bad("the correct candidate is not given", self.label)
         id = name_of(values, self.id) if self.id else str(number)
         group = name_of(values, self.group) if self.group else None
         return Example(id, (text_of(values, self.text), *texts), label, group)
@@ -89,7 +89,7 @@ def right_one(value: Any, texts: list[str], column: str) -> str | None:
         return str(texts.index(value))
     elif not isinstance(value, bool) and str(value).isdecimal() and int(value) < len(texts):
         return str(int(value))
-    raise Bad(f"{shown(value)} does not say which of {len(texts)} candidates is right", column)
+    raise Bad(f"{shown(value)} does not name one of the {len(texts)} candidates", column)
 
 
 # `{kind: table, form: spans}`: anyone's own questions with answers in a text.
@@ -169,7 +169,7 @@ class TagTable(Own, Tagging):
         if not self.skip_bad_rows:
             refuse(bad)
         if len(legal or ()) < 2:
-            raise UserError(f'{self.name}: column "{self.label}" needs 2 tags or more')
+            raise UserError(f'{self.name}: column "{self.label}" needs at least 2 tags')
         self._names.extend(legal or ())
         return {split: self._finished(split, examples, sheet_bad) for split, (examples, sheet_bad) in by_split.items()}
 
@@ -314,7 +314,9 @@ class Table(Own, Scored):
         least = {"regression": 0, "multilabel": 1}.get(self.form, 2 if self.train or self.dev else 1)
         if len(names) < least:
             have = f"only {shown(names[0])}" if names else "none"
-            raise UserError(f'{self.name}: column "{self.label}" needs {least} labels or more, and there is {have}')
+            raise UserError(
+                f'{self.name}: column "{self.label}" needs at least {least} label{"s" * (least > 1)}, and has {have}'
+            )
         self._require_fitting_labels(names)
         return names
 

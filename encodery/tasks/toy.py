@@ -58,7 +58,7 @@ class Part:
 
 PARTS = {
     "acceptability": Part(
-        "is the sentence right? agreement and word order",
+        "is the sentence grammatical? agreement and word order",
         ("unacceptable", "acceptable"), "single", single.write_acceptability, single.solve_acceptability,
     ),
     "sentiment": Part(
@@ -86,7 +86,7 @@ PARTS = {
         spans.POS, "tags", spans.write_pos, spans.solve_pos,
     ),
     "ner": Part(
-        "who does it, who suffers it and where, as phrases; the voice decides",
+        "agent, patient and place of an action, as phrases; the voice decides",
         spans.ROLES, "tags", spans.write_roles, spans.solve_roles,
     ),
     "qa": Part(
@@ -227,7 +227,7 @@ class Toy(ToyRows, Classification):
 
     parts: ClassVar[dict[str, str]] = {
         **{name: part.about for name, part in PARTS.items()},
-        "hans": "hypotheses of the premise's words only, for a model of toy/nli",
+        "hans": "hypotheses made of words of the premise only, for models trained on toy/nli",
     }
     variants: ClassVar[Mapping[str, type[Task]]] = {"tags": ToyTags, "spans": ToyQa, "hans": ToyHans}
     forms: ClassVar[tuple[str, ...]] = ("single", "multilabel", "regression")

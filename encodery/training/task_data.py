@@ -96,7 +96,7 @@ def make_task_data(
     """A task's tables, and what can be refused now; a length that the encoder does not have is noted."""
     wanted = entry.max_length or config.train.max_length
     length = min(wanted, longest_of(encoder))
-    note = f"max_length {wanted} is more than this encoder has positions for: {length} it is"
+    note = f"max_length {wanted} is more than the positions of this encoder; using {length}"
     if length < wanted and note not in notes:
         notes.append(note)
     notes.extend(subset.warnings(task, entry))
@@ -364,7 +364,7 @@ def labels_line(task_data: TaskData) -> str:
         return f"labels: numbers from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}"
     if not task.labels:
         none = sum(label == () for label in labels)
-        return f"answers: {len(labels):,}" + (f", {none / len(labels):.1%} of them: there is none" if none else "")
+        return f"questions: {len(labels):,}" + (f", {none / len(labels):.1%} of them without an answer" if none else "")
     counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
     total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
     shares = [f"{_shown(label)} {count / total:.1%}" for label, count in counts.most_common()]
@@ -413,9 +413,8 @@ def shared_line(task_data: TaskData) -> str | None:
     if not shared:
         return None
     share = f"{shared:,} of {len(choice.examples):,} rows of {choice.name} ({shared / len(choice.examples):.1%})"
-    return (
-        f"WARNING {task_data.name}: {share} have a text that is in train too: their scores are too good; {AFTER_ALARM}"
-    )
+    told = f"{share} have a text that is in train too: their scores are optimistic"
+    return f"WARNING {task_data.name}: {told}; {AFTER_ALARM}"
 
 
 def spelling_line(task_data: TaskData) -> str | None:

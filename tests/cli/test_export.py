@@ -86,7 +86,7 @@ def test_P43_a_pretraining_says_what_of_it_is_exported(objective, kind, opens, t
     run = en.train(config, tmp_path / "run")
     said = encodery("export", run.path, tmp_path / "model")
     assert said.code == 0
-    what = "discriminator" if objective == "electra" else "encoder with its masked-language head"
+    what = "discriminator" if objective == "electra" else "encoder with its masked language modelling head"
     assert f"the pretrained {what}; opens with {opens} 4 texts give the same hidden states" in said.out
     assert ("the generator, " in said.out) == (objective == "electra")
     opened = getattr(transformers, opens.split(".")[1].split(";")[0].split(" ")[0])

@@ -95,7 +95,7 @@ def test_a_file_with_other_columns_and_ids(trained, tmp_path, encodery):
     file.write_text('{"id": "x", "review": "good"}\n{"id": "y", "review": ""}\n')
     out = tmp_path / "answers.jsonl"
     said = encodery("predict", trained("single"), "--file", file, "--text-column", "review", "-o", out)
-    assert (said.code, said.out) == (0, f"{out}: 2 answers\n")
+    assert (said.code, said.out) == (0, f"{out}: 2 predictions\n")
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["x", "y"]
 
 

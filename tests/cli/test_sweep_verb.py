@@ -192,7 +192,7 @@ def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:
         (["run", "run.yaml", "--devices", "gpu zero"], "command line: devices"),
         (["run", "run.yaml", "--threads", "many"], "command line: threads"),
         (["run", "run.yaml", "--timeout", "soon"], "command line: timeout: expected a time"),
-        (["plan", "run.yaml", "--seeds", "0"], "--seeds: at least 1"),
+        (["plan", "run.yaml", "--seeds", "0"], "--seeds: must be at least 1"),
         (["fly", "run.yaml"], "invalid choice"),
     ],
 )

@@ -20,7 +20,7 @@ from encodery.errors import UserError
         (["--output_dir", "out"], "-o DIR names the run directory"),
         (["--do_train"], "--do_train is not a setting; leave it out: `encodery train` trains"),
         (["--do_train", "--do_eval"], "--do_train is not a setting"),
-        (["--overwrite_output_dir"], "--fresh begins again"),
+        (["--overwrite_output_dir"], "--fresh starts over"),
         (["--train_file", "a.csv"], "give the data file itself: `encodery train FILE`"),
         (["--validation-file", "a.csv"], r"did you mean tasks\.dev\?"),
         (["--label", "stars"], r"did you mean tasks\.label\?"),

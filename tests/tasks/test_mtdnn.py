@@ -289,7 +289,7 @@ def test_G38_the_dummy_labels_of_a_test_file_are_hidden_ones(file: str, folder: 
     (folder / file).write_text(DUMMY[file])
     found = task(folder, file.partition("_")[0])
     assert labels_of(found) == [None, None]
-    assert "nothing is scored" in str(found.origin("test").note)
+    assert "treated as hidden and not scored" in str(found.origin("test").note)
     assert labels_of(found, "train") != [None] * 2
 
 

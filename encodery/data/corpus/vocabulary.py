@@ -64,7 +64,7 @@ def train(options: Vocabulary, corpus: Corpus) -> Any:
     tokenizer.train_from_iterator(_chunks(corpus), trainer)
     tokenizer = _settled(tokenizer, options)
     if tokenizer.get_vocab_size() <= len(options.special_tokens) + len(options.more_tokens):
-        raise UserError(f"{corpus.name}: there is no text in it to make a vocabulary of")
+        raise UserError(f"{corpus.name}: it contains no text to train a vocabulary on")
     return _as_transformers(tokenizer, options)
 
 
@@ -213,6 +213,6 @@ def summary(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> str:
     words = sum(len(text.split()) for text in texts)
     unknown = sum(one == tokenizer.unk_token_id for one in ids)
     return (
-        f"{len(tokenizer):,} pieces; {len(ids) / max(words, 1):.2f} pieces a word and "
-        f"{unknown / max(len(ids), 1):.2%} unknown ones on {len(texts):,} lines of the corpus"
+        f"{len(tokenizer):,} tokens; {len(ids) / max(words, 1):.2f} tokens per word, "
+        f"{unknown / max(len(ids), 1):.2%} of them unknown, on {len(texts):,} lines of the corpus"
     )

@@ -38,7 +38,7 @@ class Scored(Classification):
             by_name.parse(name, self.answer_form)
         limits = self.threshold.values() if isinstance(self.threshold, dict) else [self.threshold]
         if any(isinstance(limit, float) and not 0 <= limit <= 1 for limit in limits):
-            raise ValueError("threshold: a probability from 0 to 1 is needed")
+            raise ValueError("threshold: expected a probability from 0 to 1")
         if self.threshold is not None and self.answer_form == "regression":
             raise ValueError("threshold: a regression has none")
         if self.threshold == "dev_each" and self.answer_form != "multilabel":
@@ -81,7 +81,9 @@ class Scored(Classification):
             if why := by_name.fit(by_name.parse(name, form), labels, form):
                 raise UserError(f"{self.name}: metric {name}: {why}")
         if self.positive_label is not None and (not two or str(self.positive_label) not in labels):
-            raise UserError(f"{self.name}: positive: {self.positive_label} is none of two labels: {', '.join(labels)}")
+            raise UserError(
+                f"{self.name}: positive: {self.positive_label} is not one of the two labels: {', '.join(labels)}"
+            )
         if self.threshold is not None and form == "single" and not two:
             raise UserError(
                 f"{self.name}: threshold is for two labels or form multilabel; there are {len(labels)} labels"
@@ -89,8 +91,8 @@ class Scored(Classification):
         if isinstance(self.threshold, dict):
             unknown = [label for label in self.threshold if label not in labels]
             if unknown or (two and len(self.threshold) != 1):
-                wanted = "one of two labels" if two else f"labels among {', '.join(labels)}"
-                raise UserError(f"{self.name}: threshold: {wanted} are needed, not {', '.join(self.threshold)}")
+                wanted = "one of the two labels" if two else f"labels among {', '.join(labels)}"
+                raise UserError(f"{self.name}: threshold: expected {wanted}, not {', '.join(self.threshold)}")
 
     def choose_thresholds(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, Any] | None:
         """The thresholds that are best for the main metric on these rows, and how good they are."""

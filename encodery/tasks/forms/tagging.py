@@ -129,7 +129,7 @@ def _texts(value: Any, column: str) -> tuple[str, ...]:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise Bad("half a character in a word", column) from None
+            raise Bad("a lone surrogate in a word", column) from None
     return tuple(value)
 
 
