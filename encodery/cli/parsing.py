@@ -5,7 +5,7 @@ import difflib
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from encodery.cli.print_table import FORMATS
@@ -13,6 +13,7 @@ from encodery.errors import UserError
 
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.DOTALL)
 
+_OLD_NAME = "{} is called {} now; the old name works until the next release"
 
 # Options that many verbs have, with the same meaning everywhere.
 _SHARED: dict[str, dict[str, Any]] = {
@@ -61,6 +62,19 @@ class Parser(argparse.ArgumentParser):
         """Options that many verbs have; `help` says what is particular about one here."""
         for name in names:
             self.add_argument(name, **_SHARED[name] | ({"help": help} if help else {}))
+
+    def formats(self, *more: str, help: str, old: Mapping[str, str] | None = None) -> None:
+        """`--format` with further words of this verb; `old` words work for one release more, with a line on stderr."""
+
+        def word(given: str) -> str:
+            new = (old or {}).get(given, given)
+            if new != given:
+                print(
+                    f"--format {given} is called {new} now; the old name works until the next release", file=sys.stderr
+                )
+            return new
+
+        self.add_argument("--format", type=word, choices=(*FORMATS, *more), help=help)
 
     def renamed(self, old: str, new: str) -> None:
         """The old spelling of an option works for one release more, with a line on stderr."""
@@ -122,7 +136,7 @@ class _Renamed(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         new = max(self.target.option_strings, key=len)
-        print(f"{option} is called {new} now; the old name works until the next release", file=sys.stderr)
+        print(_OLD_NAME.format(option, new), file=sys.stderr)
         self.target(parser, namespace, values, option)
 
 

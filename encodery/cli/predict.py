@@ -32,9 +32,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
     parser.renamed("--on", "--head")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
-    parser.add_argument(
-        "--format", choices=["table", "jsonl", "csv", "tsv"], help="on stdout; default: table at a terminal, else jsonl"
-    )
+    parser.formats(
+        "jsonl", "tsv", old={"table": "rich"},
+        help="on stdout; rich: one line per text; md: a Markdown table; json: a list; jsonl: one object per line; "
+        "default: rich at a terminal, jsonl in a pipe",
+    )  # fmt: skip
     parser.shared("--device")
     parser.shared("--quiet", help="print no progress")
     parser.shared("--allow-code")
@@ -66,9 +68,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     else:
         names = (args.text_column, args.text2_column)
         examples = raw_text.of_file(args.file, models[0], names, args.skip_bad_rows, args.encoding)
-    form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
+    form = args.format or ("rich" if sys.stdout.isatty() else "jsonl")
     with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as on_progress:
-        rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "table")
+        rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "rich")
         if write:
             write(rows)
             print(f"{args.out}: {len(examples):,} predictions")

@@ -27,8 +27,8 @@ def arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--by", metavar="COLUMN", help="one row for each value of a column, from `evaluate --by`")
     parser.add_argument("--all", action="store_true", help="include runs that are no longer in the plan of their sweep")
-    parser.add_argument(
-        "--format", choices=["rich", "md", "csv", "json", "latex"],
+    parser.formats(
+        "latex",
         help="rich: aligned, as wide as the terminal; md: Markdown; default: rich at a terminal, md in a pipe",
     )  # fmt: skip
     parser.examples(

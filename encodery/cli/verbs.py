@@ -47,9 +47,7 @@ VERBS = (
     Verb("embed", "choose", "compute one vector for each example of a split", "encodery.cli.embed"),
     Verb("select", "choose", "order training rows, the best first", "encodery.cli.select", True),
     Verb("curve", "choose", "retrain on parts of the data: methods × fractions × seeds", "encodery.cli.curve", True),
-    Verb(
-        "heads", "choose", "measure how much a task depends on each attention head; compare tasks", "encodery.cli.heads"
-    ),
+    Verb("heads", "choose", "measure how much a task depends on each attention head", "encodery.cli.heads"),
     Verb("gradts", "choose", "choose the tasks that help a task, and train with them", "encodery.cli.gradts", True),
     Verb(
         "sweep",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
+from encodery.core.markdown import markdown_table
 from encodery.errors import UserError
 from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.ensemble import average
@@ -243,14 +244,19 @@ def writer(path: Path) -> Callable[[Iterable[Row]], None]:
 
 
 def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
-    """Comma- or tab-separated lines, a column p_<label> for each probability."""
+    """Comma- or tab-separated lines, the names of the columns first."""
+    return (_line(cells, delimiter) for cells in _flat(rows))
+
+
+def _flat(rows: Iterable[Row]) -> Iterator[list[Any]]:
+    """The names of the columns, then the cells of each row; a column p_<label> for each probability."""
     for number, row in enumerate(rows):
         chances = row.get("probabilities") or {}
         flat = {key: value for key, value in row.items() if key != "probabilities"}
         flat |= {f"p_{label}": chance for label, chance in chances.items()}
         if number == 0:
-            yield _line(list(flat), delimiter)
-        yield _line([_cell(value) for value in flat.values()], delimiter)
+            yield list(flat)
+        yield [_cell(value) for value in flat.values()]
 
 
 def _cell(value: Any) -> Any:
@@ -274,9 +280,14 @@ def show(rows: Iterable[Row], form: str) -> None:
     if form in ("csv", "tsv"):
         for line in _cells(rows, "," if form == "csv" else "\t"):
             print(line, end="")
-        return
-    for row in rows:
-        print(files.plain_json(row) if form == "jsonl" else _for_people(row))
+    elif form == "md":
+        header, *lines = [*_flat(rows)] or [["id"]]
+        print(markdown_table(header, lines))
+    elif form == "json":
+        print("[" + ",".join(f"\n {files.plain_json(row)}" for row in rows) + "\n]")
+    else:
+        for row in rows:
+            print(files.plain_json(row) if form == "jsonl" else _for_people(row))
 
 
 def _for_people(row: Row) -> str:
