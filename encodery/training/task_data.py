@@ -60,6 +60,12 @@ class TaskData:
     def name(self) -> str:
         return self.task.name
 
+    @property
+    def trained_on(self) -> list[Example]:
+        """The examples that the run is trained on, in file order: no others of train teach it anything."""
+        rows: Any = self.rows
+        return [self.train.examples[int(place)] for place in np.unique(self.train.table.example[rows])]
+
     def split(self, name: str) -> Split:
         """Any split of the task, tokenised."""
         if self.choice and self.choice.name == name:
@@ -345,8 +351,7 @@ def is_set_aside(task: Task) -> bool:
 def rows_line(task_data: TaskData) -> str:
     """`table/mails: 900 rows to train on, 100 for dev (0.1 of mails.csv set aside by label, …)`."""
     task, choice = task_data.task, task_data.choice
-    rows: Any = task_data.rows
-    count, whole = len(np.unique(task_data.train.table.example[rows])), len(task_data.train.examples)
+    count, whole = len(task_data.trained_on), len(task_data.train.examples)
     line = f"{task.name}: {count:,} rows to train on" + (f" (of {whole:,})" if count < whole else "")
     if choice is None:
         return f"{line}, no dev rows are scored during training"
@@ -358,7 +363,7 @@ def rows_line(task_data: TaskData) -> str:
 def labels_line(task_data: TaskData) -> str:
     """`labels: no 87.5 %, yes 12.5 %`, the commonest first; of numbers their range."""
     task = task_data.task
-    labels = [e.label for e in task_data.train.examples if e.label is not None]
+    labels = [e.label for e in task_data.trained_on if e.label is not None]
     if labels and isinstance(labels[0], float):
         numbers = np.asarray(labels, dtype=float)
         return f"labels: numbers from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}"
@@ -408,7 +413,7 @@ def shared_line(task_data: TaskData) -> str | None:
     choice = task_data.choice
     if choice is None:
         return None
-    trained = {plain_texts(example) for example in task_data.train.examples}
+    trained = {plain_texts(example) for example in task_data.trained_on}
     shared = sum(plain_texts(example) in trained for example in choice.examples)
     if not shared:
         return None
