@@ -1,7 +1,7 @@
-"""Retraining curves: methods of choosing data × fractions × seeds, every method beside random choice.
+"""Retraining curves: data selection methods × fractions × seeds, every method beside random selection.
 
 The file has the settings of a run (or `extends`) and the keys methods, fractions, seeds, match, on, embed, dynamics.
-Runs on everything come first and are shared by all methods; run again to resume. See docs/data-selection.md.
+Runs on the full set come first and are shared by all methods; run again to resume. See docs/data-selection.md.
 """
 
 import argparse

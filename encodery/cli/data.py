@@ -1,7 +1,7 @@
-"""Download data sets in advance, for machines without internet, or check a folder, a file or a set.
+"""Download data sets in advance, for machines without internet, or check a folder, a file or a data set.
 
-For a file (reviews.csv) or a set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or nearly
-repeat another one, and rows of dev that resemble one of train, with examples.
+For a file (reviews.csv) or a data set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or
+nearly repeat another one, and rows of dev that resemble one of train, with examples.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--dev", metavar="FILE", help="check: the dev file of a training file")
     parser.add_argument("-o", "--out", metavar="FILE", help="check: also write the data card as JSON")
     parser.shared("--format", help="check: rich, md or csv prints tables, json prints data; default: plain lines")
-    parser.columns("check: column of a file, if it is not detected")
+    parser.columns("columns of a file to check, if they are not detected")
     parser.examples(
         "encodery data get glue squad/v2 tag hans --to data",
         "encodery data check data",

@@ -1,4 +1,4 @@
-"""Embed: one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
+"""Compute one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
 
 Writes a folder: vectors.npy (float32), ids.json, meta.json. Run it again to resume at the first missing part.
 """

@@ -1,21 +1,21 @@
 """Evaluate trained models on tasks: predictions and scores. Several models are an ensemble (mean of probabilities).
 
-Models are runs, model folders or hub names. Answers of one run are kept in it; keep other answers with -o.
+Models are runs, model folders or hub names. Predictions of a single run are stored in its folder; store others with -o.
 
 A pretrained model is scored on plain text: the held-out part of its corpus (--on corpus, as the run calls it), a text
-file, or a folder that `encodery prepare` made. Masks and samples are drawn from --seed.
+file, or a folder written by `encodery prepare`. Masks and samples are drawn from --seed.
 
 --attack perturbs the word embeddings of each sequence against the model, within a radius: scores and loss for
-every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
+every radius, a line and a curve per model. They are stored as JSON, CSV and SVG in each run's attacks/, or with -o.
 
 --by adds the scores for each value of a column, with 95 % intervals over rows: a column of your data, or one
-that a published set's file has (hard, genre). They are kept beside the predictions, for `table --by` and the page.
+of a published data set (hard, genre). They are stored beside the predictions, for `table --by` and the page.
 
 --without-heads sets the output of these attention heads to zero, to test a ranking of `encodery heads`. Such
-answers are kept only with -o.
+predictions are stored only with -o.
 
-On hans, use a model of MNLI, RTE or similar: three labels become two (--collapse), by their names. A model whose
-labels have no names needs --labels or --calibrate. Scores in McCoy's format and ours are beside the predictions.
+On hans, use a model trained on MNLI, RTE or similar: three labels become two (--collapse), by their names. A model
+whose labels have no names needs --labels or --calibrate. Scores, also in McCoy's format, are beside the predictions.
 """
 
 import argparse
@@ -210,7 +210,7 @@ def arguments(parser: Parser) -> None:
         help="such as glue/rte:dev; a file with labels such as gold.csv; a config or run with its task; for "
         "pretrained models a text file or prepared folder. Default split: dev, else test",
     )  # fmt: skip
-    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if the names are ambiguous")
+    parser.add_argument("--head", metavar="NAME", help="use the head of this task, if the names are ambiguous")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs, if the model calls them LABEL_0, …")
     parser.add_argument("--seed", type=int, default=0, help="seed of masks on plain text; default: 0, as in training")
     parser.add_argument(
@@ -235,7 +235,7 @@ def arguments(parser: Parser) -> None:
     attack.add_argument("--attack-steps", type=int, metavar="N", help="ascent steps, or random points; default: 5")
     attack.add_argument(
         "--radius-scale", choices=["absolute", "token_norm"],
-        help="token_norm: radii are multiples of each model's mean token norm (linf: of that / √width)",
+        help="token_norm: radii are multiples of each model's mean token norm (linf: of that / √hidden size)",
     )  # fmt: skip
     attack.add_argument("--norm", choices=["l2", "linf"], help="norm of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")

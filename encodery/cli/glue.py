@@ -1,7 +1,7 @@
-"""All GLUE tasks with one model, each with that model's recipe, for several seeds: one table.
+"""Train one model on all GLUE tasks, each with its recipe and several seeds, and print one table.
 
 MODEL is a recipe family (electra-small, roberta-base, …; `encodery recipes` lists them), or a hub name or folder. A
-model that no recipe names is trained with the settings of bert-base (or of --like). Any setting can be given as
+model without a recipe is trained with the settings of bert-base (or of --like). Any setting can be given as
 --a.b VALUE or a.b=VALUE. Common settings: --data DIR, --device cpu, --seed N, --optim.lr X, --train.epochs N.
 """
 

@@ -1,4 +1,4 @@
-"""Show the data as the model will read them: rows, lengths, truncation, label balance, duplicates, the first batch.
+"""Show the data as the model will read it: rows, lengths, truncation, label balance, duplicates, the first batch.
 
 Nothing is trained and no weights are loaded.
 """
@@ -21,7 +21,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--split", default="train", help="default: train")
     parser.add_argument("--head", metavar="TASK", help="which task, if the run has several")
     parser.renamed("--on", "--head")
-    parser.shared("--format", help="as tables: rich, md, csv; json: as data; default: lines")
+    parser.shared("--format", help="rich, md or csv prints tables, json prints data; default: plain lines")
     parser.shared("--skip-bad-rows", "--allow-code")
     parser.examples(
         "encodery inspect rte.yaml",

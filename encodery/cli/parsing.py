@@ -91,9 +91,9 @@ class Parser(argparse.ArgumentParser):
             help="check the files of finished runs by size only, not by sha256, for very large models",
         )  # fmt: skip
 
-    def columns(self, where: str = "column names of a file given to --on, if they are not detected") -> None:
+    def columns(self, where: str = "columns of a file given to --on, if they are not detected") -> None:
         """For verbs that a data file can be given to; `columns_of` reads them."""
-        group = self.add_argument_group(f"columns, {where}")
+        group = self.add_argument_group(where)
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
             group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
         self.shared("--skip-bad-rows")

@@ -2,7 +2,7 @@
 
 Labels come with probabilities. Models that tag words read a text split at spaces, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
-every column is kept beside the answer, with its name.
+the output keeps every column under its own name, beside the prediction.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
 object. Several models are an ensemble (mean of probabilities or numbers).
 """
@@ -29,7 +29,7 @@ def arguments(parser: Parser) -> None:
         "--encoding", metavar="NAME", help="encoding of the file, such as cp1252; default: UTF-8 or UTF-16"
     )
     parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
-    parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
+    parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.renamed("--on", "--head")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
     parser.formats(

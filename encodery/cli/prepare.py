@@ -1,4 +1,4 @@
-"""Prepare: tokenise the corpus (or tasks) of a config ahead of training. Run again to resume where it stopped.
+"""Tokenise the corpus (or tasks) of a config ahead of training. Run again to resume where it stopped.
 
 Without -o the tokens go into the cache, where `encodery train` with the same config finds them. With -o it
 writes a folder that can be copied to other machines: tasks: {name: corpus, prepared: DIR}. The bytes do not depend on

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="a finished run")
-    parser.add_argument("--to", metavar="OWNER/NAME", help="where on the hub")
+    parser.add_argument("--to", metavar="OWNER/NAME", help="repository on the hub")
     parser.add_argument("--yes", action="store_true", help="send it; without this option it is only shown")
     parser.add_argument("--public", action="store_true", help="make a new repository public; default: private")
     parser.add_argument("--license", metavar="ID", help="such as apache-2.0; yours to choose, so there is no default")

@@ -1,4 +1,4 @@
-"""Any runs as one page: a summary in words, scores, curves, predictions, data, maps. Double-click to open it.
+"""Show runs on one HTML page: a summary in words, scores, curves, predictions, data, maps.
 
 The page is self-contained (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the
 folders of `select`, `curve`, `embed`, `heads`, `gradts`, `evaluate --attack`, `--by` and `--on hans`. docs/report.md

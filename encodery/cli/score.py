@@ -15,14 +15,18 @@ from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="columns id (or index, idx) and prediction (or label)")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="files with the columns id (or index, idx) and prediction (or label)"
+    )
     parser.add_argument(
         "--on",
         required=True,
         metavar="TASK[:SPLIT]|FILE",
         help="such as glue/rte:dev, a file with labels such as gold.csv, or a config or run and its split",
     )
-    parser.add_argument("--null-odds", metavar="FILE", help="SQuAD: {id: odds of no answer}, for the best threshold")
+    parser.add_argument(
+        "--null-odds", metavar="FILE", help="SQuAD: JSON with the odds of no answer by id, for the best threshold"
+    )
     parser.add_argument(
         "--against", metavar="FILE", help="another prediction file to compare with: which is right where they differ"
     )

@@ -2,10 +2,10 @@
 
 A selection is used as `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`, or as a file of its own (--export).
 
-With --analyse clusters are described: sizes, labels against chance, typical words, examples, how stable other
+--analyse describes the clusters: sizes, labels against chance, typical words, examples, how stable other
 numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in `runs` show how hard each cluster is.
 
-With --overlap nothing is chosen: it prints how many rows selections share.
+--overlap selects nothing: it prints how many rows the selections share.
 """
 
 import argparse

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def arguments(parser: Parser) -> None:
     """Which model, where, and how much of it."""
     parser.add_argument("model", metavar="RUN", help="run directory, model folder or hub name")
-    parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
+    parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one; default 8000")
     parser.add_argument("--token-file", metavar="F", help="file with the token that clients must send")

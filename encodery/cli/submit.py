@@ -1,6 +1,6 @@
-"""Submit: the eleven GLUE test files in one zip, checked. Test predictions are taken from the runs, or computed.
+"""Write the eleven GLUE test files into one zip, and check them. Test predictions are taken from the runs, or computed.
 
-Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also answers
+Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also predicts
 the mismatched and the diagnostic set. What is missing is named; --fill majority writes it with the commonest
 label of the training set, and the file beside the zip says so.
 """

@@ -1,6 +1,6 @@
 """Many runs from one file: plan, run, status, stop, retry, best, import. Run again to resume; finished runs are kept.
 
-A sweep file has a base and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
+A sweep file has a base config and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
 On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
 """
 
@@ -44,7 +44,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all failed runs (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
-    parser.add_argument("--task", metavar="NAME", help="best: for this task")
+    parser.add_argument("--task", metavar="NAME", help="best: the task to compare on")
     parser.add_argument("--json", action="store_true", help="plan, status, best: print JSON")
     parser.shared("--format", help="plan, status, best: rich, md or csv prints a table, json is the same as --json")
     parser.add_argument("--watch", action="store_true", help="status: refresh every two seconds, until nothing is left")

@@ -15,12 +15,14 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--metric", help="metric to show instead of each task's main metric")
     parser.add_argument(
         "--baseline", metavar="NAME|KEY=VALUE",
-        help="compare with it: a variant's name, a run's name, a value, or key=value such as optim.lr=2e-5",
+        help="baseline: a variant's name, a run's name, a value, or key=value such as optim.lr=2e-5",
     )  # fmt: skip
     parser.add_argument(
         "--columns", metavar="KEY", help="setting whose values become columns (several: A,B; for tasks: data)"
     )
-    parser.add_argument("--sort", metavar="COLUMN", help="mean, median, best, difference, n, seconds or a setting")
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="sort by mean, median, best, difference, n, seconds or a setting"
+    )
     parser.add_argument(
         "--over-models", choices=["mean", "median", "best"], metavar="SCORE",
         help="also a second level: mean, median or best of the seeds of each pretrained model, then over models",

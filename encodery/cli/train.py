@@ -48,7 +48,9 @@ def arguments(parser: Parser) -> None:
     parser.shared("--allow-code")
     parser.shared("--skip-bad-rows", help="skip bad rows, and list them in the run's bad_rows.jsonl")
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
-    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
+    parser.add_argument(
+        "--executor", choices=["local", "slurm"], default="local", help="slurm: submit the run as a job"
+    )
     parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")
     parser.add_argument(
         "--restarts",
