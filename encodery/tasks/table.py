@@ -199,7 +199,7 @@ class Table(Own, Scored):
     id: str | None = None
     """Column with unique ids. Default: the row number, from 0."""
     window_stride: int | None = Field(default=None, ge=1)
-    """Read long texts (in pairs, the second text) in overlapping windows of max_length tokens that start this many
+    """Read long texts (in pairs, the second text) in windows of max_length tokens that start this many
     tokens apart, and pool the predictions. Default: truncate."""
     pool: Literal["mean", "max"] = "mean"
     """How the logits of a text's windows are combined."""

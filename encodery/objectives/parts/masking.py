@@ -39,12 +39,13 @@ class Masking(Options):
     cap: int | None = Field(default=None, ge=1)
     """Maximum number of positions per sequence. Google's code uses floor((probability + 0.005) · max_length)."""
     whole_words: Literal["no", "fairseq", "hf"] = "no"
-    """Mask whole words. no; fairseq: draw a fraction of the words, and replace all tokens of a word in the same way;
+    """Mask whole words. no: single tokens; fairseq: draw a fraction of the words, and replace all tokens of a word in
+    the same way;
     hf: draw words until the fraction of tokens is reached."""
     mask: float = Field(default=0.85, ge=0, le=1)
     """Fraction of these positions that show the mask token."""
     random: float = Field(default=0.0, ge=0, le=1)
-    """Fraction that show a random token. The rest show the original token."""
+    """Fraction of these positions that show a random token. The rest show the original token."""
 
     @model_validator(mode="after")
     def _must_fit(self) -> Self:
@@ -71,7 +72,7 @@ class BertMasking(Masking):
     mask: float = Field(default=0.8, ge=0, le=1)
     """Fraction of these positions that show the mask token."""
     random: float = Field(default=0.1, ge=0, le=1)
-    """Fraction that show a random token. The rest show the original token."""
+    """Fraction of these positions that show a random token. The rest show the original token."""
 
 
 class FullMasking(Masking):

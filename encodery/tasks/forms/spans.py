@@ -186,7 +186,7 @@ class Spans(Task):
     """simple: the class in transformers; joint: as in ELECTRA, where the end is conditioned on the start and
     answerability is predicted too."""
     stride: int = Field(default=128, ge=1)
-    """Long contexts are read in overlapping windows that start this many tokens apart."""
+    """Long contexts are read in windows that start this many tokens apart."""
     max_question: int = Field(default=64, ge=1)
     """Maximum question length in tokens. Longer questions are truncated."""
     max_answer: int = Field(default=30, ge=1)

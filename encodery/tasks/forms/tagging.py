@@ -161,7 +161,7 @@ class Tagging(Task):
     """Base: a subclass gives name, splits, examples, origin and labels. The words stand in `extra["words"]`."""
 
     stride: int = Field(default=128, ge=1)
-    """Sentences longer than max_length are read in overlapping windows that start this many tokens apart."""
+    """Sentences longer than max_length are read in windows that start this many tokens apart."""
     train_on_special_labels: bool = False
     """Also train on the labels X (inside a word), CLS and SEP, as MT-DNN does. They are never predicted."""
 
