@@ -251,19 +251,19 @@ def from_overrides(words: Sequence[str], location: Location) -> Iterator[Layer]:
 
 def pairs(words: list[str]) -> list[tuple[str, str]]:
     """Key and text of each override, in the three styles that people write them."""
-    found: list[tuple[str, str | None]] = []
+    given: list[tuple[str, str | None]] = []
     while words:
         word = words.pop(0)
         key, equals, text = word.removeprefix("--").partition("=")
         if not _KEY.fullmatch(key) or (word[:2] != "--" and not equals):
             raise UserError(f"command line: '{word}' is not an override; {_ANY_STYLE}.")
-        has_value = bool(equals) or bool(words and not words[0].startswith("--"))
-        found.append((key, text if equals else words.pop(0) if has_value else None))
-    whole = [(key, text) for key, text in found if text is not None]
-    if len(whole) < len(found):
-        sentences = dict.fromkeys(filter(None, (_wrong(key, bare=text is None) for key, text in found)))
+        has_value = bool(words) and not words[0].startswith("--")
+        given.append((key, text if equals else words.pop(0) if has_value else None))
+    settings = [(key, text) for key, text in given if text is not None]
+    if len(settings) < len(given):
+        sentences = dict.fromkeys(filter(None, (_wrong(key, bare=text is None) for key, text in given)))
         raise UserError("\n".join(f"command line: {one}" + "." * (one[-1] != "?") for one in sentences))
-    return whole
+    return settings
 
 
 def _wrong(key: str, *, bare: bool) -> str | None:

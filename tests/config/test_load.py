@@ -392,7 +392,7 @@ def test_all_errors_at_once(write):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train.dynamics=sometimes", "train.dynamics: expected another form (Record the model's output for each"),
+        ("train.dynamics=sometimes", "train.dynamics: expected another form (Record the logits of every training row"),
         ("train.evaluate=often", "(How often to evaluate on dev: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
         ("train.batch_size=3.5", "train.batch_size: expected an integer"),
         ("train.keep_at=25", "train.keep_at: expected a list, not 25"),

@@ -35,7 +35,7 @@ class Own(Read):
     """Whether rows with equal texts stay on the same side of an automatic split. `group` takes precedence. Runs started
     before this key existed keep `apart`."""
     folds: int | None = Field(default=None, ge=2)
-    """Cross-validation: number of parts to split train into. `encodery train --folds` sets this key and fold."""
+    """Cross-validation: number of parts to split train into. `encodery train --folds 5` sets this key and fold."""
     held_fold: int | None = Field(default=None, ge=1, alias="fold")
     """Cross-validation: the fold to use as the dev set, from 1. The others are trained on."""
     called: str | None = Field(default=None, alias="name", min_length=1, max_length=100)
