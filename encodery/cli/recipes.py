@@ -64,7 +64,7 @@ def _copy(name: str, file: str | None) -> int:
         with open(target, "x", encoding="utf-8") as stream:
             stream.write(recipes.path(name).read_text(encoding="utf-8"))
     except FileExistsError:
-        raise UserError(f"{target} is already there; give another file name.") from None
+        raise UserError(f"{target} already exists; give another file name.") from None
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror}.") from None
     print(f"{target}: run it with `encodery train {target}`")

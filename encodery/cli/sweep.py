@@ -450,7 +450,7 @@ def _import(args: argparse.Namespace, rest: list[str]) -> int:
     imported = manytasks.read(path)
     out = Path(args.out or ("sweep.yaml" if imported.sweep else "cmds.txt"))
     if out.exists():
-        raise UserError(f"{out} is already there; give another file name with -o.")
+        raise UserError(f"{out} already exists; give another file name with -o.")
     files.write_atomic(out, imported.sweep or "".join(f"{line}\n" for line in imported.commands))
     for note in imported.notes:
         print(f"note: {note}")

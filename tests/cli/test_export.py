@@ -58,7 +58,7 @@ def test_a_copy_that_differs_is_not_exported(trained, tmp_path, encodery, monkey
 def test_refusals(trained, tmp_path, encodery):
     said = encodery("export", trained("single"), tmp_path)
     assert said.code == 2
-    assert "already there" in said.err
+    assert "already exists" in said.err
     assert "does not exist" in encodery("export", trained("single"), tmp_path / "a" / "b").err
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({}))

@@ -180,7 +180,7 @@ def test_refusals(trained, tmp_path, encodery, monkeypatch):
     assert "does not exist" in refused("single", "--text", "a", "-o", tmp_path / "no" / "a.csv")
     assert "required" in refused("single")
     stdin(monkeypatch, b"only one text\n")
-    assert "stdin, line 1: two texts" in refused("pair", "--file", "-")
+    assert "stdin, line 1: expected two texts" in refused("pair", "--file", "-")
 
 
 @pytest.mark.parametrize("end", [".jsonl", ".csv"])

@@ -179,7 +179,7 @@ def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:
     assert cli.main(["sweep", "plan", "sweep.yaml"]) == 0
     assert "4 runs" in capsys.readouterr().out
     assert cli.main(["sweep", "import", "search.json"]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_P40_what_needs_no_conversion_or_is_not_there_is_said(tmp_path: Path) ->
     (tmp_path / "old" / "model.safetensors").write_bytes((tmp_path / "new" / "model.safetensors").read_bytes())
     with pytest.raises(UserError, match="has safetensors weights already"):
         convert(str(tmp_path / "old"), tmp_path / "again")
-    with pytest.raises(UserError, match="is already there"):
+    with pytest.raises(UserError, match="already exists"):
         convert(str(tmp_path / "old"), tmp_path / "new")
     assert main(["import", "bin", str(tmp_path / "old"), str(tmp_path / "again"), "--heads", "4"]) == 2
 

@@ -165,7 +165,7 @@ def tags_task(folder: Path) -> dict[str, Any]:
     [
         (tags_task, {"count": 7}, {}),
         (single_task, {"fraction": 0.2}, {}),
-        (multilabel_task, {"count": 7}, {}),
+        (multilabel_task, {"count": 3}, {}),
         (regression_task, {}, {"holdout": 0.5}),
     ],
 )
