@@ -240,7 +240,7 @@ def predict(
         if isinstance(data, Path):
             raise UserError(f"{data}: there is no such data file")
         if len(models) > 1 or out is not None:
-            raise UserError("predict: several models and `out` are for files; for texts call load(run) with them")
+            raise UserError("predict: `out` and several models need a data file; for texts call load(run)(texts)")
         return models[0](data)
     import pandas as pd
 
@@ -298,7 +298,7 @@ def export(
     from encodery.exchange.export_onnx import export_onnx
 
     if int8 and not onnx:
-        raise UserError("export: int8 belongs to onnx")
+        raise UserError("export: int8 needs onnx=True")
     if not onnx:
         write(_path(run), Path(folder), head)
         return Path(folder)

@@ -86,7 +86,7 @@ def test_metrics_and_predictions_are_data_frames(trained):
 
 
 def test_run_refuses_other_folders(tmp_path):
-    with pytest.raises(UserError, match="not a whole run"):
+    with pytest.raises(UserError, match="not a complete run"):
         en.Run(tmp_path)
 
 

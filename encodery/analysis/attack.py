@@ -140,7 +140,7 @@ def under_attack(
     if strange := sorted(set(task.labels) - set(fitting.head.labels)):
         have = ", ".join(fitting.head.labels)
         raise UserError(
-            f"{asked.key}: its label {strange[0]} is none of this head's ({have}), so there is no loss to attack; "
+            f"{asked.key}: its label {strange[0]} is not a label of this head ({have}), so there is no loss to attack; "
             "evaluate it without --attack"
         )
     fitting.require_texts(examples)

@@ -58,17 +58,17 @@ VERSION = 1  # raise it when equal inputs give other numbers
 
 
 class HeadOptions(Options):
-    """How head importance is measured."""
+    """How the importance of attention heads is measured."""
 
     estimator: Estimator = "mask"
-    """mask: the gradient of a gate on each head; kv_weight: of the rows of the key and value matrices;
-    kv_weight_released: of their columns, which is what the GradTS release computes and calls heads."""
+    """Which gradient measures a head. mask: that of a gate on the head; kv_weight: that of the head's rows of the key
+    and value matrices; kv_weight_released: that of their columns, which is what the released GradTS code computes."""
     dropout: bool = False
-    """True: with dropout, as the release does it: noise."""
+    """Keep dropout on, as the released code does. This adds noise."""
     max_rows: int | None = Field(default=None, ge=1)
-    """Number of examples, drawn at random, the same every time; default: all."""
+    """Maximum number of examples, a random sample that depends on the seed only. Default: all."""
     seed: int = Field(default=1, ge=0)
-    """Of that draw, and of dropout."""
+    """Seed for that sample and for dropout."""
 
 
 # One micro-batch

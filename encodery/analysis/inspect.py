@@ -112,7 +112,7 @@ def describe_corruption(
     model: Model, batches: Batches, tokenizer: "PreTrainedTokenizerBase", count: int
 ) -> Iterator[str]:
     """For `encodery inspect`; in colour at a terminal."""
-    yield "corrupted rows of the first step (asked positions yellow, replaced ones red)"
+    yield "corrupted rows of the first step (predicted positions yellow, replaced ones red)"
     for number, row in enumerate(rows(model, batches, tokenizer, count), start=1):
         yield f"  row {number}"
         yield from row.lines(sys.stdout.isatty())
@@ -161,7 +161,7 @@ def only(resolved: Resolved, name: str) -> Resolved:
     pairs = [pair for pair in resolved.tasks if pair[0].name == name]
     if not pairs:
         have = ", ".join(task.name for task, _ in resolved.tasks)
-        raise UserError(f"--head {name}: is none of this run's tasks: {have}")
+        raise UserError(f"--head {name}: is not a task of this run; it has {have}")
     return replace(resolved, tasks=pairs)
 
 
@@ -291,7 +291,7 @@ def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[s
             yield f"  {name}: " + "  ".join(f"{r['label']} {r['rows']:,} ({r['share']:.1%})" for r in records)
         else:
             total = sum(record["rows"] for record in records)
-            yield f"  {name}: {total:,} answers, {records[1]['rows']:,} of them: there is none"
+            yield f"  {name}: {total:,} questions, {records[1]['rows']:,} of them without an answer"
 
 
 def double_records(here: Mapping[str, Sequence[Example]]) -> list[Record]:
@@ -364,7 +364,7 @@ def length_lines(seen: View, split: Split) -> Iterator[str]:
     for count, low, high in zip(counts, edges, edges[1:], strict=False):
         yield f"  {low:6.0f} to {high:6.0f}  {'#' * round(BAR * count / counts.max()):{BAR}}  {count:,}"
     if about["unknown"] is not None:
-        yield f"  unknown pieces ({seen.tokenizer.unk_token}): {about['unknown']:.2%}"
+        yield f"  unknown tokens ({seen.tokenizer.unk_token}): {about['unknown']:.2%}"
 
 
 def full_lengths(seen: View, examples: Sequence[Example]) -> np.ndarray:

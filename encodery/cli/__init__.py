@@ -173,7 +173,7 @@ def overview() -> str:
     ]
     for group, about in GROUPS.items():
         mine = [by_name[verb.name] for verb in VERBS if verb.group == group and verb.name not in FIRST]
-        lines += [f"{group}: {about}", *mine, ""] if mine else []
+        lines += [f"{about.capitalize()}:", *mine, ""] if mine else []
     lines.append("First steps: `encodery train reviews.csv`, `encodery demo`.")
     lines.append("`encodery --version`; --traceback after any verb shows where a failure happened.")
     return "\n".join(lines)

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     for note in resolved.notes:
         print(f"# note: {note}")
     print(annotated(resolved))
-    args.next = "encodery train …  # with the same words"
+    args.next = "encodery train …  # with the same arguments"
     return 0
 
 

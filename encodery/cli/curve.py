@@ -1,7 +1,7 @@
-"""Retraining curves: methods of choosing data × fractions × seeds, every method beside random choice.
+"""Retraining curves: data selection methods × fractions × seeds, every method beside random selection.
 
 The file has the settings of a run (or `extends`) and the keys methods, fractions, seeds, match, on, embed, dynamics.
-Runs on everything come first and are shared by all methods; run again to resume. See docs/data-selection.md.
+Runs on the full set come first and are shared by all methods; run again to resume. See docs/data-selection.md.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))
         few = "at most " if plan.curve.fewer else ""
-        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and everything {seeds} times"
+        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and the full set {seeds} times"
         print(f"at most {plan.runs} runs: {what}")
         return 0
     found = curve.run(plan, Progress(args.quiet), args.executor)

@@ -1,7 +1,7 @@
-"""Download data sets in advance, for machines without internet, or check a folder, a file or a set.
+"""Download data sets in advance, for machines without internet, or check a folder, a file or a data set.
 
-For a file (reviews.csv) or a set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or nearly
-repeat another one, and rows of dev that resemble one of train, with examples.
+For a file (reviews.csv) or a data set (glue/sst2) `check` prints a card: rows, labels, lengths, rows that repeat or
+nearly repeat another one, and rows of dev that resemble one of train, with examples.
 """
 
 import argparse
@@ -22,13 +22,13 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME|DIR|FILE",
-        help="get: glue, glue/rte, squad/v2, hans, …; check: a folder (else ENCODERY_DATA or GLUE_DIR), a file, a set",
+        help="get: glue, glue/rte, squad/v2, hans, …; check: a folder (else ENCODERY_DATA or GLUE_DIR), a file, a task",
     )  # fmt: skip
     parser.add_argument("--to", metavar="DIR", default="data", help="get: where to put the files; default: data")
-    parser.add_argument("--dev", metavar="FILE", help="check: the dev file beside a training file")
-    parser.add_argument("-o", "--out", metavar="FILE", help="check: the card of a file or set as JSON as well")
-    parser.shared("--format", help="check: as tables: rich, md, csv; json: as data; default: lines")
-    parser.columns("check: where a file's usual names do not fit")
+    parser.add_argument("--dev", metavar="FILE", help="check: the dev file of a training file")
+    parser.add_argument("-o", "--out", metavar="FILE", help="check: also write the data card as JSON")
+    parser.shared("--format", help="check: rich, md or csv prints tables, json prints data; default: plain lines")
+    parser.columns("columns of a file to check, if they are not detected")
     parser.examples(
         "encodery data get glue squad/v2 tag hans --to data",
         "encodery data check data",
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.what == "get":
         if not args.names:
-            raise UserError("encodery data get: say which sets, such as glue, glue/rte, squad/v2, hans")
+            raise UserError("encodery data get: name the data sets, such as glue, glue/rte, squad/v2, hans")
         for line in check_folder.get(args.names, args.to):
             print(line, flush=True)
         args.next = f"ENCODERY_DATA={args.to} encodery train --model roberta-base --tasks glue/rte"
@@ -72,7 +72,7 @@ def _cards(args: argparse.Namespace) -> int:
     from encodery.tasks.sources.data_card import data_card, lines, tables
 
     if len(args.names) != 1 or Path(args.names[0]).is_dir():
-        raise UserError("encodery data check: --dev and -o go with one file, or one set such as glue/sst2")
+        raise UserError("encodery data check: --dev and -o need a single file or data set, such as glue/sst2")
     reading = {key: value for key, value in columns_of(args).items() if value is not None}
     task = _task(args.names[0], args.dev, reading)
     try:
@@ -103,9 +103,9 @@ def _task(name: str, dev: str | None, reading: dict[str, Any]) -> "Task":
         if Path(name).suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
             raise UserError(f"{name}: there is no such file")
         if dev:
-            raise UserError(f"--dev: belongs to a training file; {name} has its own dev set")
+            raise UserError(f"--dev: is for training files; {name} has its own dev set")
         if named_columns := [key for key in reading if key != "skip_bad_rows"]:
-            raise UserError(f"--{named_columns[0]}-column: belongs to a file; {name} has its own columns")
+            raise UserError(f"--{named_columns[0]}-column: is for files; {name} has its own columns")
         task = named(name)
         fits = {key: value for key, value in reading.items() if key in type(task).model_fields}  # toy rows are all good
         return type(task).model_validate(task.to_dict() | fits) if fits else task
@@ -121,5 +121,5 @@ def _usual() -> str:
 
     folder = data_folder(None)
     if folder is None:
-        raise UserError("encodery data check: say which folder, or set ENCODERY_DATA")
+        raise UserError("encodery data check: name a folder, or set ENCODERY_DATA")
     return str(folder)

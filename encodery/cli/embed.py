@@ -1,4 +1,4 @@
-"""Embed: one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
+"""Compute one vector for each example of a split, as a memory-mapped matrix with the examples' ids.
 
 Writes a folder: vectors.npy (float32), ids.json, meta.json. Run it again to resume at the first missing part.
 """
@@ -26,14 +26,18 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument("-o", "--out", metavar="DIR", help="output folder; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
-    parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last block (default)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens; default: the run's, else 128")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="sequences at once; default: 64")
-    parser.add_argument("--int8", action="store_true", help="quantised, through ONNX Runtime (extra `onnx`)")
+    parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last layer (default)")
+    parser.add_argument(
+        "--max-length", type=int, metavar="N", help="maximum sequence length in tokens; default: the run's, else 128"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="sequences per forward pass; default: 64"
+    )
+    parser.add_argument("--int8", action="store_true", help="use int8 weights through ONNX Runtime (extra `onnx`)")
     parser.shared("--data", "--device")
-    parser.shared("--executor", help="where vectors are computed; default: here")
+    parser.shared("--executor", help="where embeddings are computed; default: this machine")
     parser.shared("--allow-code")
-    parser.shared("--quiet", help="no progress")
+    parser.shared("--quiet", help="print no progress")
     parser.no_verify()
     parser.columns()
     parser.examples(

@@ -1,21 +1,21 @@
 """Evaluate trained models on tasks: predictions and scores. Several models are an ensemble (mean of probabilities).
 
-Models are runs, model folders or hub names. Answers of one run are kept in it; keep other answers with -o.
+Models are runs, model folders or hub names. Predictions of a single run are stored in its folder; store others with -o.
 
 A pretrained model is scored on plain text: the held-out part of its corpus (--on corpus, as the run calls it), a text
-file, or a folder that `encodery prepare` made. Masks and samples are drawn from --seed.
+file, or a folder written by `encodery prepare`. Masks and samples are drawn from --seed.
 
 --attack perturbs the word embeddings of each sequence against the model, within a radius: scores and loss for
-every radius, a line and a curve per model. They are kept as JSON, CSV and SVG in each run's attacks/, or with -o.
+every radius, a line and a curve per model. They are stored as JSON, CSV and SVG in each run's attacks/, or with -o.
 
 --by adds the scores for each value of a column, with 95 % intervals over rows: a column of your data, or one
-that a published set's file has (hard, genre). They are kept beside the predictions, for `table --by` and the page.
+of a published data set (hard, genre). They are stored beside the predictions, for `table --by` and the page.
 
 --without-heads sets the output of these attention heads to zero, to test a ranking of `encodery heads`. Such
-answers are kept only with -o.
+predictions are stored only with -o.
 
-On hans, use a model of MNLI, RTE or similar: three labels become two (--collapse), by their names. A model whose
-labels have no names needs --labels or --calibrate. Scores in McCoy's format and ours are beside the predictions.
+On hans, use a model trained on MNLI, RTE or similar: three labels become two (--collapse), by their names. A model
+whose labels have no names needs --labels or --calibrate. Scores, also in McCoy's format, are beside the predictions.
 """
 
 import argparse
@@ -49,9 +49,9 @@ def require_complete(args: argparse.Namespace) -> None:
     """The options of an attack mean nothing without one, nor do some values."""
     given = [name for name in ("radius", "radius_scale", "attack_steps", "norm") if getattr(args, name) is not None]
     if given and not args.attack:
-        raise UserError(f"--{given[0].replace('_', '-')} belongs to an attack; add --attack pgd")
+        raise UserError(f"--{given[0].replace('_', '-')}: needs an attack; add --attack pgd")
     if args.attack_steps is not None and args.attack_steps < 1:
-        raise UserError("--attack-steps: at least 1")
+        raise UserError("--attack-steps: must be at least 1")
     if args.attack == "fgsm" and args.attack_steps not in (None, 1):
         raise UserError("--attack-steps: fgsm is one step; use --attack pgd for more")
 
@@ -63,7 +63,7 @@ def radii(text: str) -> list[float]:
     except ValueError:
         found = []
     if not found or not all(0 <= radius < math.inf for radius in found):
-        raise UserError(f"--radius: numbers of 0 or more are needed, such as {RADII}, not {text!r}")
+        raise UserError(f"--radius: expected numbers of 0 or more, such as {RADII}, not {text!r}")
     return found
 
 
@@ -170,9 +170,9 @@ def evaluate_on_text(
     from encodery.inference.evaluate_text import open_pretrained, trained_on
 
     if any(one.task.labelled for one in splits):
-        raise UserError("--on: plain text and tasks with labels need other models; ask for them one after the other")
+        raise UserError("--on: plain text and labelled tasks need different models; evaluate them separately")
     if len(args.models) > 1:
-        raise UserError("plain text is scored model by model: give one")
+        raise UserError("plain text is scored with one model at a time: give one")
     model = open_pretrained(args.models[0], args.device, allow_code=args.allow_code)
     printed: dict[str, Any] = {}
     for asked in splits:
@@ -210,19 +210,19 @@ def arguments(parser: Parser) -> None:
         help="such as glue/rte:dev; a file with labels such as gold.csv; a config or run with its task; for "
         "pretrained models a text file or prepared folder. Default split: dev, else test",
     )  # fmt: skip
-    parser.add_argument("--head", metavar="NAME", help="the task whose head answers, if the names are ambiguous")
+    parser.add_argument("--head", metavar="NAME", help="use the head of this task, if the names are ambiguous")
     parser.add_argument("--labels", metavar="A,B,…", help="names of the outputs, if the model calls them LABEL_0, …")
     parser.add_argument("--seed", type=int, default=0, help="seed of masks on plain text; default: 0, as in training")
     parser.add_argument(
         "--calibrate", metavar="TASK[:SPLIT]",
-        help="find the order of unnamed labels: the one that answers these rows best, if it is clear",
+        help="find the order of unnamed labels on these rows: the most accurate one, if it is clear",
     )  # fmt: skip
-    parser.add_argument("--without-heads", metavar="L.H,…", help="heads that are switched off: 3.4 is layer 3, head 4")
+    parser.add_argument("--without-heads", metavar="L.H,…", help="heads to switch off: 3.4 is layer 3, head 4")
     parser.add_argument(
         "--collapse", choices=["argmax", "sum"], help="hans: how three labels become two; default: argmax"
     )
-    parser.add_argument("--by", metavar="COLUMN,…", help="scores for each value of these columns too, with intervals")
-    parser.add_argument("-o", "--out", metavar="DIR", help="keep predictions and scores there")
+    parser.add_argument("--by", metavar="COLUMN,…", help="also score each value of these columns, with intervals")
+    parser.add_argument("-o", "--out", metavar="DIR", help="folder for predictions and scores")
     parser.shared("--data", "--device", "--allow-code")
     parser.no_verify()
     parser.columns()
@@ -232,15 +232,15 @@ def arguments(parser: Parser) -> None:
         help="pgd: several ascents of the loss; fgsm: one; random: a control without gradient",
     )  # fmt: skip
     attack.add_argument("--radius", metavar="R,…", help="such as 0,0.1,0.3,1 (the default); 0 is no attack")
-    attack.add_argument("--attack-steps", type=int, metavar="N", help="ascents, or random points; default: 5")
+    attack.add_argument("--attack-steps", type=int, metavar="N", help="ascent steps, or random points; default: 5")
     attack.add_argument(
         "--radius-scale", choices=["absolute", "token_norm"],
-        help="token_norm: radii are multiples of each model's mean token norm (linf: of that / √width)",
+        help="token_norm: radii are multiples of each model's mean token norm (linf: of that / √hidden size)",
     )  # fmt: skip
-    attack.add_argument("--norm", choices=["l2", "linf"], help="of each sequence's perturbation; default: l2")
+    attack.add_argument("--norm", choices=["l2", "linf"], help="norm of each sequence's perturbation; default: l2")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.shared("--format", help="print the scores as a table: rich, md, csv; json is --json; default: lines")
-    parser.shared("--quiet", help="no progress, no notes")
+    parser.shared("--format", help="rich, md or csv prints a table, json is the same as --json; default: lines")
+    parser.shared("--quiet", help="print neither progress nor notes")
     parser.examples(
         "encodery evaluate runs/mnli --on glue/mnli:dev_mismatched glue/ax",
         "encodery evaluate runs/rte-* --on glue/rte -o ensemble",
@@ -260,7 +260,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     args.json = args.json or args.format == "json"
     require_complete(args)
     if args.attack and args.by:
-        raise UserError("--by: attacks are not divided by columns; evaluate without --attack")
+        raise UserError("--by: cannot be combined with --attack")
     if args.attack:
         return evaluate_under_attack(args)
     from encodery.inference.evaluate import require_shared_rows
@@ -274,9 +274,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     splits = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]
     if any(not one.task.labelled for one in splits):
         if args.without_heads:
-            raise UserError("--without-heads: it is for models that answer; plain text is scored with all heads")
+            raise UserError("--without-heads: is not for plain text, which is scored with all heads")
         if args.by:
-            raise UserError("--by: plain text has no columns; it is for tasks with labels")
+            raise UserError("--by: plain text has no columns; use it with labelled tasks")
         return evaluate_on_text(args, whose, splits, keep)
     for asked in splits if len(args.models) > 1 else ():
         require_shared_rows(runs, asked)
@@ -348,7 +348,7 @@ def _collapsed(asked: Any, how: str | None) -> Any:
     if how is None:
         return asked
     if "collapse" not in type(asked.task).model_fields:
-        raise UserError(f"--collapse: {asked.task.name} takes the labels as they are; it is for hans")
+        raise UserError(f"--collapse: {asked.task.name} has no labels to collapse; it is for hans")
     return asked._replace(task=asked.task.model_copy(update={"collapse": how}))
 
 

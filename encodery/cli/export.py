@@ -16,7 +16,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--head", metavar="TASK", help="the task whose head is exported, if the run has several")
     parser.renamed("--on", "--head")
     parser.add_argument("--onnx", action="store_true", help="for ONNX Runtime instead (extra `onnx`)")
-    parser.add_argument("--int8", action="store_true", help="with --onnx: also quantised to 8 bits, for CPUs")
+    parser.add_argument("--int8", action="store_true", help="with --onnx: also write an int8 model, for CPUs")
     parser.add_argument(
         "--tolerance", type=float, metavar="X", help="with --onnx: largest difference to torch; default 1e-4"
     )
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.onnx:
         return _onnx(args)
     if args.int8 or args.tolerance is not None:
-        raise UserError("--int8 and --tolerance belong to --onnx")
+        raise UserError("--int8 and --tolerance need --onnx")
     from encodery.core.remote_files import is_remote
     from encodery.exchange.export import export, export_away
 

@@ -1,7 +1,7 @@
-"""All GLUE tasks with one model, each with that model's recipe, for several seeds: one table.
+"""Train one model on all GLUE tasks, each with its recipe and several seeds, and print one table.
 
 MODEL is a recipe family (electra-small, roberta-base, …; `encodery recipes` lists them), or a hub name or folder. A
-model that no recipe names is trained with the settings of bert-base (or of --like). Any setting can be given as
+model without a recipe is trained with the settings of bert-base (or of --like). Any setting can be given as
 --a.b VALUE or a.b=VALUE. Common settings: --data DIR, --device cpu, --seed N, --optim.lr X, --train.epochs N.
 """
 
@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks that were not trained (wnli)")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/glue-<model>")
     parser.shared("--fresh", "--format", "--skip-bad-rows")
-    parser.add_argument("--allow-change", action="store_true", help="continue although settings or data have changed")
+    parser.add_argument("--allow-change", action="store_true", help="continue even if settings or data have changed")
     parser.shared("--quiet", help="print only the table")
     parser.renamed("--restart", "--fresh")
     parser.examples(

@@ -13,12 +13,12 @@ from encodery.cli.parsing import Parser, without_bad_rows
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="a study's file, or recipe:NAME")
+    parser.add_argument("config", metavar="CONFIG", help="a study file, or recipe:NAME")
     parser.add_argument("-o", "--out", metavar="DIR", help="default: runs/<name of the file>")
     parser.shared("--executor")
     parser.add_argument("--dry-run", action="store_true", help="print what would be trained, train nothing")
     parser.shared("--skip-bad-rows", "--allow-code")
-    parser.add_argument("--json", action="store_true", help="print data instead of tables")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.shared("--format")
     parser.shared("--quiet")
     parser.examples(

@@ -28,21 +28,25 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--estimator", choices=["mask", "kv_weight", "kv_weight_released"], default="mask",
         help="mask: gradient of a gate on each head (default); kv_weight: of the key and value matrices; "
-        "kv_weight_released: the same, cut as in the GradTS release",
+        "kv_weight_released: of their columns, as in the released GradTS code",
     )  # fmt: skip
-    parser.add_argument("--dropout", action="store_true", help="with dropout on, as the release does it")
-    parser.add_argument("--max-rows", type=int, metavar="N", help="examples, drawn at random; default: all")
+    parser.add_argument("--dropout", action="store_true", help="keep dropout on, as the released code does")
+    parser.add_argument(
+        "--max-rows", type=int, metavar="N", help="maximum number of examples, a random sample; default: all"
+    )
     parser.add_argument(
         "--all-rows", action="store_true",
-        help="the whole train split; default: of the run's own tasks the rows it was trained on (count, fraction, …)",
+        help="use the full train split; default for the run's own tasks: the rows it was trained on",
     )  # fmt: skip
     parser.add_argument("--head", metavar="NAME", help="the task whose head is used, if the names are ambiguous")
     parser.add_argument("--by", choices=["kendall", "pearson", "spearman"], help="compare: default all three")
-    parser.add_argument("--norm", choices=["l1", "l2", "none"], default="l1", help="of each layer; default: l1")
+    parser.add_argument(
+        "--norm", choices=["l1", "l2", "none"], default="l1", help="normalisation of each layer; default: l1"
+    )
     parser.shared("--data", "--device", "--allow-code")
-    parser.add_argument("--json", action="store_true", help="print data instead of a table")
-    parser.shared("--format", help="of the tables of compare: rich (default at a terminal), md, csv, json")
-    parser.shared("--quiet", help="no progress")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.shared("--format", help="format of compare's tables: rich (default at a terminal), md, csv, json")
+    parser.shared("--quiet", help="print no progress")
     parser.no_verify()
     parser.columns()
     parser.examples(
@@ -104,7 +108,7 @@ def _print(found: Any, about: dict[str, Any]) -> None:
     by = "" if about["norm"] == "none" else f" ({about['norm']}-normalised layers)"
     first, last = about["order"][:SHOWN], about["order"][: -SHOWN - 1 : -1]
     print(f"  most important{by} {', '.join(first)}; least {', '.join(last)}")
-    print(f"  tau of the matrices of two halves of the examples: {about['halves']:.3f}")
+    print(f"  Kendall's tau between the matrices of two halves of the examples: {about['halves']:.3f}")
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -112,7 +116,7 @@ def _compare(args: argparse.Namespace) -> int:
     from encodery.runs.head_matrices import Importance, compare, table
 
     if len(args.what) < 3:
-        raise UserError("heads compare: give two folders of `encodery heads` or more")
+        raise UserError("heads compare: give two or more folders written by `encodery heads`")
     kinds: list[Any] = [args.by] if args.by else ["kendall", "pearson", "spearman"]
     given = [Importance.open(folder) for folder in args.what[1:]]
     comparisons = [compare(given, kind, args.norm) for kind in kinds]

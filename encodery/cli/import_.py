@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--vocab",
         metavar="PATH",
-        help="vocab.txt; amos: folder of sp.model and dict.txt; default: beside it",
+        help="vocab.txt; amos: folder of sp.model and dict.txt; default: next to the checkpoint",
     )
     parser.add_argument("--heads", type=int, metavar="N", help="heads of the discriminator; default: width / 64")
     parser.add_argument("--generator-heads", type=int, metavar="N", help="heads of the generator; default: width / 64")

@@ -1,4 +1,4 @@
-"""Show the data as the model will read them: rows, lengths, truncation, label balance, duplicates, the first batch.
+"""Show the data as the model will read it: rows, lengths, truncation, label balance, duplicates, the first batch.
 
 Nothing is trained and no weights are loaded.
 """
@@ -21,7 +21,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--split", default="train", help="default: train")
     parser.add_argument("--head", metavar="TASK", help="which task, if the run has several")
     parser.renamed("--on", "--head")
-    parser.shared("--format", help="as tables: rich, md, csv; json: as data; default: lines")
+    parser.shared("--format", help="rich, md or csv prints tables, json prints data; default: plain lines")
     parser.shared("--skip-bad-rows", "--allow-code")
     parser.examples(
         "encodery inspect rte.yaml",
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks import SPLITS
 
     if args.rows < 0:
-        raise UserError(f"--rows {args.rows}: 0 or more")
+        raise UserError(f"--rows {args.rows}: must be 0 or more")
     rest = without_bad_rows(args, rest)
     chosen = _of_one(load(args.config, rest, allow_code=args.allow_code), args.head)
     if not chosen.tasks[0][0].labelled and args.config and Path(args.config, "model").is_dir():  # as it was trained

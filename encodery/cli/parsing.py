@@ -5,7 +5,7 @@ import difflib
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from encodery.cli.print_table import FORMATS
@@ -13,6 +13,7 @@ from encodery.errors import UserError
 
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.DOTALL)
 
+_OLD_NAME = "{} is called {} now; the old name works until the next release"
 
 # Options that many verbs have, with the same meaning everywhere.
 _SHARED: dict[str, dict[str, Any]] = {
@@ -62,6 +63,19 @@ class Parser(argparse.ArgumentParser):
         for name in names:
             self.add_argument(name, **_SHARED[name] | ({"help": help} if help else {}))
 
+    def formats(self, *more: str, help: str, old: Mapping[str, str] | None = None) -> None:
+        """`--format` with further words of this verb; `old` words work for one release more, with a line on stderr."""
+
+        def word(given: str) -> str:
+            new = (old or {}).get(given, given)
+            if new != given:
+                print(
+                    f"--format {given} is called {new} now; the old name works until the next release", file=sys.stderr
+                )
+            return new
+
+        self.add_argument("--format", type=word, choices=(*FORMATS, *more), help=help)
+
     def renamed(self, old: str, new: str) -> None:
         """The old spelling of an option works for one release more, with a line on stderr."""
         target = self.options()[new]
@@ -74,12 +88,12 @@ class Parser(argparse.ArgumentParser):
         """For verbs that open models; `run_verb` heeds it."""
         self.add_argument(
             "--no-verify", action="store_true",
-            help="compare the files of finished runs by size alone, not by sha256: for huge models",
+            help="check the files of finished runs by size only, not by sha256, for very large models",
         )  # fmt: skip
 
-    def columns(self, where: str = "where --on is a file and the run's own or usual names do not fit") -> None:
+    def columns(self, where: str = "columns of a file given to --on, if they are not detected") -> None:
         """For verbs that a data file can be given to; `columns_of` reads them."""
-        group = self.add_argument_group(f"columns, {where}")
+        group = self.add_argument_group(where)
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
             group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
         self.shared("--skip-bad-rows")
@@ -100,7 +114,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say it as a person would, with the nearest option."""
         if meant := self._for_a_file(message):
-            raise UserError(f"{self.prog}: a data file is given with {meant.split()[0]}: {meant}")
+            raise UserError(f"{self.prog}: give a data file with {meant.split()[0]}: {meant}")
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]  # a word may be empty
         near = difflib.get_close_matches(unknown.partition("=")[0], self.options(), n=1)
         hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."
@@ -122,7 +136,7 @@ class _Renamed(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         new = max(self.target.option_strings, key=len)
-        print(f"{option} is called {new} now; the old name works until the next release", file=sys.stderr)
+        print(_OLD_NAME.format(option, new), file=sys.stderr)
         self.target(parser, namespace, values, option)
 
 

@@ -2,7 +2,7 @@
 
 Labels come with probabilities. Models that tag words read a text split at spaces, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
-every column is kept beside the answer, with its name.
+the output keeps every column under its own name, beside the prediction.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
 object. Several models are an ensemble (mean of probabilities or numbers).
 """
@@ -22,17 +22,23 @@ def arguments(parser: Parser) -> None:
     given.add_argument("--file", metavar="F", help="a file with texts, or - for stdin")
     parser.add_argument("--text2", metavar="B", action="append", help="the second text of a pair, one for each --text")
     parser.add_argument("--text-column", metavar="NAME", help="column of the text; default: as in training, else text")
-    parser.add_argument("--text2-column", metavar="NAME", help="column of the second text; else text2")
-    parser.add_argument("--encoding", metavar="NAME", help="of the file, such as cp1252; default: UTF-8 or UTF-16")
+    parser.add_argument(
+        "--text2-column", metavar="NAME", help="column of the second text; default: as in training, else text2"
+    )
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="encoding of the file, such as cp1252; default: UTF-8 or UTF-16"
+    )
     parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
-    parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
+    parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.renamed("--on", "--head")
     parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
-    parser.add_argument(
-        "--format", choices=["table", "jsonl", "csv", "tsv"], help="on stdout; default: table at a terminal, else jsonl"
-    )
+    parser.formats(
+        "jsonl", "tsv", old={"table": "rich"},
+        help="on stdout; rich: one line per text; md: a Markdown table; json: a list; jsonl: one object per line; "
+        "default: rich at a terminal, jsonl in a pipe",
+    )  # fmt: skip
     parser.shared("--device")
-    parser.shared("--quiet", help="no progress")
+    parser.shared("--quiet", help="print no progress")
     parser.shared("--allow-code")
     parser.no_verify()
     parser.examples(
@@ -62,12 +68,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     else:
         names = (args.text_column, args.text2_column)
         examples = raw_text.of_file(args.file, models[0], names, args.skip_bad_rows, args.encoding)
-    form = args.format or ("table" if sys.stdout.isatty() else "jsonl")
+    form = args.format or ("rich" if sys.stdout.isatty() else "jsonl")
     with Counting(args.models[0], len(examples) * len(models), args.quiet or len(examples) < 2) as on_progress:
-        rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "table")
+        rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "rich")
         if write:
             write(rows)
-            print(f"{args.out}: {len(examples):,} answers")
+            print(f"{args.out}: {len(examples):,} predictions")
             args.next = f"encodery score {args.out} --on gold.csv  # once you have labels"
         else:
             raw_text.show(rows, form)

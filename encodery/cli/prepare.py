@@ -1,4 +1,4 @@
-"""Prepare: tokenise the corpus (or tasks) of a config ahead of training. Run again to resume where it stopped.
+"""Tokenise the corpus (or tasks) of a config ahead of training. Run again to resume where it stopped.
 
 Without -o the tokens go into the cache, where `encodery train` with the same config finds them. With -o it
 writes a folder that can be copied to other machines: tasks: {name: corpus, prepared: DIR}. The bytes do not depend on
@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, recipe:NAME, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for the blocks of a corpus; default: the cache")
     parser.add_argument("--workers", type=int, metavar="N", help="processes; default: one per core")
-    parser.shared("--executor", help="where shards are made; default: here")
+    parser.shared("--executor", help="where shards are processed; default: this machine")
     parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
     parser.examples(
         "encodery prepare pretrain.yaml -o prepared",
@@ -41,7 +41,7 @@ def workers(args: argparse.Namespace) -> "Workers":
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.workers is not None and (args.workers < 1 or args.executor != "local"):
-        raise UserError(f"--workers {args.workers}: 1 or more, of this machine")
+        raise UserError(f"--workers {args.workers}: must be at least 1, and is for --executor local only")
     from encodery.config.load import load
     from encodery.core.progress import Portion
     from encodery.training.prepare import prepare_run, report_lines

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="a finished run")
-    parser.add_argument("--to", metavar="OWNER/NAME", help="where on the hub")
+    parser.add_argument("--to", metavar="OWNER/NAME", help="repository on the hub")
     parser.add_argument("--yes", action="store_true", help="send it; without this option it is only shown")
     parser.add_argument("--public", action="store_true", help="make a new repository public; default: private")
     parser.add_argument("--license", metavar="ID", help="such as apache-2.0; yours to choose, so there is no default")
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.exchange import publish
 
     if args.yes and not args.to:
-        raise UserError("--yes sends: say where with --to OWNER/NAME")
+        raise UserError("--yes needs a destination: --to OWNER/NAME")
     name = publish.require_name(args.to) if args.to else None
     if args.out:
         require_new(Path(args.out))

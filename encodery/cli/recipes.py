@@ -13,11 +13,11 @@ ACTIONS = ("list", "show", "copy")
 def arguments(parser: Parser) -> None:
     parser.add_argument(
         "action", nargs="?", default="list", metavar="show|copy|list|WORD",
-        help="show or copy a recipe, or list those with a word in their name; a word alone searches too; default: list",
+        help="list, show or copy recipes; a word alone searches their names; default: list",
     )  # fmt: skip
     parser.add_argument("name", nargs="?", help="the recipe; for list: a part of the name")
     parser.add_argument("file", nargs="?", help="where copy writes; default: the recipe's last word")
-    parser.shared("--format", help="of the list: rich (default at a terminal), md, csv, json")
+    parser.shared("--format", help="format of the list: rich (default at a terminal), md, csv, json")
     parser.examples(
         "encodery recipes",
         "encodery recipes rte                               # those with rte in their name",
@@ -29,7 +29,9 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.action not in ACTIONS and args.name is not None:
-        raise UserError(f"encodery recipes {args.action}: write show, copy or list before {args.name}, or one word.")
+        raise UserError(
+            f"encodery recipes {args.action}: expected show, copy or list before {args.name}, or a single word."
+        )
     if args.action not in ("show", "copy"):
         return _list(args, (args.name or "") if args.action == "list" else args.action)
     if not args.name:
@@ -62,7 +64,7 @@ def _copy(name: str, file: str | None) -> int:
         with open(target, "x", encoding="utf-8") as stream:
             stream.write(recipes.path(name).read_text(encoding="utf-8"))
     except FileExistsError:
-        raise UserError(f"{target} is already there; give another file name.") from None
+        raise UserError(f"{target} already exists; give another file name.") from None
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror}.") from None
     print(f"{target}: run it with `encodery train {target}`")

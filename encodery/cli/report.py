@@ -1,4 +1,4 @@
-"""Any runs as one page: a summary in words, scores, curves, predictions, data, maps. Double-click to open it.
+"""Show runs on one HTML page: a summary in words, scores, curves, predictions, data, maps.
 
 The page is self-contained (nothing is loaded from the network) and shows what the folders hold: runs, sweeps, the
 folders of `select`, `curve`, `embed`, `heads`, `gradts`, `evaluate --attack`, `--by` and `--on hans`. docs/report.md
@@ -22,16 +22,16 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="NAME|KEY=VALUE",
-        help="compare with it, as in `encodery table`; default: the plain method",
+        help="baseline to compare with, as in `encodery table`; default: the plain method",
     )
-    parser.add_argument("--metric", metavar="NAME", help="compare by this metric; default: the main one of each task")
-    parser.add_argument("--no-text", action="store_true", help="leave out every text of the data; ids and labels stay")
+    parser.add_argument("--metric", metavar="NAME", help="metric to compare by; default: each task's main metric")
+    parser.add_argument("--no-text", action="store_true", help="leave out all texts of the data; keep ids and labels")
     parser.add_argument(
         "--reference", metavar="CSV", action="append", default=[],
         help="a curve to compare with: columns step and loss, lr, tokens_per_second or score; repeatable",
     )  # fmt: skip
     parser.add_argument("--figures", metavar="DIR", help="also write figures as PDF, SVG and PNG in a paper's size")
-    parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
+    parser.add_argument("--all", action="store_true", help="include runs that are no longer in the plan of their sweep")
     parser.add_argument(
         "--watch", action="store_true", help="rewrite the page whenever something changes, until Ctrl-C"
     )

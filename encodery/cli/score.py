@@ -15,20 +15,24 @@ from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="columns id (or index, idx) and prediction (or label)")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="files with the columns id (or index, idx) and prediction (or label)"
+    )
     parser.add_argument(
         "--on",
         required=True,
         metavar="TASK[:SPLIT]|FILE",
         help="such as glue/rte:dev, a file with labels such as gold.csv, or a config or run and its split",
     )
-    parser.add_argument("--null-odds", metavar="FILE", help="SQuAD: {id: odds of no answer}, for the best threshold")
     parser.add_argument(
-        "--against", metavar="FILE", help="another prediction file: which of the two is right where they differ"
+        "--null-odds", metavar="FILE", help="SQuAD: JSON with the odds of no answer by id, for the best threshold"
+    )
+    parser.add_argument(
+        "--against", metavar="FILE", help="another prediction file to compare with: which is right where they differ"
     )
     parser.shared("--data", "--allow-code")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
-    parser.shared("--format", help="print the scores as a table: rich, md, csv; json is --json; default: a line")
+    parser.shared("--format", help="rich, md or csv prints a table, json is the same as --json; default: a line")
     parser.columns()
     parser.examples(
         "encodery score answers.csv --on gold.csv",
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if isinstance(task, Table) and Path(args.on).is_file():
         task = with_predicted_labels(task, args.files)
     if args.against and len(args.files) > 1:
-        raise UserError("--against: compares two files, so give one before it")
+        raise UserError("--against: compares two files, so give exactly one before it")
     said = [answers_of(file, task, split, args.null_odds)[0] for file in args.files]
     examples = task.examples(split)
     scores = [task.score(one, examples) for one in said]
@@ -105,7 +109,7 @@ def _show_table(key: str, scores: list[dict[str, float]], form: str) -> None:
 def _over_seeds(cell: dict[str, Any]) -> str:
     """Mean ± sd, the range, and the interval of the mean where there are enough files."""
     interval = cell["interval"]
-    sure = "; 95 % of the mean {:.4f} to {:.4f}".format(*interval) if interval else ""
+    sure = "; 95 % interval of the mean {:.4f} to {:.4f}".format(*interval) if interval else ""
     return f"{cell['mean']:.4f} ± {cell['sd']:.4f} (from {cell['low']:.4f} to {cell['high']:.4f}{sure})"
 
 

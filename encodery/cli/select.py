@@ -2,10 +2,10 @@
 
 A selection is used as `tasks: {name: glue/mnli, subset: DIR, fraction: 0.1}`, or as a file of its own (--export).
 
-With --analyse clusters are described: sizes, labels against chance, typical words, examples, how stable other
+--analyse describes the clusters: sizes, labels against chance, typical words, examples, how stable other
 numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in `runs` show how hard each cluster is.
 
-With --overlap nothing is chosen: it prints how many rows selections share.
+--overlap selects nothing: it prints how many rows the selections share.
 """
 
 import argparse
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 def arguments(parser: Parser) -> None:
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="a file, or nothing (settings only)")
     parser.add_argument("-o", "--out", metavar="DIR", help="output; default: selections/<task>-<selector>-<seed>")
-    parser.add_argument("--export", metavar="FILE", help="the chosen rows as csv, tsv, jsonl or Parquet as well")
-    parser.add_argument("--analyse", action="store_true", help="clusters: sizes, labels, examples and a map as well")
-    parser.add_argument("--map", choices=["pca", "tsne", "umap"], default="pca", help="--analyse: method; default: pca")
+    parser.add_argument("--export", metavar="FILE", help="also write the selected rows, as csv, tsv, jsonl or Parquet")
+    parser.add_argument("--analyse", action="store_true", help="clusters: also write sizes, labels, examples and a map")
+    parser.add_argument(
+        "--map", choices=["pca", "tsne", "umap"], default="pca", help="--analyse: projection of the map; default: pca"
+    )
     parser.add_argument("--map-rows", type=int, metavar="N", help="rows of the map; default: 20,000 (tsne: 5,000)")
     parser.add_argument("--try-k", metavar="K,…", help="--analyse: numbers of clusters to compare; default: around k")
     parser.add_argument("--by", metavar="COLUMN,…", help="columns of the data that summaries and maps break down by")
-    parser.add_argument("--overlap", nargs="+", metavar="DIR", help="how many rows these selections share")
+    parser.add_argument("--overlap", nargs="+", metavar="DIR", help="print how many rows these selections share")
     parser.shared("--skip-bad-rows", "--allow-code", "--quiet")
-    parser.shared("--format", help="of the table of --overlap: rich (default at a terminal), md, csv, json")
+    parser.shared("--format", help="format of the table of --overlap: rich (default at a terminal), md, csv, json")
     parser.examples(
         "encodery select --pool glue/mnli --selector random -o selections/random",
         "encodery select --pool glue/mnli --selector.kind clusters --embed.model runs/mnli -o selections/stream",
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     stem = Path(args.config).stem if args.config else f"{asking.task.name}-{kind}-{asking.options.seed}"
     folder = Path(args.out) if args.out else Path("selections") / as_name(stem)
     if args.analyse and kind != "clusters":
-        raise UserError(f"--analyse: looks at clusters; {kind} makes none")
+        raise UserError(f"--analyse: needs clusters, and {kind} has none")
     if args.analyse:
         require_map(args.map)
     if args.export:
@@ -98,7 +100,7 @@ def _overlap(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.selection.summary import overlap, overlap_table
 
     if args.config or rest:
-        raise UserError("--overlap: compares selections that are there; leave the config and the settings out")
+        raise UserError("--overlap: compares existing selections; give no config and no settings")
     shared = overlap(args.overlap)
     show(overlap_table(shared), args.format)
     if args.out:

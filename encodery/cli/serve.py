@@ -2,7 +2,7 @@
 
 It listens on 127.0.0.1, which only this machine can reach. Any other --host needs a token, from the
 variable ENCODERY_SERVE_TOKEN or a file; clients send it as `Authorization: Bearer …`. Waiting requests are
-answered in one batch. Nothing is logged or sent elsewhere. Ctrl-C ends it.
+answered in one batch. Nothing is logged or sent elsewhere. Press Ctrl-C to stop.
 """
 
 import argparse
@@ -20,19 +20,23 @@ if TYPE_CHECKING:
 def arguments(parser: Parser) -> None:
     """Which model, where, and how much of it."""
     parser.add_argument("model", metavar="RUN", help="run directory, model folder or hub name")
-    parser.add_argument("--head", metavar="TASK", help="the task whose head answers, if there are several")
+    parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default 127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one; default 8000")
     parser.add_argument("--token-file", metavar="F", help="file with the token that clients must send")
     parser.add_argument("--onnx", nargs="?", const="int8", choices=["int8", "fp32"],
                         help="answer through ONNX Runtime, with 8-bit or float32 weights; CPU only")  # fmt: skip
-    parser.add_argument("--batch", type=int, default=64, metavar="N", help="texts answered together; default 64")
-    parser.add_argument("--max-texts", type=int, default=256, metavar="N", help="texts in one request; default 256")
+    parser.add_argument(
+        "--batch", type=int, default=64, metavar="N", help="maximum number of texts in a batch; default 64"
+    )
+    parser.add_argument(
+        "--max-texts", type=int, default=256, metavar="N", help="maximum number of texts in a request; default 256"
+    )
     parser.add_argument("--max-characters", type=int, default=50_000, metavar="N",
-                        help="characters in one text; default 50000")  # fmt: skip
+                        help="maximum number of characters in a text; default 50000")  # fmt: skip
     parser.add_argument("--max-waiting", type=int, default=256, metavar="N",
-                        help="requests that may wait; more get 503; default 256")  # fmt: skip
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the model; default: all cores")
+                        help="maximum number of waiting requests; more get 503; default 256")  # fmt: skip
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads for the model; default: all cores")
     parser.shared("--device", "--allow-code")
     parser.no_verify()
     parser.examples(
@@ -80,8 +84,8 @@ def _serve(args: argparse.Namespace, address: "Address", listening: "socket.sock
     where = server.url(address, listening)
 
     def started() -> None:
-        token = " A token is needed." if address.token else ""
-        print(f"{args.model} is served at {where} (page), {where}/docs (interface).{token} Ctrl-C ends it.")
+        token = " A token is required." if address.token else ""
+        print(f"{args.model} is served at {where} (page), {where}/docs (interface).{token} Press Ctrl-C to stop.")
         sys.stdout.flush()
 
     try:

@@ -1,6 +1,6 @@
-"""Submit: the eleven GLUE test files in one zip, checked. Test predictions are taken from the runs, or computed.
+"""Write the eleven GLUE test files into one zip, and check them. Test predictions are taken from the runs, or computed.
 
-Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also answers
+Where tasks have several seeds, --pick chooses by dev score, or takes the seeds that you name. An MNLI run also predicts
 the mismatched and the diagnostic set. What is missing is named; --fill majority writes it with the commonest
 label of the training set, and the file beside the zip says so.
 """
@@ -31,7 +31,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--fill", choices=["majority"], help="what to submit for tasks without a run")
     parser.add_argument("--check", metavar="ZIP", help="only check this submission")
     parser.shared("--data", "--device")
-    parser.shared("--quiet", help="no progress, no notes")
+    parser.shared("--quiet", help="print neither progress nor notes")
     parser.examples(
         "encodery submit runs/cola runs/sst2 runs/mnli runs/rte --fill majority",
         "encodery submit runs/glue-electra-small --pick best -o electra.zip",
@@ -197,5 +197,5 @@ def _make_answers(model: Any, asked: "TaskSplit", run: "RunDir", quiet: bool) ->
         evaluation = evaluate([model], asked, on_progress=on_progress)
     path: Path = keep_in_run(run, evaluation)
     if not quiet:
-        print(f"{asked.key}  {len(evaluation.answers):,} answers  ({path})", file=sys.stderr)
+        print(f"{asked.key}  {len(evaluation.answers):,} predictions  ({path})", file=sys.stderr)
     return evaluation.answers

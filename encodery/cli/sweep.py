@@ -1,6 +1,6 @@
 """Many runs from one file: plan, run, status, stop, retry, best, import. Run again to resume; finished runs are kept.
 
-A sweep file has a base and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
+A sweep file has a base config and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
 On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
 """
 
@@ -29,22 +29,24 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="plan: show the runs, execute nothing; run: start or resume")
     parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config or recipe:NAME; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
     parser.add_argument("-o", "--out", metavar="DIR", help="the sweep's folder; default: runs/<name>; import: the file")
-    parser.add_argument("--seeds", type=int, metavar="N", help="each point N times, with this seed and the next ones")
-    parser.add_argument("--commands", metavar="FILE", help="run: the commands in a file, one per line, not a sweep")
+    parser.add_argument("--seeds", type=int, metavar="N", help="run each point N times, with consecutive seeds")
+    parser.add_argument(
+        "--commands", metavar="FILE", help="run: execute the commands in a file, one per line, instead of a sweep"
+    )
     parser.shared("--executor")
     parser.add_argument("--devices", metavar="D", help="all, cuda (every GPU), 0,1 or cpu:2 (two runs at once)")
-    parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on a device")
-    parser.add_argument("--threads", metavar="N", help="CPU threads of a run; default: auto")
-    parser.add_argument("--timeout", metavar="TIME", help="longest time of an attempt: 90s, 30m, 2h; default: none")
-    parser.add_argument("--retries", type=int, metavar="N", help="further attempts after a failure; default: 1")
+    parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on each device")
+    parser.add_argument("--threads", metavar="N", help="CPU threads per run; default: auto")
+    parser.add_argument("--timeout", metavar="TIME", help="time limit of an attempt: 90s, 30m, 2h; default: none")
+    parser.add_argument("--retries", type=int, metavar="N", help="retries after a failure; default: 1")
     parser.shared("--skip-bad-rows", help="plan, run: leave out rows that cannot be used, and count them")
     parser.shared("--allow-code")
     parser.add_argument("--now", action="store_true", help="stop: kill, do not wait for checkpoints")
     parser.add_argument("--failed", action="store_true", help="retry: all failed runs (also without ids)")
     parser.add_argument("--export", metavar="FILE", help="best: write the best configuration as a config")
-    parser.add_argument("--task", metavar="NAME", help="best: for this task")
+    parser.add_argument("--task", metavar="NAME", help="best: the task to compare on")
     parser.add_argument("--json", action="store_true", help="plan, status, best: print JSON")
-    parser.shared("--format", help="plan, status, best: as a table: rich, md, csv; json is --json")
+    parser.shared("--format", help="plan, status, best: rich, md or csv prints a table, json is the same as --json")
     parser.add_argument("--watch", action="store_true", help="status: refresh every two seconds, until nothing is left")
     parser.shared("--quiet", help="run: print only the result")
     parser.examples(
@@ -96,7 +98,7 @@ def narrow(parser: Parser, words: list[str]) -> None:
     parser.prog, parser.description = f"encodery sweep {action}", ABOUT[action]
     if action in ("plan", "run"):
         parser.description += (
-            " A sweep file has a base and what\nmultiplies (grid, zip, variants, seeds); any config or recipe is a "
+            " A sweep file has a base config and\nwhat to vary (grid, zip, variants, seeds); any config or recipe is a "
             "sweep of one run.\nOn the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all "
             "runs."
         )
@@ -166,7 +168,8 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
     file = _file(args, rest)
     folder = _folder(args, file)
     if file.sweep.search.kind == "tpe":
-        print(f"{file.sweep.search.n} trials, drawn as the earlier ones end, over {', '.join(file.sweep.search.space)}")
+        space = ", ".join(file.sweep.search.space)
+        print(f"{file.sweep.search.n} trials over {space}, each drawn when earlier ones have ended")
         return 0
 
     def planned() -> tuple[Planner, "list[RunSpec]"]:
@@ -175,7 +178,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
 
     planner, specs = light(planned)
     for name in planner.resolver.absent:
-        what = "the ids of its runs are other ones once it is, because its content is part of them"
+        what = "the ids of its runs will change once it is, because they depend on its content"
         print(f"note: {name} is not on this machine: {what}", file=sys.stderr)
     if args.json:
         print(json.dumps([_plain(spec) for spec in specs], indent=1))
@@ -195,7 +198,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         f"{len(specs)} {'run' if len(specs) == 1 else 'runs'}, {done} of them done in {folder}"
         + _time_left(folder, specs, len(find_slots(resources)))
     )
-    args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same words"
+    args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same arguments"
     return 0
 
 
@@ -278,7 +281,7 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.sweep.sweep_file import Sweep
 
     if args.what or rest or args.seeds is not None:
-        raise UserError("--commands: the file is everything; give no sweep, settings or seeds with it.")
+        raise UserError("--commands: cannot be combined with a sweep file, settings or --seeds.")
     path = Path(args.commands)
     specs = commands(path)
     resources = command_line.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
@@ -402,7 +405,7 @@ def _retry(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("encodery sweep retry: give the sweep's folder, and ids or --failed.")
     folder = Path(args.what[0])
     queued = retry(folder, args.what[1:] or None)
-    print(f"{len(queued)} runs queued again: {' '.join(queued)}" if queued else "nothing to try again")
+    print(f"{len(queued)} runs queued again: {' '.join(queued)}" if queued else "nothing to retry")
     if queued and (command := read_about(folder).get("command")):
         print(f"start them with: {shlex.join(command)}")
     return 0
@@ -450,7 +453,7 @@ def _import(args: argparse.Namespace, rest: list[str]) -> int:
     imported = manytasks.read(path)
     out = Path(args.out or ("sweep.yaml" if imported.sweep else "cmds.txt"))
     if out.exists():
-        raise UserError(f"{out} is already there; give another file name with -o.")
+        raise UserError(f"{out} already exists; give another file name with -o.")
     files.write_atomic(out, imported.sweep or "".join(f"{line}\n" for line in imported.commands))
     for note in imported.notes:
         print(f"note: {note}")

@@ -12,23 +12,25 @@ from encodery.cli.parsing import Parser
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="run directories, sweeps, or folders above them")
-    parser.add_argument("--metric", help="this metric instead of each task's main one")
+    parser.add_argument("--metric", help="metric to show instead of each task's main metric")
     parser.add_argument(
         "--baseline", metavar="NAME|KEY=VALUE",
-        help="compare with it: a variant's name, a run's name, a value, or key=value such as optim.lr=2e-5",
+        help="baseline: a variant's name, a run's name, a value, or key=value such as optim.lr=2e-5",
     )  # fmt: skip
-    parser.add_argument("--columns", metavar="KEY", help="its values become columns (several: A,B; tasks: data)")
-    parser.add_argument("--sort", metavar="COLUMN", help="mean, median, best, difference, n, seconds or a setting")
+    parser.add_argument(
+        "--columns", metavar="KEY", help="setting whose values become columns (several: A,B; for tasks: data)"
+    )
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="sort by mean, median, best, difference, n, seconds or a setting"
+    )
     parser.add_argument(
         "--over-models", choices=["mean", "median", "best"], metavar="SCORE",
         help="also a second level: mean, median or best of the seeds of each pretrained model, then over models",
     )  # fmt: skip
-    parser.add_argument(
-        "--by", metavar="COLUMN", help="a row for each value of a column, of what `evaluate --by` wrote"
-    )
-    parser.add_argument("--all", action="store_true", help="also runs that are no longer in the plan of their sweep")
-    parser.add_argument(
-        "--format", choices=["rich", "md", "csv", "json", "latex"],
+    parser.add_argument("--by", metavar="COLUMN", help="one row for each value of a column, from `evaluate --by`")
+    parser.add_argument("--all", action="store_true", help="include runs that are no longer in the plan of their sweep")
+    parser.formats(
+        "latex",
         help="rich: aligned, as wide as the terminal; md: Markdown; default: rich at a terminal, md in a pipe",
     )  # fmt: skip
     parser.examples(
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.report.table import COMPARED
 
     if args.columns and args.format == "json":
-        raise UserError("--columns: JSON holds every row as it is; choose md, csv or latex")
+        raise UserError("--columns: is not for JSON, which lists every row; choose md, csv or latex")
     made = table.table(
         args.folders, args.baseline, args.metric, sort=args.sort, every=args.all, models=args.over_models, by=args.by
     )

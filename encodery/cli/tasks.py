@@ -7,7 +7,7 @@ from encodery.errors import UserError
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("part", nargs="?", default="", help="only names with this in them")
+    parser.add_argument("part", nargs="?", default="", help="list only names that contain this")
     parser.shared("--format")
     parser.examples("encodery tasks", "encodery tasks glue")
 

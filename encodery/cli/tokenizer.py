@@ -1,4 +1,4 @@
-"""Tokenizer: train a vocabulary (WordPiece, BPE, Unigram) on a corpus; the result is a transformers tokenizer folder.
+"""Train a vocabulary (WordPiece, BPE, Unigram) on a corpus; the result is a transformers tokenizer folder.
 
 The config has the keys kind, vocab_size, lowercase, strip_accents, special_tokens, more_tokens, min_frequency,
 alphabet, max_length, and corpus: a corpus task such as {files: text/*.txt}. See docs/corpora.md.

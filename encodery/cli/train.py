@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--save-config", metavar="FILE", help="also write the given and detected settings to a config file"
     )
-    parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with this seed and the next ones")
+    parser.add_argument("--seeds", type=int, metavar="N", help="train N times, with consecutive seeds")
     parser.add_argument(
         "--folds", type=int, metavar="K", help="cross-validation on your own data: K runs, each fold is dev once"
     )
@@ -48,7 +48,9 @@ def arguments(parser: Parser) -> None:
     parser.shared("--allow-code")
     parser.shared("--skip-bad-rows", help="skip bad rows, and list them in the run's bad_rows.jsonl")
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
-    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="slurm: submit it as a job")
+    parser.add_argument(
+        "--executor", choices=["local", "slurm"], default="local", help="slurm: submit the run as a job"
+    )
     parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")
     parser.add_argument(
         "--restarts",
@@ -64,7 +66,9 @@ def arguments(parser: Parser) -> None:
         "--peak-tflops", type=float, metavar="X",
         help="peak rate of a device, for MFU; default: a table of common GPUs",
     )  # fmt: skip
-    parser.shared("--format", help="of the table over --seeds or --folds: rich (default at a terminal), md, csv, json")
+    parser.shared(
+        "--format", help="format of the table over --seeds or --folds: rich (default at a terminal), md, csv, json"
+    )
     parser.shared("--quiet")
     parser.no_verify()
     parser.renamed("--restart", "--fresh")
@@ -189,7 +193,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.cli.print_table import show
 
     show(
-        f"{done.markdown()}\n\n{done.predictions}: the answer to every row by the model that has not seen it",
+        f"{done.markdown()}\n\n{done.predictions}: predictions for every row, by the model that was not trained on it",
         args.format,
     )
     args.next = f"encodery report {done.path}, encodery select --pool DATA --selector.kind confident --runs {done.path}"

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.report.watch import Watch
 
     if args.every is not None and args.every <= 0:
-        raise UserError("--every: more than 0 seconds")
+        raise UserError("--every: must be above 0 seconds")
     watch = Watch(args.folders)
     if args.format in ("md", "csv", "json"):
         from encodery.cli.print_table import show_records

@@ -11,7 +11,7 @@ from typing import Any
 
 import encodery.recipes as recipes
 from encodery.config.components import names
-from encodery.config.foreign_flags import advice
+from encodery.config.foreign_flags import instead_of
 from encodery.config.schema import Entry
 from encodery.core import yaml
 from encodery.core.yaml import Key
@@ -218,7 +218,7 @@ def _from_read(read: yaml.Read, shown: str, folder: Path, above: tuple[Path, ...
     if not isinstance(read.tree, dict):
         raise UserError(
             f"{shown}:1: a config is a mapping such as `model: bert-base-uncased`. "
-            "A file of rows needs an ending of data, such as .csv."
+            "A data file needs an extension such as .csv."
         )
     places = {key: Location(f"{shown}:{line}", folder) for key, line in read.lines.items()}
     return stack(_expand(Layer(read.tree, places)), folder, above)
@@ -257,23 +257,29 @@ def from_overrides(words: Sequence[str], location: Location) -> Iterator[Layer]:
         yield from_mapping(tree, location)
 
 
-def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+def pairs(words: list[str]) -> list[tuple[str, str]]:
     """Key and text of each override, in the three styles that people write them."""
+    given: list[tuple[str, str | None]] = []
     while words:
         word = words.pop(0)
         key, equals, text = word.removeprefix("--").partition("=")
         if not _KEY.fullmatch(key) or (word[:2] != "--" and not equals):
             raise UserError(f"command line: '{word}' is not an override; {_ANY_STYLE}.")
-        if not equals:
-            if not words or words[0].startswith("--"):
-                raise UserError(f"command line: {word} {_without_value(key)}.")
-            text = words.pop(0)
-        yield key, text
+        has_value = bool(words) and not words[0].startswith("--")
+        given.append((key, text if equals else words.pop(0) if has_value else None))
+    settings = [(key, text) for key, text in given if text is not None]
+    if len(settings) < len(given):
+        sentences = dict.fromkeys(filter(None, (_wrong(key, bare=text is None) for key, text in given)))
+        raise UserError("\n".join(f"command line: {one}" + "." * (one[-1] != "?") for one in sentences))
+    return settings
 
 
-def _without_value(key: str) -> str:
-    instead = advice(key)
-    return f"is not a setting; {instead}" if instead else f"has no value; {_ANY_STYLE}"
+def _wrong(key: str, *, bare: bool) -> str | None:
+    """What is wrong with a flag: a missing value, or that another program has it; one error names all of them."""
+    instead = instead_of(key, bare=bare)
+    if instead:
+        return f"--{key} is not a setting; {instead}"
+    return f"--{key} has no value; {_ANY_STYLE}" if bare else None
 
 
 def _expand(layer: Layer) -> Layer:

@@ -117,7 +117,7 @@ def imported(kind: str, code: Mapping[str, tuple[Path, str]]) -> type[Options]:
 def _checked(module: ModuleType, path: Path, name: str) -> type[Options]:
     own = getattr(module, name, None)
     if not (isinstance(own, type) and issubclass(own, Options)):
-        raise UserError(f"{path} has no class {name} that is made of encodery's Options.")
+        raise UserError(f"{path} has no class {name} that derives from encodery's Options.")
     return own
 
 
@@ -153,7 +153,7 @@ def of_class(options: Options, wanted: type[K], section: str) -> K:
     """The options of a section, which an own Python file may have derived from something else."""
     if not isinstance(options, wanted):
         raise UserError(
-            f"{section}.kind: {type(options).__name__} is no {section}; derive it from encodery.components."
+            f"{section}.kind: {type(options).__name__}is not a {section}; derive it from encodery.components."
             f"{wanted.__name__}"
         )
     return options

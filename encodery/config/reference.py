@@ -14,20 +14,22 @@ from encodery.core.options import Options
 
 _HEAD = """# Configuration
 
-Every key of a run, with its default and its meaning. This page is made from the code
-(`encodery config --reference`); `encodery config --schema` gives the same as a JSON schema for editors.
+Every key of a run's config, with its type, default and meaning. This page is generated from the code
+(`encodery config --reference`); `encodery config --schema` prints the same as a JSON schema for editors.
 
-A config is YAML (numbers as in YAML 1.2: `2e-5`). `extends:` names other files or `recipe:NAME`, one or a list; what
-follows wins. On the command line a setting is written `--optim.lr 1e-5`, `--optim.lr=1e-5` or `optim.lr=1e-5`.
-Later wins: defaults, extends, file, command line. Mappings merge, lists replace. Changing a `kind` drops the keys of
-the old kind, with a note.
+A config is a YAML file (with YAML 1.2 numbers: `2e-5` is a number). `extends:` names one or more files or recipes
+(`recipe:NAME`) to build on; in a list, later ones override earlier ones. On the command line, write a setting as
+`--optim.lr 1e-5`, `--optim.lr=1e-5` or `optim.lr=1e-5`. The command line overrides the file, the file overrides what it
+extends, and that overrides the defaults. Mappings are merged, lists are replaced. If you change a `kind`, the keys of
+the old kind are dropped, with a note.
 
-Short forms: `model: roberta-base` is `model: {name: roberta-base}`; `method: freelb` is `method: {kind: freelb}`, as
-with `mix` and `weighting`; `tasks: glue/rte` is `tasks: [{name: glue/rte}]`; `seed: 3` is `seed: {init: 3, data: 3}`.
-`tasks` as a mapping changes the single entry, so `tasks.fraction=0.1` works where a run has one task.
+Short forms: `model: roberta-base` means `model: {name: roberta-base}`; `method: freelb` means `method: {kind: freelb}`,
+and likewise for `mix` and `weighting`; `tasks: glue/rte` means `tasks: [{name: glue/rte}]`; `seed: 3` means
+`seed: {init: 3, data: 3}`. If a run has one task, `tasks` may be a mapping that changes its entry, so
+`tasks.fraction=0.1` works.
 
-Your own code: `kind: mine.py:Mine` is the class `Mine` in a file beside the config. It runs from a config that you
-name; from somebody else's run directory only with `--allow-code` and unchanged.
+Your own code: `kind: mine.py:Mine` is the class `Mine` in a file next to the config. It runs if you name the config
+yourself. Code in another person's run directory runs only with `--allow-code`, and only if it has not changed.
 """
 
 
@@ -52,7 +54,7 @@ def schema() -> dict[str, Any]:
     for name, short in (("model", text), ("seed", {"type": "integer"})):
         keys[name] = {"description": keys[name].get("description", ""), "anyOf": [short, {"$ref": keys[name]["$ref"]}]}
     keys["extends"] = {
-        "description": "Files or recipes below this one.",
+        "description": "Files or recipes that this one builds on.",
         "anyOf": [text, {"type": "array", "items": text}],
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **tree}
@@ -100,10 +102,11 @@ def reference() -> str:
     sections: dict[str, Any] = {name: part.annotation for name, part in Config.model_fields.items()}
     sections = {name: kind for name, kind in sections.items() if _is_section(kind)}
     plain = [name for name in Config.model_fields if name not in sections]
-    blocks = [_HEAD, "## The sections\n", _table(Config, plain)]
+    blocks = [_HEAD, "## Top-level keys\n", _table(Config, plain)]
     for name, kind in sections.items():
         blocks += [f"## {name}\n", _about(kind), _table(kind)]
-        blocks += _inner(name, kind)
+        blocks += _inner(f"### {name}.", kind)
+    blocks += _inner("## ", Config, plain)
     blocks += ["## tasks: keys of every entry\n", _about(Entry), _table(Entry)]
     for name, kind in _kinds("tasks").items():
         parts = ", ".join(f"`{name}/{part}`" if part else f"`{name}`" for part in getattr(kind, "parts", {}))
@@ -120,6 +123,7 @@ def reference() -> str:
             blocks += [f"### {section}: {name}\n", _about(kind), _table(kind)]
     for name, kind in _kinds("objectives").items():
         blocks += [f"### tasks.objective: {name}\n", _about(kind), _table(kind)]
+        blocks += _inner(f"#### tasks.objective: {name}, ", kind)
     for name, kind in _kinds("select").items():
         blocks += [f"### selector: {name}\n", _about(kind), _table(kind)]
     return "\n".join(block for block in blocks if block).rstrip() + "\n"
@@ -133,13 +137,14 @@ def _about(kind: type[BaseModel]) -> str:
     return " ".join((kind.__doc__ or "").split()) + "\n"
 
 
-def _inner(name: str, kind: type[BaseModel]) -> list[str]:
-    """Sections inside a section, such as model.new."""
+def _inner(title: str, kind: type[BaseModel], only: list[str] | None = None) -> list[str]:
+    """Mappings with keys of their own inside another one, such as model.new."""
     blocks: list[str] = []
-    for key, part in kind.model_fields.items():
-        for inner in (part.annotation, *getattr(part.annotation, "__args__", ())):
+    for key in kind.model_fields if only is None else only:
+        annotation = kind.model_fields[key].annotation
+        for inner in (annotation, *getattr(annotation, "__args__", ())):
             if _is_section(inner):
-                blocks += [f"### {name}.{key}\n", _about(inner), _table(inner)]
+                blocks += [f"{title}{key}\n", _about(inner), _table(inner)]
     return blocks
 
 
@@ -150,12 +155,12 @@ def _table(kind: type[BaseModel], only: list[str] | None = None) -> str:
 
 
 def _row(key: str, value: Mapping[str, Any]) -> list[str]:
-    default = f"`{json.dumps(value['default'])}`" if "default" in value else "needed"
+    default = f"`{json.dumps(value['default'])}`" if "default" in value else "required"
     return [f"`{key}`", _words(value), default, " ".join(value.get("description", "").split())]
 
 
 def _words(value: Mapping[str, Any]) -> str:
-    """A JSON schema type as people say it."""
+    """A JSON schema type in YAML's words, with its limits."""
     if "$ref" in value or "allOf" in value:
         return "mapping"
     if "enum" in value:
@@ -164,8 +169,7 @@ def _words(value: Mapping[str, Any]) -> str:
         return f"`{value['const']}`"
     if "anyOf" in value:
         return " or ".join(_words(one) for one in value["anyOf"])
-    names = {"number": "number", "integer": "whole number", "boolean": "true or false", "string": "text"}
-    word = {**names, "array": "list", "object": "mapping", "null": "null"}.get(value.get("type", ""), "anything")
+    word = {"array": "list", "object": "mapping"}.get(value.get("type", "any"), value.get("type", "any"))
     limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     said = [f"{sign} {value[limit]:g}" for limit, sign in limits.items() if limit in value]
     return f"{word} {', '.join(said)}" if said else word

@@ -43,18 +43,19 @@ _COUNTS = {
 
 
 class NewModel(Options):
-    """An encoder with fresh weights."""
+    """An encoder with random weights."""
 
     kind: Literal[
         "bert", "roberta", "xlm-roberta", "electra", "albert", "distilbert", "deberta-v2", "modernbert", "mpnet", "amos"
     ] = "bert"
-    """Architecture; amos: AMOS's encoder, with a bias by distance shared by the layers."""
+    """Architecture. amos: AMOS's encoder, with a relative position bias shared by all layers."""
     size: Literal["tiny", "mini", "small", "base", "large"] = "tiny"
-    """tiny 2 layers of width 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
+    """Layers × hidden size: tiny 2 × 128, mini 4 × 256, small 12 × 256, base 12 × 768, large 24 × 1024."""
     init: Literal["hf", "google"] = "hf"
-    """First weights: as transformers makes them, or as Google's ELECTRA (truncated normal, projections Glorot)."""
+    """Initialisation. hf: as in transformers; google: as in Google's ELECTRA (truncated normal, Glorot for the
+    projections)."""
     config: dict[str, Any] = {}
-    """Further fields of the transformers config class, such as {num_hidden_layers: 3}."""
+    """Other fields of the transformers config class, such as {num_hidden_layers: 3}."""
 
     @field_validator("config")
     @classmethod
@@ -75,7 +76,9 @@ class NewModel(Options):
         width = self.config.get("hidden_size", self.config.get("dim", width))
         heads = self.config.get("num_attention_heads", self.config.get("n_heads", heads))
         if width % heads:
-            raise ValueError(f"a width of {width} cannot be cut into {heads} heads; width must be a multiple of heads")
+            raise ValueError(
+                f"a width of {width} cannot be split into {heads} heads; it must be a multiple of the number of heads"
+            )
         return self
 
 
@@ -85,11 +88,11 @@ class Lora(Options):
     rank: int = Field(default=8, ge=1)
     """Rank of the update."""
     alpha: float = 16.0
-    """Scale numerator: the update is multiplied by alpha / rank."""
+    """Scale of the update, which is multiplied by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout before the adapter."""
+    """Dropout on the input of the adapter."""
     target: str | list[str] = "all-linear"
-    """Modules to adapt, as peft names them."""
+    """Modules to adapt, as in peft's target_modules."""
 
 
 DEFAULT_MODEL = "petit"  # comes with encodery, so it is there without a network
@@ -98,81 +101,91 @@ DEFAULT_MODEL_SETTINGS: dict[str, dict[str, float]] = {"optim": {"lr": 5e-4}, "t
 
 
 class ModelOptions(Options):
-    """Which encoder, and how much of it is trained."""
+    """The encoder, and which of its weights are trained."""
 
     name: str | None = None
-    """Hub name, folder, or run directory. Without name and new it is `petit`, the small encoder that comes with
-    encodery."""
+    """Hub name, folder or run directory. Default, if `new` is not set either: `petit`, the small encoder that comes
+    with encodery."""
     new: NewModel | None = None
-    """Fresh weights instead of a checkpoint."""
+    """Build an encoder with random weights instead of loading one."""
     revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    """Commit, tag or branch on the hub. The run records the commit that it resolved to."""
     tokenizer: str | None = None
-    """Tokenizer folder, hub name, a vocab.txt, or `toy`; default: the model's own (new models on toy tasks: toy)."""
+    """Tokenizer: a folder, a hub name, a vocab.txt, or `toy`. Default: the model's own, or `toy` for a new model on toy
+    tasks."""
     head: Literal["stock", "linear", "mlp_tanh", "mlp_gelu"] = "stock"
-    """stock: the architecture's own class in transformers; linear: ELECTRA's; mlp_tanh: AMOS's."""
+    """Architecture of the head. stock: the model's own class in transformers; linear: as in ELECTRA; mlp_tanh: as in
+    AMOS; mlp_gelu: as in AMOS's transformers port."""
     pooling: AnyPooling = "auto"
-    """The vector that heads for labels, numbers and rankings read: that of the first token, or the mean or maximum of
-    all tokens, [CLS] and [SEP] included. auto: what a sentence-transformers folder (1_Pooling), ModernBERT's
-    classifier_pooling or an earlier run says, else first."""
+    """How classification, regression and ranking heads pool the tokens into one vector: the first token, or the mean or
+    maximum over all tokens, including [CLS] and [SEP]. auto: the pooling recorded in a sentence-transformers folder
+    (1_Pooling), in ModernBERT's classifier_pooling or in an earlier run, else first."""
     head_dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Dropout of the head; default: what the architecture's config says (stock), 0.1 (the others)."""
+    """Dropout of the head. Default: the value in the model's config for the stock head, 0.1 for the others."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Hidden dropout of the encoder; default: the checkpoint's."""
+    """Dropout of the encoder's hidden layers. Default: the value in the checkpoint."""
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
-    """Dropout of attention probabilities; default: the checkpoint's."""
+    """Dropout of the attention probabilities. Default: the value in the checkpoint."""
     tune: str = Field(default="full", pattern=r"^(full|head|lora|top:[0-9]+)$")
-    """full, head (encoder frozen), top:N (the N upper layers and the head), lora."""
+    """Which weights are trained. full: all of them; head: the head only, with the encoder frozen; top:N: the top N
+    layers and the head; lora: low-rank adapters."""
     lora: Lora = Lora()
-    """Options of tune: lora."""
+    """Options for `tune: lora`."""
     generator: str | None = None
-    """Continued ELECTRA pretraining: folder or hub name of the generator; a run of encodery has its own."""
+    """For continued ELECTRA pretraining: folder or hub name of the generator. A run of encodery already contains its
+    generator."""
     init_from: str | None = None
-    """Run whose encoder (never its head) is the start, such as an MNLI run for RTE."""
+    """Run whose encoder is the starting point, such as an MNLI run for RTE. Its heads are used only with
+    `heads: true`."""
     heads: bool = False
-    """Also take over the heads of the run that is the start, by the names of their tasks; other tasks get new ones."""
+    """Also load the heads of the run that the encoder comes from, matched by task name. Tasks without a match get a new
+    head."""
 
 
 class OptimOptions(Options):
-    """The optimiser and its rate over time."""
+    """The optimiser and the learning rate schedule."""
 
     kind: Literal["adamw", "adamax", "stableadamw", "muon"] = "adamw"
-    """Update rule. stableadamw: the rate of a tensor is cut when its update is too large (then `clip: 0`). muon: Muon
-    for the matrices of the layers, AdamW for the rest, both at `lr` (Muon's step is scaled to AdamW's size)."""
+    """Update rule. stableadamw: lowers the learning rate of a tensor whose update is too large (use with `clip: 0`).
+    muon: Muon for the weight matrices of the layers and AdamW for everything else, both at `lr` (Muon's update is
+    scaled to the size of AdamW's)."""
     lr: float = Field(default=2e-5, gt=0)
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the first and second moment; each from 0 to below 1."""
+    """Decay rates of the first and second moment, each in [0, 1)."""
     momentum: float = Field(default=0.95, ge=0, lt=1)
-    """muon: momentum of the matrices (Nesterov's)."""
+    """muon: Nesterov momentum of the weight matrices."""
     eps: float = Field(default=1e-6, gt=0)
-    """Added to the root of the second moment."""
+    """Added to the square root of the second moment, for numerical stability."""
     bias_correction: bool = True
-    """False: Adam as in BERT's and ELECTRA's code."""
+    """Correct the bias of the moments. false: as in the code of BERT and ELECTRA."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Decoupled weight decay."""
+    """Decoupled weight decay coefficient."""
     decay: Literal["matrices", "all"] = "matrices"
-    """matrices: biases and layer norms are exempt; all: every parameter decays (fairseq)."""
+    """Which parameters decay. matrices: all but biases and layer norms; all: every parameter, as in fairseq."""
     clip: float = Field(default=1.0, ge=0)
-    """Global gradient norm; 0: no clipping."""
+    """Clip the global gradient norm at this value. 0: no clipping."""
     schedule: Literal["linear", "cosine", "constant", "wsd"] = "linear"
-    """After warm-up: to zero linearly, by a cosine, constant, or stable and then decaying (wsd)."""
+    """Learning rate after warm-up: linear or cosine decay to zero, constant, or constant with a decay at the end (wsd:
+    warmup-stable-decay)."""
     warmup: float = Field(default=0.1, ge=0)
-    """Below 1: a share of all steps; 1 or more: steps."""
+    """Length of the warm-up. Below 1: a fraction of all steps; 1 or more: a number of steps."""
     warmup_style: Literal["sequential", "simultaneous"] = "sequential"
-    """simultaneous: warm-up multiplies a decay that already runs (ELECTRA): the peak is then 0.9 lr at 10 %."""
+    """sequential: the decay begins after the warm-up. simultaneous: the warm-up factor multiplies a decay that begins
+    at step 0, as in ELECTRA; with 10 % warm-up the rate peaks at 0.9 lr."""
     decay_share: float = Field(default=0.1, gt=0, le=1)
-    """wsd: the share of all steps in which the rate falls."""
+    """wsd: fraction of all steps over which the rate decays."""
     decay_shape: Literal["linear", "sqrt"] = "linear"
-    """wsd: how it falls: linearly, or as 1 - √(share of the fall), which is steep first."""
+    """wsd: shape of the decay. linear, or sqrt: 1 - √(fraction of the decay done), which falls steeply at first."""
     floor: float = Field(default=0.0, ge=0, lt=1)
-    """The rate falls to this share of its peak instead of zero (not with `schedule: constant`)."""
+    """Decay to this fraction of the peak rate instead of zero. Not with `schedule: constant`."""
     schedule_steps: int | None = Field(default=None, ge=1)
-    """Steps that the schedule is made for; default: those of the run. A run that ends before does not reach 0."""
+    """Length of the schedule in steps. Default: the length of the run. A run that is shorter than its schedule ends
+    before the rate reaches zero."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
-    """Each layer below gets this times the rate of the one above; 1: off."""
+    """Layer-wise learning rate decay: each layer gets this factor times the rate of the layer above it. 1: off."""
     layer_decay_compat: bool = True
-    """True: ELECTRA's published quirk, the top block gets d² instead of d."""
+    """true: reproduce a quirk of the published ELECTRA code, where the top layer gets d² instead of d."""
 
     @field_validator("betas")
     @classmethod
@@ -183,66 +196,71 @@ class OptimOptions(Options):
 
 
 class TrainOptions(Options):
-    """How long, how big, how often."""
+    """Length of the training, batches, precision, evaluation and checkpoints."""
 
     epochs: float = Field(default=3, gt=0, le=1_000_000)
-    """Passes over the training set; parts are allowed."""
+    """Passes over the training set. Fractions are allowed."""
     max_steps: int | None = Field(default=None, ge=1, le=10**10)
-    """Steps instead of epochs."""
+    """Length of the training in steps. Overrides epochs."""
     batch_size: int = Field(default=32, ge=1)
-    """Examples in an optimiser step, whatever the device holds at once."""
+    """Examples per optimiser step. A step is split into micro-batches that fit on the device."""
     max_length: int = Field(default=128, ge=4)
-    """Longest sequence in tokens; longer texts are cut."""
+    """Maximum sequence length in tokens. Longer texts are truncated."""
     token_budget: int | None = Field(default=None, ge=16)
-    """Most tokens of a micro-batch, padding included; default 16384, and 4096 for pretraining on a CPU."""
+    """Maximum number of tokens in a micro-batch, including padding. Default: 16384, or 4096 for pretraining on a
+    CPU."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Most sequences in a micro-batch; default: only the token budget counts."""
+    """Maximum number of sequences in a micro-batch. Default: limited by token_budget only."""
     layout: Literal["auto", "packed", "rows", "padded"] = "auto"
-    """packed: no padding at all; rows: sorted, little padding; padded: the plain way, for comparison."""
+    """How a micro-batch is laid out. packed: sequences are concatenated, without padding; rows: sequences are sorted by
+    length, with little padding; padded: every batch is padded as it comes, for comparison."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """auto: bf16 on GPUs that have it, else fp32."""
+    """Numerical precision. auto: bf16 on GPUs that support it, else fp32."""
     gradient_checkpointing: bool = False
-    """Less memory for about a third more time."""
+    """Recompute activations in the backward pass: saves memory and takes about a third more time."""
     tf32: bool = False
-    """Products of fp32 numbers on a GPU with the 10-bit mantissa of TF32: several times faster, less exact."""
+    """Use TF32 for fp32 matrix products on a GPU: several times faster, but with a 10-bit mantissa."""
     compile: bool = False
-    """torch.compile for the layers of the encoder; pays on GPUs only. Later compilations are logged."""
+    """Compile the layers of the encoder with torch.compile. Worthwhile on GPUs only. Recompilations are logged."""
     shard: bool = False
-    """Spread weights, gradients and moments over all processes (FSDP2); plain training of one task only."""
+    """Shard weights, gradients and optimiser state over all processes (FSDP2). Only for plain training on one task."""
     check_processes: bool = False
-    """Compare the weights of all processes after each step: slow, to find a broken machine."""
+    """Compare the weights of all processes after each step. Slow; use it to find a faulty machine."""
     loss_reduction: Literal["mean", "sum"] = "mean"
-    """sum: as in Google's ELECTRA; with clipping nearly every step has norm 1."""
+    """mean: average the loss over the batch. sum: add it up, as in Google's ELECTRA; with clipping, nearly every
+    gradient then has norm 1."""
     evaluate: str = Field(
         default="1 epoch", pattern=r"^(end|never|[1-9][0-9]* steps?|[1-9][0-9]*(/[1-9][0-9]*)? epochs?)$"
     )
-    """How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`."""
+    """How often to evaluate on dev: `500 steps`, `1/2 epoch`, `end`, `never`."""
     save: str = Field(
         default="10 min",
         pattern=r"^(end|[1-9][0-9]* steps?|[1-9][0-9]*(/[1-9][0-9]*)? epochs?|[1-9][0-9]* min)$",
     )
-    """How often a checkpoint is written: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
+    """How often to write a checkpoint: `500 steps`, `1/2 epoch`, `10 min`, `end`."""
     log: int = Field(default=10, ge=1)
-    """Steps between two records in metrics.jsonl."""
+    """Write a record to metrics.jsonl every N steps."""
     select: Literal["last", "best", "each"] = "last"
-    """Which checkpoint becomes the model: the last one, or the best on dev (tables then say so). each: as best, and
-    every task is scored with its own best weights, which are kept as best/TASK of the run."""
+    """Which weights become the model. last: those of the last step; best: the best on dev (tables mark such runs);
+    each: as best, but every task is scored with its own best weights, which are kept in best/TASK of the run."""
     select_metric: str | None = None
-    """Metric for select and patience; default: the task's main one."""
+    """Metric that select and patience use. Default: the task's main metric."""
     select_on: str | None = None
-    """Task that decides for select and patience where there are several; default: the mean over all of them."""
+    """With several tasks: the task whose score select and patience use. Default: the mean over all tasks."""
     holdout: float = Field(default=0.0, ge=0, le=0.9)
-    """Part of train that is held out and used for the choice instead of dev; at most 0.9."""
+    """Fraction of train to hold out and use for select and patience instead of dev, so that dev stays unseen."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after this many evaluations without improvement; train.evaluate sets how often."""
+    """Stop after this many evaluations without improvement. train.evaluate sets how often the run evaluates."""
     keep_at: list[Percent] | None = None
-    """Percent of the steps at which the model is kept as RUN@25%; default: 6.25, 12.5, 25, 50 in pretraining."""
+    """Keep the model at these percentages of the steps, as RUN@25% and so on. Default in pretraining: 6.25, 12.5, 25,
+    50."""
     dynamics: bool | Dynamics = False
-    """Record the model's output for each training row in each epoch, for choosing data: true or train as the steps see
-    it, dropout on; eval in a pass of its own after each epoch; `200 steps` in such a pass every 200 steps."""
+    """Record the logits of every training row, for data selection. true or train: once per epoch, during the training
+    steps, with dropout; eval: in a separate pass after each epoch, without dropout; `200 steps`: in such a pass every
+    200 steps."""
     keep_checkpoints: bool = False
-    """Keep the last checkpoints after the run is done (default: only model/ stays): with them it can be trained for
-    more steps later (--allow-change)."""
+    """Keep the last checkpoints when the run has finished, so that it can be trained for more steps later
+    (--allow-change). Default: keep model/ only."""
 
     @model_validator(mode="after")
     def _evaluates(self) -> Self:
@@ -252,50 +270,51 @@ class TrainOptions(Options):
 
 
 class Seed(Options):
-    """Separate seeds; `seed: 3` sets both."""
+    """Random seeds. `seed: 3` sets both."""
 
     init: int = Field(default=1, ge=0)
-    """Weights of new layers and dropout."""
+    """Seed for new layers and dropout."""
     data: int = Field(default=1, ge=0)
-    """Order of the data, splits and draws."""
+    """Seed for the order of the data, for splits and for sampling."""
 
 
 class Entry(Options):
-    """What every entry of `tasks` may carry besides its task's own options."""
+    """Keys that every entry of `tasks` accepts, in addition to the options of its task."""
 
     weight: float = Field(default=1.0, gt=0)
     """Weight of the task's loss."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Instead of train.batch_size."""
+    """Batch size for this task. Default: train.batch_size."""
     lr_scale: float = Field(default=1.0, gt=0)
-    """Factor of the learning rate: of the task's head, and of the encoder in its steps (of several in a step the
-    mean)."""
+    """Factor on the learning rate of the task's head, and of the encoder in steps on this task (the mean of the factors
+    if a step has several tasks)."""
     subset: str | None = None
-    """Selection (of `encodery select`) whose first rows are trained on: as many as fraction or count say."""
+    """A selection written by `encodery select`. The run trains on its first rows, as many as fraction or count says."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Part of the training set, such as 0.3 or 30%: of a subset the first rows, else random ones, the same for equal
-    data seeds. Smaller parts are contained in larger ones."""
+    """Fraction of the training set to train on, such as 0.3 or 30%: the first rows of subset, else random rows that
+    depend on the data seed only. A smaller fraction is contained in a larger one."""
     count: int | None = Field(default=None, ge=1)
-    """Number of training rows, instead of a fraction."""
+    """Number of rows to train on, instead of a fraction."""
     sampling: Literal["uniform", "balanced"] = "uniform"
-    """uniform: every row once in an epoch. balanced: all classes equally often, rare rows repeatedly; an epoch has
-    as many steps as before. With several labels a row belongs to each of its labels, or to the class without any."""
+    """uniform: every row once per epoch. balanced: every class equally often, so rows of rare classes repeat; the
+    number of steps per epoch does not change. In multi-label data a row counts for each of its labels, and a row
+    without labels for a class of its own."""
     sample_by: str | None = None
-    """Selection (of `encodery select`) whose scores say how often each row is drawn: with replacement, those with a
-    high score more often, with weights that keep the expected gradient."""
+    """A selection written by `encodery select`, used for importance sampling: rows are drawn with replacement, in
+    proportion to their scores, and weighted so that the expected gradient stays the same."""
     sample_smoothing: float = Field(default=0.1, gt=0)
-    """This share of the mean score is added to every score; no row weighs more than 1 + 1 / sample_smoothing."""
+    """Fraction of the mean score to add to every score. It limits the weight of a row to 1 + 1 / sample_smoothing."""
     max_length: int | None = Field(default=None, ge=4)
-    """Instead of train.max_length."""
+    """Maximum sequence length for this task. Default: train.max_length."""
     double_unordered: bool = False
     """Train on every pair in both orders (ELECTRA on MRPC and STS-B)."""
     evaluate_on: list[str] | None = None
-    """Splits scored at the end; default: all dev splits that exist."""
+    """Splits to score at the end. Default: all dev splits."""
     teacher: str | list[str] | None = None
-    """Run or model (of several the mean of their probabilities) whose answers to the training rows are learnt too;
-    objective.distill says how."""
+    """Knowledge distillation: a run or model whose predictions on the training rows are learnt in addition to the
+    labels. With several, their probabilities are averaged. objective.distill sets the loss."""
     objective: dict[str, Any] = {}
-    """Options of the task's objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
+    """Options of the task's training objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
 
     @property
     def teachers(self) -> list[str]:
@@ -309,47 +328,48 @@ class Entry(Options):
 
 
 class ProbeOptions(Options):
-    """A linear probe on frozen features while an encoder is pretrained."""
+    """Linear probes on frozen features during pretraining."""
 
     tasks: list[str] = Field(min_length=1)
-    """Tasks with labels, such as [glue/sst2]: a linear model is fitted on their train split and scored on dev."""
+    """Labelled tasks, such as [glue/sst2]. A linear model is fitted on each train split and scored on dev."""
     every: int | None = Field(default=None, ge=1)
-    """Steps between two probes; kept models and the last step are probed in any case."""
+    """Probe every N steps. Kept models and the last step are always probed."""
     train_rows: int = Field(default=2000, ge=8)
-    """Most rows that a probe is fitted on."""
+    """Maximum number of rows to fit a probe on."""
     max_length: int = Field(default=128, ge=4)
-    """Longest sequence in tokens."""
+    """Maximum sequence length in tokens."""
     pairs: Literal["joined", "apart"] = "joined"
-    """Pairs of texts: one sequence for both, or each text alone, with the features u, v and |u - v|."""
+    """Text pairs. joined: both texts in one sequence; apart: each text on its own, with the features u, v and |u -
+    v|."""
 
 
 class Config(Options):
-    """A run, whole."""
+    """The config of a run."""
 
     model: ModelOptions
     """The encoder."""
     tasks: list[dict[str, Any]]
-    """Entries: a task's own options (checked by its class) and those of Entry."""
+    """The tasks to train on. Each entry takes the keys below and the options of its task."""
     method: dict[str, Any] = {"kind": "plain"}
-    """How a batch becomes a gradient; the keys depend on the kind."""
+    """Training method: how a batch becomes a gradient. The keys depend on the kind."""
     mix: dict[str, Any] = {"kind": "shuffled"}
-    """Which task comes when, where there are several; the keys depend on the kind."""
+    """With several tasks: the order in which their batches come. The keys depend on the kind."""
     weighting: dict[str, Any] = {"kind": "constant"}
-    """How the gradients of several tasks become one; the keys depend on the kind."""
+    """With several tasks: how their losses or gradients are combined. The keys depend on the kind."""
     optim: OptimOptions = OptimOptions()
     """The optimiser."""
     train: TrainOptions = TrainOptions()
-    """The loop."""
+    """The training loop."""
     seed: Seed = Seed()
-    """Randomness."""
+    """Random seeds."""
     probe: ProbeOptions | None = None
-    """Probes of the encoder during pretraining."""
+    """Probe the encoder during pretraining."""
     data: str | None = None
-    """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
+    """Folder with the data sets. Default: ENCODERY_DATA, then GLUE_DIR, then the hub."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps. Not part of the run's identity."""
+    """Device: auto, cpu, cuda, cuda:1, mps. May change when a run resumes."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """CPU threads; default: torch's choice. Not part of the run's identity, but recorded."""
+    """Number of CPU threads. Default: chosen by torch. May change when a run resumes; the number is recorded."""
 
     @model_validator(mode="after")
     def _rises(self) -> Self:

@@ -114,8 +114,8 @@ def require_shard(path: Path) -> None:
             with suppress(FileNotFoundError):
                 os.rename(name, target / name.name)
         raise RunFailed(
-            f"{sentence}; moved to {target}. Run the same command again (for a folder that `encodery prepare` made: "
-            "that command first), and it is made again"
+            f"{sentence}; moved to {target}. Run the same command again to rebuild it (for a folder written by "
+            "`encodery prepare`: run that command first)"
         )
 
 
@@ -158,7 +158,7 @@ def _tell(sentences: Iterable[str], target: Path) -> None:
     """Also where progress is not shown: somebody's disk is failing."""
     listed = list(sentences)
     more = f" (and {len(listed) - 1} more)" if len(listed) > 1 else ""
-    print(f"warning: {listed[0]}{more}; moved to {target}, it is made again", file=sys.stderr, flush=True)
+    print(f"warning: {listed[0]}{more}; moved to {target} and rebuilt", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -209,4 +209,4 @@ def require_arrays(paths: Sequence[Path]) -> None:
     """Refuse pieces that are not as they were written, just before they are joined."""
     for path in paths:
         if sentence := _array_damage(path):
-            raise RunFailed(f"{sentence}; run the same command again, it makes it again")
+            raise RunFailed(f"{sentence}; run the same command again to rebuild it")

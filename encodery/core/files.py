@@ -139,7 +139,9 @@ def require_unlinked(path: Path) -> None:
 
 
 def _not_a_file(path: Path) -> UserError:
-    return UserError(f"{path} is a link or no file at all, and links are not followed here; look at it, then remove it")
+    return UserError(
+        f"{path} is a link or not a regular file, and links are not followed here; check it, then remove it"
+    )
 
 
 def append_line(path: Path, text: str) -> None:
@@ -200,7 +202,7 @@ def read_json(path: Path) -> Any:
     except (IsADirectoryError, PermissionError) as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
-        raise UserError(f"{path} is damaged, it is nested without end: restore it from a copy") from None
+        raise UserError(f"{path} is damaged, it is nested too deeply: restore it from a copy") from None
     except ValueError as error:  # bad JSON or bad UTF-8
         raise UserError(f"{path} is damaged, it is not JSON ({error}): restore it from a copy") from None
 
@@ -322,7 +324,7 @@ def from_safetensors(error: BaseException) -> OSError | None:
 
 def trouble(what: str, folder: Path, error: OSError) -> str:
     """The sentence for an error of the disk."""
-    remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to it"
+    remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
     reason = error.strerror or str(error)
     return f"{what}: {reason} ({_free(folder)}); {remedy} and run the same command again to resume"
 
@@ -345,7 +347,9 @@ _NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$")
 def check_name(name: str) -> str:
     """The name itself if it is safe on every disk, an error otherwise."""
     if not _NAME.match(name) or name.endswith("\n"):
-        raise UserError(f"{name!r} cannot be a name: letters, digits, `.`, `_` and `-` only, not `.` or `-` first")
+        raise UserError(
+            f"{name!r} cannot be a name: use letters, digits, `.`, `_` and `-`, and do not begin with `.` or `-`"
+        )
     return name
 
 
@@ -360,7 +364,7 @@ def file_name(text: str) -> str:
     The digest keeps `a b` and `a+b` apart.
     """
     if ".." in text.split("/"):
-        raise UserError(f"'{text}' cannot be a name: it leads out of its folder.")
+        raise UserError(f"'{text}' cannot be a name: it points outside its folder.")
     plain = text.replace("/", "-")
     if _LEGAL.fullmatch(plain):
         return plain
@@ -379,14 +383,14 @@ def inside(root: Path, path: Path | str) -> Path:
     """`root / path` with links followed, or an error if that lies outside the root."""
     resolved = (root / path).resolve()
     if not resolved.is_relative_to(root.resolve()):
-        raise UserError(f"'{path}' leads out of {root}, which is not allowed.")
+        raise UserError(f"'{path}' points outside {root}, which is not allowed.")
     return resolved
 
 
 def require_new(folder: Path) -> None:
     """A folder that does not exist yet, below one that does."""
     if folder.exists():
-        raise UserError(f"{folder}: is already there; give a folder that is not")
+        raise UserError(f"{folder}: already exists; give a new folder")
     if not folder.resolve().parent.is_dir():
         raise UserError(f"{folder}: the folder {folder.parent} does not exist")
 

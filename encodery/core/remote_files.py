@@ -33,7 +33,7 @@ def _open(address: str) -> tuple[Any, str]:
     except ImportError as error:  # says which package
         raise UserError(f"{address}: {error}") from None
     except ValueError as error:
-        raise UserError(f"{address}: no such kind of address ({error})") from None
+        raise UserError(f"{address}: unsupported kind of address ({error})") from None
     return system, path
 
 
@@ -51,7 +51,9 @@ def check(address: str) -> None:
         except PermissionError:  # who may write into a bucket need not be allowed to look at it
             pass
         except FileNotFoundError:
-            raise UserError(f"{address}: there is no bucket {bucket}; create it first, none is made unasked") from None
+            raise UserError(
+                f"{address}: there is no bucket {bucket}; create it first, encodery creates no buckets"
+            ) from None
 
 
 def refuse_address(option: str, name: object) -> None:

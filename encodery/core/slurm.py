@@ -71,7 +71,7 @@ def refusals() -> Iterator[None]:
     except FailedJobError as error:
         said = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise UserError(
-            f"Slurm did not take the job: {said[-1] if said else 'sbatch failed'} (set partition, account, time and "
+            f"Slurm rejected the job: {said[-1] if said else 'sbatch failed'} (set partition, account, time and "
             "memory by SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT and SBATCH_MEM_PER_NODE)"
         ) from None
 
@@ -105,7 +105,7 @@ def allowed_minutes(wanted: int, say: Callable[[str], None]) -> int:
     partition, limit = partition_limit()
     if limit is None or limit >= wanted:
         return wanted
-    say(f"partition {partition} allows {limit} minutes: the job asks for these, not for {wanted} (SBATCH_TIMELIMIT)")
+    say(f"partition {partition} allows {limit} minutes: the job requests these, not {wanted} (SBATCH_TIMELIMIT)")
     return limit
 
 

@@ -13,7 +13,7 @@ _INPUT = {
     errno.ENOTDIR: "check the name",
     errno.EISDIR: "give a file",
     errno.ENAMETOOLONG: "give a shorter name",
-    errno.ELOOP: "its links lead in a circle",
+    errno.ELOOP: "its links form a loop",
     errno.EACCES: "change its permissions, or choose another folder",
     errno.EPERM: "change its permissions, or choose another folder",
     errno.EEXIST: "choose another name",
@@ -21,8 +21,8 @@ _INPUT = {
     errno.EINVAL: "check the name",
 }
 _FAILED = {
-    errno.ENOSPC: "make room and run the same command again",
-    errno.EDQUOT: "make room and run the same command again",
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.EDQUOT: "free some space and run the same command again",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EROFS: "it is mounted read-only; choose another folder",
     errno.EIO: "check the disk, then run the same command again",

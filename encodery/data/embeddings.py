@@ -15,18 +15,18 @@ from encodery.errors import UserError
 
 
 class EmbedOptions(Options):
-    """Which vector stands for an example."""
+    """Which vector represents an example."""
 
     site: Literal["cls", "pooler", "mean"] = "cls"
-    """cls: first token; pooler: first token through the model's pooler; mean: over all tokens."""
+    """cls: the first token; pooler: the first token through the model's pooler; mean: the mean over all tokens."""
     layer: int = -1
-    """0 is the embedding layer, 1 the first block, -1 the last one."""
+    """Layer to read: 0 is the embedding layer, 1 the first layer, -1 the last one."""
     max_length: int | None = Field(default=None, ge=4)
-    """Longest sequence in tokens; default: the run's, else 128."""
+    """Maximum sequence length in tokens. Default: the run's, else 128."""
     batch_size: int = Field(default=64, ge=1)
-    """Most sequences that go through the model at once."""
+    """Maximum number of sequences in a forward pass."""
     int8: bool = False
-    """Quantised weights through ONNX Runtime on the CPU (extra `onnx`): faster, a little less exact."""
+    """Use int8 weights through ONNX Runtime on the CPU (extra `onnx`): faster and slightly less exact."""
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,5 @@ class Embeddings:
         """An existing folder, whole."""
         if not (Path(folder) / "meta.json").is_file():
             raise UserError(f"{folder} holds no finished embeddings; run `encodery embed` again to resume")
-        cache.require_intact(Path(folder), "run the `encodery embed` that made it: they are made again")
+        cache.require_intact(Path(folder), "run the `encodery embed` command that wrote it again to repair it")
         return cls(Path(folder))

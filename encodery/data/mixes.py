@@ -62,7 +62,8 @@ class Stepped(Mix):
     """A mix whose steps may hold several batches."""
 
     per_step: int = Field(default=1, ge=1)
-    """Batches of an optimiser step, of whatever tasks come next; their gradients are averaged (accumulation)."""
+    """Batches per optimiser step, from whichever tasks come next. Their gradients are averaged (gradient
+    accumulation)."""
 
     def in_step(self, tasks: int) -> int:
         return self.per_step
@@ -104,10 +105,10 @@ def one_pass(sizes: Sequence[Size]) -> Numbers:
 
 
 class Annealed(Drawn):
-    """Each batch of a task drawn by its size at first, more and more evenly towards the end."""
+    """Draws the task of each batch in proportion to its size at first, and more and more evenly towards the end."""
 
     last: float = Field(default=0.2, ge=0, le=1)
-    """The exponent in the last epoch; in the first it is 1."""
+    """Exponent of the task size in the last epoch. It starts at 1."""
 
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         """Rows to the power of this epoch."""
@@ -123,15 +124,15 @@ class Annealed(Drawn):
 
 
 class Explicit(Drawn):
-    """Each batch of a task drawn by shares that are given."""
+    """Draws the task of each batch by given shares."""
 
     shares: dict[str, float] = Field(min_length=1)
-    """Task -> how often it comes, such as {glue/mnli: 3, glue/rte: 1}; every task needs one."""
+    """Relative frequency of each task, such as {glue/mnli: 3, glue/rte: 1}. Every task needs one."""
 
     def check(self, names: Sequence[str]) -> None:
         """Every task has a share, and every share a task."""
         if odd := sorted(set(names) ^ set(self.shares)):
-            what = "needs a share" if odd[0] in names else "is none of this run's tasks"
+            what = "needs a share" if odd[0] in names else "is not a task of this run"
             raise UserError(f"mix.shares: {odd[0]} {what}; the tasks are {', '.join(names)}")
         if min(self.shares.values()) <= 0:
             raise UserError("mix.shares: each must be above 0; leave a task out of tasks to not train on it")
@@ -151,14 +152,15 @@ class Explicit(Drawn):
 
 
 class Mtdnn(Stepped):
-    """MT-DNN's four orders."""
+    """The four batch orders of MT-DNN."""
 
     ratio: float = Field(default=0.0, ge=0)
-    """Batches of other tasks for each batch of the main (first) one; 0: all there are. Released: --ratio."""
+    """Batches of other tasks for each batch of the main (first) task; 0: all of them. `--ratio` in MT-DNN."""
     main_last: bool = False
-    """The main task after all others. Released: --mix_opt 1."""
+    """Put the main task after all others. `--mix_opt 1` in MT-DNN."""
     legacy_batches: bool = True
-    """Batches of rows that are neighbours in the file, the same in every epoch, as released; false: shuffled rows."""
+    """As in the released code, a batch holds consecutive rows of the file and is the same in every epoch. false:
+    shuffle the rows."""
 
     @property
     def neighbours(self) -> bool:
@@ -192,7 +194,7 @@ class Mtdnn(Stepped):
 
 
 class Proportional(Drawn):
-    """Each batch of a task drawn by the number of its training rows."""
+    """Draws the task of each batch in proportion to its number of training rows."""
 
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         return rows_of(sizes)
@@ -202,7 +204,7 @@ class Proportional(Drawn):
 
 
 class Shuffled(Stepped):
-    """All batches of all tasks, each once in an epoch, in random order."""
+    """Every batch of every task once per epoch, in random order."""
 
     def order(self, sizes: Sequence[Size], epoch: int, epochs: float, seed: int) -> Numbers:
         """Another order in each epoch."""
@@ -213,12 +215,12 @@ class Shuffled(Stepped):
 
 
 class Temperature(Drawn):
-    """Each batch of a task drawn by a power of its size."""
+    """Draws the task of each batch in proportion to a power of its size."""
 
     temperature: float = Field(default=2.0, gt=0)
     """T in n^(1/T): 1 is proportional, 2 the square root of the size, large values nearly uniform."""
     cap: int | None = Field(default=None, ge=1)
-    """Larger sets count as if they had this many rows."""
+    """Maximum size: larger tasks count as if they had this many rows."""
 
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         """Capped rows to the power 1 / T; by logarithms of shares, so that nothing overflows at small T."""
@@ -230,7 +232,7 @@ class Temperature(Drawn):
 
 
 class Together(Mix):
-    """A batch of every task in every step; small sets begin again as often as they are through."""
+    """One batch of every task in every step. Smaller tasks start over as often as needed."""
 
     summed: ClassVar[bool] = True
 
@@ -249,7 +251,7 @@ class Together(Mix):
 
 
 class Uniform(Drawn):
-    """Each batch of a task drawn as if all had the same size: small sets are seen again and again."""
+    """Draws the task of each batch uniformly, so rows of small tasks repeat more often."""
 
     def chances(self, sizes: Sequence[Size], epoch: int, epochs: float) -> NDArray[np.float64]:
         """The same for all."""

@@ -42,12 +42,12 @@ class OutOfFold:
         """Probabilities [n, labels] of these examples; a row with another label than now is refused."""
         lost = [id for id in ids if id not in self.rows]
         if lost:
-            raise UserError(f"{self.path}: has no answer to {len(lost):,} of {len(ids):,} rows (first: {lost[0]})")
+            raise UserError(f"{self.path}: has no prediction for {len(lost):,} of {len(ids):,} rows (first: {lost[0]})")
         other = [id for id, label in zip(ids, gold, strict=True) if self.rows[id].get("label") != label]
         if other:
             raise UserError(
-                f"{self.path}: {len(other):,} of {len(ids):,} rows have another label there (first: {other[0]}): it is "
-                "of other rows, or the labels were changed since; train the folds again"
+                f"{self.path}: {len(other):,} of {len(ids):,} rows have another label there (first: {other[0]}): it "
+                "belongs to other rows, or the labels were changed since; train the folds again"
             )
         aligned = np.empty((len(ids), len(labels)))
         for row, id in enumerate(ids):

@@ -53,7 +53,7 @@ class Dynamics:
         """The logits with their last axis in the order of these labels, which must be the run's own."""
         if sorted(labels) != sorted(self.labels):
             theirs, ours = ", ".join(self.labels), ", ".join(labels)
-            raise UserError(f"{self.path}: its logits are of the labels {theirs}, but the pool has {ours}")
+            raise UserError(f"{self.path}: its logits are for the labels {theirs}, but the pool has {ours}")
         return self.logits[..., [list(self.labels).index(label) for label in labels]]
 
     def aligned(self, ids: Sequence[str], labels: Sequence[str]) -> np.ndarray:
@@ -67,5 +67,7 @@ class Dynamics:
         complete = ~unseen.any(axis=1)
         if not complete.any():
             example = ids[int(np.flatnonzero(unseen[0])[0])]
-            raise UserError(f"{self.path}: no epoch is whole (example {example} was not seen); train a whole epoch")
+            raise UserError(
+                f"{self.path}: no epoch is complete (example {example} was not seen); train for at least one epoch"
+            )
         return logits[complete]  # the last epoch may have been a part only

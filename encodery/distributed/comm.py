@@ -75,7 +75,9 @@ def local_device(device: torch.device) -> torch.device:
     if not launched() or device.type == "cpu" or ":" in str(device):  # cuda:1 is a wish
         return device
     if local_rank() >= torch.accelerator.device_count():
-        raise UserError(f"{local_rank() + 1} processes or more, but {torch.accelerator.device_count()} devices here")
+        raise UserError(
+            f"at least {local_rank() + 1} processes, but only {torch.accelerator.device_count()} devices here"
+        )
     torch.accelerator.set_device_index(local_rank())
     return torch.device(device.type, local_rank())
 

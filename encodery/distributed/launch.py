@@ -22,9 +22,9 @@ def launched_by_us() -> bool:
 
 
 def launch(words: Sequence[str], processes: int, restarts: int, say: Callable[[str], None]) -> None:
-    """Run `encodery WORDS` in so many processes; a dead one ends all, and they begin again at the last checkpoint."""
+    """Run `encodery WORDS` in so many processes; a dead one ends all, and they restart from the last checkpoint."""
     if processes < 1 or restarts < 0:
-        raise UserError("--processes: 1 or more; --restarts: 0 or more")
+        raise UserError("--processes must be at least 1, --restarts at least 0")
     if "RANK" in os.environ:
         raise UserError("--processes starts torchrun itself; omit it under torchrun or `accelerate launch`")
     if NODES in os.environ:  # machines must begin again together: torchrun's agents agree on that
@@ -37,7 +37,7 @@ def launch(words: Sequence[str], processes: int, restarts: int, say: Callable[[s
             return
         if not failure.again or left == 0:
             raise failure.error()
-        say(f"{failure.sentence}; all {processes} begin again at the last checkpoint ({left} restarts left)")
+        say(f"{failure.sentence}; all {processes} restart from the last checkpoint ({left} restarts left)")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Failure:
         for kind in (UserError, Stopped, RunFailed):
             if self.first[1] == kind.exit_code:
                 return kind(f"{self.sentence} (see above)")
-        return ProcessLost(f"{self.sentence}; run the same command to resume at the last checkpoint")
+        return ProcessLost(f"{self.sentence}; run the same command to resume from the last checkpoint")
 
 
 def meeting() -> dict[str, Any]:
@@ -102,12 +102,12 @@ def attempt(words: Sequence[str], processes: int, restarts: int = 0) -> Failure 
             return Failure({rank: one.exitcode for rank, one in error.failures.items()})
         except SignalException as stopped:
             name = signal.Signals(stopped.sigval).name
-            raise Stopped(f"stopped ({name}); run the same command to resume at the last checkpoint") from None
+            raise Stopped(f"stopped ({name}); run the same command to resume from the last checkpoint") from None
         except RendezvousError as error:
             where = meeting()["rdzv_endpoint"]
             raise ProcessLost(
-                f"the machines of this run could not meet at {where} ({error}): one of them ended, or its network does "
-                "not reach that address; run the same command to resume at the last checkpoint"
+                f"the machines of this run could not connect at {where} ({error}): one of them ended, or its network "
+                "does not reach that address; run the same command to resume from the last checkpoint"
             ) from None
     return None
 

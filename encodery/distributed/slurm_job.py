@@ -94,7 +94,7 @@ def submit(
 ) -> Any:
     """Hand the training to Slurm; `cluster="local"` is submitit's own stand-in, processes on this machine."""
     if nodes < 1:
-        raise UserError(f"--nodes {nodes}: 1 or more")
+        raise UserError(f"--nodes {nodes}: must be at least 1")
     executor = slurm.executor(folder, parameters(nodes, processes, on_cpu), say, cluster)
     with slurm.refusals():
         return executor.submit(Job(words, nodes))

@@ -88,7 +88,7 @@ def export_pretrained(origin: Path, folder: Path, name: str) -> Exported:
         difference = max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))
         if not difference <= TOLERANCE:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
-    what = "discriminator" if origin.name == "discriminator" else "encoder with its masked-language head"
+    what = "discriminator" if origin.name == "discriminator" else "encoder with its masked language modelling head"
     after = " (after import encodery)" if str(files.read_json(folder / "config.json")["model_type"]) == "amos" else ""
     generator = origin.parent / "generator"
     beside_it = f"the generator, {generator}, stays where it is" if generator.is_dir() else None

@@ -17,65 +17,70 @@ NEEDS_RANKING = ("trial", "thres", "fg")
 
 
 class Autosem(Options):
-    """AUTOSEM's first stage (Guo, Pasunuru and Bansal 2019): a bandit that trains one task after the other."""
+    """The first stage of AUTOSEM (Guo, Pasunuru and Bansal 2019): a bandit that chooses which task to train on next."""
 
     rounds: int = Field(default=40, ge=2)
-    """How often a task is drawn, trained on and judged."""
+    """Number of rounds. Each draws a task, trains on it and evaluates."""
     steps: int = Field(default=10, ge=1)
-    """Steps between two judgements."""
+    """Training steps per round."""
     rate: float = Field(default=0.3, ge=0, lt=1)
-    """How fast it forgets: 0.3 as published."""
+    """How fast the bandit forgets old rewards; 0.3 in the paper."""
     keep: int = Field(default=2, ge=0)
-    """How many auxiliary tasks are taken, those of highest utility."""
+    """Number of auxiliary tasks to keep, by highest utility."""
     rows: int | None = Field(default=None, ge=1)
-    """Most dev rows of a judgement; default: all."""
+    """Maximum number of dev rows per evaluation. Default: all."""
 
 
 class GradTS(Options):
     """Which tasks help a task."""
 
     primary: str | list[str]
-    """The task that should become better, one of `tasks`; several, or `all`: each in its turn."""
+    """The primary task, one of `tasks`. With a list, or `all`, each is the primary task in turn."""
     strategy: Strategy = "trial"
-    """trial: the best prefix of the ranking; thres: all at or above the threshold; fg: trial's tasks, only their
-    examples that are alike enough; autosem: by a bandit; none: single-task; all: every task."""
+    """How auxiliary tasks are chosen. trial: the best prefix of the ranking; thres: all tasks at or above the
+    threshold; fg: the tasks of trial, but only their sufficiently similar examples; autosem: by a bandit; none:
+    single-task; all: every task."""
     compare: list[Strategy] = ["none", "all"]
-    """Strategies that are compared with it in the table."""
+    """Strategies to compare it with in the table."""
     importance: HeadOptions = HeadOptions()
-    """How head importance is measured, on the training rows."""
+    """How head importance is measured on the training rows."""
     norm: Norm = "l1"
-    """l1: each layer divided by its sum, as released; l2: by its norm; none."""
+    """Normalisation of each layer. l1: by its sum, as in the released code; l2: by its l2 norm; none."""
     correlation: Kind = "kendall"
-    """kendall, as published; pearson, spearman."""
+    """Correlation between two tasks: kendall (as in the paper), pearson or spearman."""
     importance_seeds: int = Field(default=3, ge=1)
-    """Fine-tunings of each task whose correlations are averaged. From three on the noise of fine-tuning is known, and
-    the ranking says which places it may have decided; 1 costs a third and leaves that out."""
+    """Fine-tuning runs per task, over which correlations are averaged. With three or more, the noise of fine-tuning is
+    estimated, and the ranking marks the positions that noise may have decided. 1 costs a third of 3 and gives no
+    estimate."""
     finetune: dict[str, Any] = {}
-    """Settings of these fine-tunings by dotted key, such as {train.epochs: 3}; none: they are the single-task runs."""
+    """Settings of these runs by dotted key, such as {train.epochs: 3}. Without any, the single-task runs are used."""
     threshold: float = 0.6
-    """thres: least correlation; 0.60 for bert-base-cased and 0.62 for bert-large-cased as released, tuned by hand."""
+    """thres: minimum correlation. The released code has 0.60 for bert-base-cased and 0.62 for bert-large-cased, tuned
+    by hand."""
     fg_threshold: float | None = None
-    """fg: least correlation of an example with the primary task (0.40 to 0.62 as released); -1 keeps all."""
+    """fg: minimum correlation of an example with the primary task (0.40 to 0.62 in the released code). -1 keeps all
+    examples."""
     keep_fraction: float | None = Field(default=None, gt=0, le=1)
-    """fg: instead, so large a share of each task's examples, the most alike ones."""
+    """fg: instead of a threshold, keep this fraction of each task's examples, the most similar ones."""
     rule: Rule = "sound"
-    """How trials end and which one wins: sound, or as in the release (see docs/task-selection.md)."""
+    """When trials stop and which one wins: sound, or as in the released code (see docs/task-selection.md)."""
     sure: bool = False
-    """True: single-task stays unless the 95 % interval of the gain over it is above zero."""
+    """Keep single-task training unless the 95 % interval of the gain over it is above zero."""
     metric: str | dict[str, str] | None = None
-    """Score that decides, or {task: score}; default: each task's main one."""
+    """Metric that decides, or {task: metric}. Default: each task's main metric."""
     seeds: int | list[int] = 3
-    """How many, or which: of trials and of the table."""
+    """Seeds of the trials and of the table: a number of seeds, or a list."""
     ahead: int = Field(default=1, ge=1)
-    """Trials of one primary that run at once, before the rule has spoken; the choice does not depend on it."""
+    """Trials of one primary task to run ahead in parallel. The result does not depend on it."""
     autosem: Autosem = Autosem()
-    """Options of autosem."""
+    """Options for `strategy: autosem`."""
     reuse: list[str] = []
-    """Folders of sweeps and studies: runs of the same content that are done there are not trained again."""
+    """Folders of earlier sweeps and studies. Finished runs with the same settings and data are reused instead of
+    trained again."""
     resources: Resources = Resources()
-    """Where the runs run, as in a sweep."""
+    """Devices for the runs, as in a sweep."""
     limits: Limits = Limits()
-    """When a run is given up, as in a sweep."""
+    """Timeouts and retries, as in a sweep."""
 
     @field_validator("keep_fraction", mode="before")
     @classmethod

@@ -63,12 +63,12 @@ class Plan:
         """What the ranking costs in trainings."""
         options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
         wanted = options.importance_seeds
-        line = f"{tasks * wanted} fine-tunings, whose heads are measured by {options.importance.estimator} "
+        line = f"{tasks * wanted} fine-tuning runs, whose heads are measured by {options.importance.estimator} "
         line += f"({tasks} tasks × {wanted} seed{'s' * (wanted > 1)}; importance_seeds: 1 costs {tasks}"
         if options.finetune:
-            return f"{line}); single-task runs have other settings and come on top"
+            return f"{line}); the single-task runs have other settings and are additional"
         also = len(self.primaries) * min(wanted, seeds)
-        return f"{line}); {also} of them are the single-task runs too"
+        return f"{line}); {also} of them are also the single-task runs"
 
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
@@ -86,7 +86,7 @@ class Plan:
             yield f"{len(self.primaries)} × {bandit.rounds} rounds of {bandit.steps} steps for autosem"
         once = "all" in options.strategies and self.shares_runs
         most = seeds * (len(self.primaries) * (len(options.strategies) - once) + once)
-        yield f"at most {most} final trainings; equal ones are trained once" + (
+        yield f"at most {most} final training runs; identical ones are trained once" + (
             ", for whichever primary" if self.shares_runs else " for each primary: " + self.why_apart
         )
 
@@ -117,7 +117,7 @@ def require_sound(plan: Plan) -> None:
             raise UserError("fg: give fg_threshold (0.40 to 0.62 as released) or keep_fraction; none fits all encoders")
         cut = [e["name"] for e in plan.base.config.tasks if e.get("subset") or e.get("count") or e["fraction"] != 1.0]
         if cut:
-            raise UserError(f"fg: chooses rows itself; leave subset, count and fraction of {cut[0]} away")
+            raise UserError(f"fg: selects rows itself; remove subset, count and fraction from {cut[0]}")
     named = [options.metric] if isinstance(options.metric, str) else list((options.metric or {}).values())
     require_direction(named)
 

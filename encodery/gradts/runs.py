@@ -61,7 +61,7 @@ class Runner:
         planner = Planner(file, folder, Resolver(Code(self.allow_code)))
         specs = planner.specs()
         if len(specs) != len(lines):
-            raise RuntimeError(f"{folder}: {len(lines)} trainings became {len(specs)} runs")
+            raise RuntimeError(f"{folder}: {len(lines)} settings became {len(specs)} runs")
         done = self.done_elsewhere(folder)
         finished = {spec.id: path for spec in specs if (path := planner.done_in(spec, done))}
         left = [spec for spec in specs if spec.id not in finished]

@@ -31,7 +31,8 @@ from encodery.runs.directory import RunDir
 from encodery.runs.head_matrices import Importance
 
 ONE_FINE_TUNING = (
-    f"importance_seeds is below {FEW}: the intervals of the rankings leave out what another fine-tuning would change."
+    f"importance_seeds is below {FEW}: the intervals of the rankings do not include the variation between fine-tuning "
+    "runs."
 )
 Set = tuple[tuple[str, str | None], ...]  # auxiliary tasks, each with the rows that are left of it, or None: all
 

@@ -88,7 +88,7 @@ def convert(checkpoint: Path, out: Path, heads: Heads, vocab: Path | None) -> li
 def tokenizer_file(folder: Path, name: str) -> Path:
     """sp.model or dict.txt, beside the weights or where --vocab says."""
     if not (folder / name).is_file():
-        raise UserError(f"{folder / name}: no such file; say with --vocab in which folder sp.model and dict.txt are")
+        raise UserError(f"{folder / name}: no such file; name the folder of sp.model and dict.txt with --vocab")
     return folder / name
 
 
@@ -146,7 +146,7 @@ def _rename(path: Path, key: str) -> str:
     for theirs, ours in RENAMES:
         if re.fullmatch(theirs, key):
             return re.sub(theirs, ours, key)
-    raise UserError(f"{path}: the tensor {key} has no place in AMOS's encoder")
+    raise UserError(f"{path}: the tensor {key} is not part of AMOS's encoder")
 
 
 def _cut(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -202,7 +202,7 @@ def config_of(parts: AmosFile, heads: int | None) -> AmosConfig:
     except KeyError as error:
         raise UserError(f"the tensor {error} is missing; is this an AMOS checkpoint?") from None
     if heads not in (None, count):
-        raise UserError(f"--heads {heads}: the bias of the relative positions says {count}")
+        raise UserError(f"--heads {heads}: the relative position bias has {count}")
     layers = {int(match[1]) for key in body if (match := re.match(r"encoder\.layer\.(\d+)\.", key))}
     return AmosConfig(
         vocab_size=words[0], hidden_size=words[1], num_hidden_layers=max(layers) + 1, num_attention_heads=count,
@@ -262,7 +262,7 @@ def save(model: Any, folder: Path, tokenizer: Built) -> None:
     with torch.no_grad():
         same = torch.equal(model(ids)[0], again.eval()(ids)[0])
     if report["missing_keys"] or report["unexpected_keys"] or not same:
-        raise RunFailed(f"{folder.name}: the saved folder is not what was read")
+        raise RunFailed(f"{folder.name}: the saved folder differs from what was read")
     tokenizer.tokenizer.save_pretrained(folder)
 
 

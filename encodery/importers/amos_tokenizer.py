@@ -164,7 +164,7 @@ def read_dictionary(path: Path) -> list[str]:
     for number, line in enumerate(lines, start=1):
         token, _, count = line.removesuffix(f" {OVERWRITE}").rpartition(" ")
         if not token or not count.isdigit():
-            raise UserError(f"{path}, line {number}: a token and its count are expected, not {line!r}")
+            raise UserError(f"{path}, line {number}: expected a token and its count, not {line!r}")
         tokens.append(token)
     return [*SPECIAL, *tokens, MASK]
 

@@ -261,7 +261,7 @@ class _Ours:
             or not _SETTING.fullmatch(name)
             or bool(ours.note) != of_paragen
         ):
-            raise UserError("has no counterpart in a sweep of ours.")
+            raise UserError("has no counterpart in an encodery sweep.")
         return ours.key, ours.text
 
     def _base(self, value: str) -> str | None:
@@ -270,7 +270,7 @@ class _Ours:
             return value
         name = f"freelb/paragen/{Path(value).stem.lower()}"
         if name not in recipes.names():
-            self._note(f"{value} is ParaGen's own form and no recipe of ours: the commands are kept as they are.")
+            self._note(f"{value} is in ParaGen's own form and is not a recipe here: the commands are kept as they are.")
             return None
         self._note(f"{value} became recipe:{name}; ParaGen's names became ours, such as method.adv_lr.")
         return f"recipe:{name}"

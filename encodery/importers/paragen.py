@@ -46,10 +46,10 @@ WORDS = {
 }
 # Names without a counterpart, and what to do instead.
 INSTEAD = {
-    "task.class": "what is asked follows from `tasks`: --tasks glue/rte",
-    "task.mode": "the verb says it: encodery train, evaluate, predict",
-    "task.model.class": "the method says it: --method freelb, or --method plain",
-    _TRAINER + "class": "the method says it: --method freelb, or --method plain",
+    "task.class": "`tasks` sets this: --tasks glue/rte",
+    "task.mode": "the verb sets this: encodery train, evaluate, predict",
+    "task.model.class": "the method sets this: --method freelb, or --method plain",
+    _TRAINER + "class": "the method sets this: --method freelb, or --method plain",
     _OPTIM + "class": "write --optim.kind adamw or adamax",
     _OPTIM + "lr.class": "write --optim.schedule linear, cosine, constant or wsd",
     _OPTIM + "update_frequency": "train.batch_size counts all examples of an update: multiply",
@@ -75,9 +75,9 @@ def translate(key: str, text: str) -> Named:
     if key.partition(".")[0] not in ROOTS or "." not in key:
         return Named(key, text)
     if key in INSTEAD:
-        raise UserError(f"this name of ParaGen's has no counterpart here; {INSTEAD[key]}.")
+        raise UserError(f"this option of ParaGen has no counterpart here; {INSTEAD[key]}.")
     if key not in KEYS:
-        raise UserError(f"no such name of ParaGen's is known here{nearest(key)}")
+        raise UserError(f"unknown option of ParaGen{nearest(key)}")
     if key == "task.model.max_norm" and is_zero(text):
         raise UserError("in ParaGen 0 means no perturbation, here no limit; write method.max_norm yourself.")
     ours, value = KEYS[key], spelled(key, text)

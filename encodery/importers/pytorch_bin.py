@@ -40,8 +40,8 @@ def convert(name: str, out: Path, revision: str | None = None) -> list[str]:
     count = sum(tensor.numel() for tensor in tensors.values())
     where = f"{name} at {source.revision}" if source.revision else name
     return [
-        f"{out}: {encoder.kind}, {len(tensors):,} tensors, {count:,} numbers of {where}; every one is the same bit by "
-        "bit, and the encoder opens",
+        f"{out}: {encoder.kind}, {len(tensors):,} tensors, {count:,} weights of {where}; all are identical bit "
+        "for bit, and the encoder loads",
         *notes,
     ]
 
@@ -68,7 +68,7 @@ def _load(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
         raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
     if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
-        raise UserError(f"{file}: holds other things than tensors by name")
+        raise UserError(f"{file}: contains something other than named tensors")
     return dict(stored)
 
 
@@ -85,7 +85,7 @@ def _separate(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 def _verify(tensors: dict[str, Tensor], folder: Path) -> None:
     again = load_file(folder / WEIGHTS)
     if again.keys() != tensors.keys() or not all(_same(tensors[name], again[name]) for name in tensors):
-        raise RunFailed(f"{folder / WEIGHTS}: what was written is not what was read; nothing is kept")
+        raise RunFailed(f"{folder / WEIGHTS}: the written file differs from what was read; nothing was kept")
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

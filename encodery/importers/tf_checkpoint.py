@@ -77,7 +77,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     """A block's keys, each of which gives only what differs from the one before, and values."""
     block = data[offset : offset + size]
     if len(block) != size or offset + size + TRAILER > len(data):
-        raise ValueError("a block is cut off")
+        raise ValueError("a block is truncated")
     if data[offset + size]:
         raise ValueError("its blocks are compressed")
     (checksum,) = struct.unpack_from("<I", data, offset + size + 1)

@@ -142,7 +142,7 @@ def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:
     """A head from the card that lies beside the weights."""
     kind = about["objective"]["kind"]
     if not speaks(about):
-        raise UserError(f"this model was trained on {name} ({kind}) and has no head that answers")
+        raise UserError(f"this model was trained on {name} ({kind}) and has no prediction head")
     return MAKERS.get(kind, _label_head)(name, about)
 
 

@@ -171,7 +171,9 @@ class Classifier:
         """A model of pairs that is given one text would answer nonsense."""
         count = self.head.texts
         if self.head.answer_kind == "ranking" and (few := next((e for e in examples if len(e.texts) < 3), None)):
-            raise UserError(f"{self.source}: it ranks; example {few.id} needs a text and two candidates or more")
+            raise UserError(
+                f"{self.source}: is a ranking model; example {few.id} needs a text and at least two candidates"
+            )
         wrong = next((example for example in examples if count and len(example.texts) != count), None)
         if wrong is not None:
             needs = "pairs of texts" if count == 2 else "single texts"
@@ -183,7 +185,7 @@ def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     right = isinstance(texts, tuple) and texts and all(isinstance(text, str) for text in texts)
     if not right or len(texts) > (most or len(texts)):
-        raise TypeError(f"a text, a tuple of two texts, or a list of these is needed, not {value!r:.80}")
+        raise TypeError(f"expected a text, a tuple of two texts, or a list of these, not {value!r:.80}")
     return tuple(texts)
 
 
@@ -213,7 +215,7 @@ def open_classifier(
     if head is not None and head not in heads:
         raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
     if head is None and len(heads) > 1 and not undecided:
-        raise UserError(f"{source}: has a head for each of {', '.join(heads)}; name the task")
+        raise UserError(f"{source}: has several heads, name one of them: {', '.join(heads)}")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
     return chosen if labels is None else with_labels(chosen, labels)
 
@@ -222,10 +224,10 @@ def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:
     """The same model with names for its outputs, which only models of others need."""
     if not model.foreign:
         raise UserError(
-            f"{model.source}: knows its labels ({', '.join(model.labels)}); --labels is for models without label names"
+            f"{model.source}: already has label names ({', '.join(model.labels)}); --labels is for models without them"
         )
     if len(set(labels)) != len(model.labels) or len(labels) != len(model.labels):
-        raise UserError(f"--labels: {len(model.labels)} different names are needed, not {', '.join(labels)}")
+        raise UserError(f"--labels: {len(model.labels)} different names are required, not {', '.join(labels)}")
     return replace(model, head=model.head.model_copy(update={"names": list(labels)}))
 
 

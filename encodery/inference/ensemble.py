@@ -27,7 +27,7 @@ def average(task: Task, heads: Sequence[AnyHead], each: Sequence[Mapping[str, An
         "ranking": _candidate,
     }
     if form_of(task) not in how:
-        raise UserError(f"{task.name}: there is no way to average answers of the kind {form_of(task)}")
+        raise UserError(f"{task.name}: there is no way to average predictions of form {form_of(task)}")
     join = how[form_of(task)]
     return {id: join(task, heads, [answers[id] for answers in each]) for id in each[0]}
 
@@ -100,7 +100,9 @@ def _span(task: Task, heads: Sequence[AnyHead], answers: Sequence[Answer]) -> An
 def _may_say_none(heads: Sequence[AnyHead]) -> bool:
     said = {cast(SpanHead, head).unanswerable for head in heads}
     if len(said) > 1:
-        raise UserError("some of these models can say that there is no answer, others cannot: they make no ensemble")
+        raise UserError(
+            "some of these models can predict `no answer` and others cannot, so they cannot form an ensemble"
+        )
     return said.pop()
 
 

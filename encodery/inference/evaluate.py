@@ -94,8 +94,8 @@ def _compare(model: Classifier, task: Task, own: Task, split: str, text: str) ->
     if len(other) <= DIFFERENT * len(examples):
         return None
     return (
-        f"{len(other)} of {len(examples)} rows of {own.name}:{split} are answered otherwise than the run itself did "
-        f"(first: {other[0]}): the model is not asked as it was trained"
+        f"{len(other)} of {len(examples)} predictions for {own.name}:{split} differ from the run's own "
+        f"(first: {other[0]}): the model does not get its input as in training"
     )
 
 

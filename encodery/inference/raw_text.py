@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
+from encodery.core.markdown import markdown_table
 from encodery.errors import UserError
 from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.ensemble import average
@@ -178,7 +179,7 @@ def _of_lines(data: bytes, pairs: bool) -> tuple[list[Example], Sheet]:
     def example(number: int, row: FileRow) -> Example:
         texts = tuple(row.values["text"].split("\t")) if pairs else (row.values["text"],)
         if pairs and len(texts) != 2:
-            raise Bad("two texts with one tab between them are needed")
+            raise Bad("expected two texts separated by one tab")
         return Example(str(number), texts)
 
     return good_rows(sheet, example, None), sheet
@@ -229,7 +230,7 @@ def writer(path: Path) -> Callable[[Iterable[Row]], None]:
     """A function that writes rows to the file, whole or not at all; the ending of its name decides the form."""
     delimiters = {".jsonl": "", ".csv": ",", ".tsv": "\t"}
     if path.suffix not in delimiters:
-        raise UserError(f"{path}: answers are written to {', '.join(delimiters)} files")
+        raise UserError(f"{path}: predictions are written to {', '.join(delimiters)} files")
     if not path.resolve().parent.is_dir():
         raise UserError(f"{path}: the folder {path.parent} does not exist")
     delimiter = delimiters[path.suffix]
@@ -243,14 +244,19 @@ def writer(path: Path) -> Callable[[Iterable[Row]], None]:
 
 
 def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
-    """Comma- or tab-separated lines, a column p_<label> for each probability."""
+    """Comma- or tab-separated lines, the names of the columns first."""
+    return (_line(cells, delimiter) for cells in _flat(rows))
+
+
+def _flat(rows: Iterable[Row]) -> Iterator[list[Any]]:
+    """The names of the columns, then the cells of each row; a column p_<label> for each probability."""
     for number, row in enumerate(rows):
         chances = row.get("probabilities") or {}
         flat = {key: value for key, value in row.items() if key != "probabilities"}
         flat |= {f"p_{label}": chance for label, chance in chances.items()}
         if number == 0:
-            yield _line(list(flat), delimiter)
-        yield _line([_cell(value) for value in flat.values()], delimiter)
+            yield list(flat)
+        yield [_cell(value) for value in flat.values()]
 
 
 def _cell(value: Any) -> Any:
@@ -274,9 +280,14 @@ def show(rows: Iterable[Row], form: str) -> None:
     if form in ("csv", "tsv"):
         for line in _cells(rows, "," if form == "csv" else "\t"):
             print(line, end="")
-        return
-    for row in rows:
-        print(files.plain_json(row) if form == "jsonl" else _for_people(row))
+    elif form == "md":
+        header, *lines = [*_flat(rows)] or [["id"]]
+        print(markdown_table(header, lines))
+    elif form == "json":
+        print("[" + ",".join(f"\n {files.plain_json(row)}" for row in rows) + "\n]")
+    else:
+        for row in rows:
+            print(files.plain_json(row) if form == "jsonl" else _for_people(row))
 
 
 def _for_people(row: Row) -> str:

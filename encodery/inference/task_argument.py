@@ -86,14 +86,16 @@ def named(name: str, data: str | None = None) -> Task:
     family, _, part = SPELLINGS.get(name, name).partition("/")
     kind = load.find("tasks", family)
     if name == OWN_TEXT:
-        raise UserError(f"{name}: own text has no name; give the text file, a prepared folder, or a run that read it")
+        raise UserError(
+            f"{name}: your own text has no task name; give the text file, a prepared folder, or a run that read it"
+        )
     has_no_parts = "" in getattr(kind, "parts", ())  # hans: the file's name says it all
     if "part" in kind.model_fields and not part:
         raise UserError(f"{name}: give a part too, such as {family}/{next(iter(getattr(kind, 'parts', ['…'])), '…')}")
     if has_no_parts and part:
         raise UserError(f"{name}: {family} has no parts: write {family}")
     if "part" not in kind.model_fields and not has_no_parts:
-        raise UserError(f"{name}: own files have no name; give the config or the run that names them")
+        raise UserError(f"{name}: your own files have no task name; give the config or the run that names them")
     options = {} if has_no_parts else {"part": part}
     try:
         kind = kind.variant(options) if issubclass(kind, Task) else kind
@@ -110,7 +112,7 @@ def default_splits(task: Task) -> list[str]:
     for begin in ("dev", "test"):
         if found := [split for split in here if split.startswith(begin)]:
             return found
-    raise UserError(f"{task.name}: neither dev nor test rows are here; it has {', '.join(here) or 'no rows at all'}")
+    raise UserError(f"{task.name}: has neither dev nor test rows; it has {', '.join(here) or 'no rows at all'}")
 
 
 def _of_path(name: str, data: str | None, allow_code: bool) -> Task | None:

@@ -130,25 +130,27 @@ class Perturbation(Method):
     """Options of all methods that perturb embeddings."""
 
     site: Site = "word"
-    """word: the rows of the word embedding matrix; embedding_output: after positions, norm and dropout; normalised:
-    before that norm, in units of each token's own standard deviation."""
+    """Where the perturbation is added. word: to the word embeddings; embedding_output: to the output of the embedding
+    layer, after positions, layer norm and dropout; normalised: before that layer norm, in units of each token's
+    standard deviation."""
     norm: Norm = "l2"
-    """l2, or linf (the largest absolute number)."""
+    """Norm of the perturbation: l2, or linf (the largest absolute value)."""
     norm_scope: Scope = "example"
-    """example: one ball per sequence; token: one per token."""
+    """What the norm bound applies to. example: the whole sequence; token: each token on its own."""
     scale: Scale = "absolute"
-    """What the lengths of this method count in: absolute, or token_norm, multiples of the mean norm of the encoder's
-    tokens at the site before training (of that norm / √width where a length is that of single numbers, as in linf)."""
+    """Unit of this method's lengths. absolute, or token_norm: multiples of the mean norm of a token at the site before
+    training (of that norm / √hidden size where a length applies to each component, as in linf)."""
     perturb_special_tokens: bool = True
-    """Whether tokens such as [CLS] and [SEP] are perturbed too."""
+    """Also perturb special tokens such as [CLS] and [SEP]."""
     consistent_dropout: bool = True
-    """The same dropout masks in all passes of a step."""
+    """Use the same dropout masks in all passes of a step."""
     start_step: int = Field(default=0, ge=0)
-    """Plain training before this step."""
+    """Train without the method before this step."""
     log_attack: int = Field(default=100, ge=0)
-    """At the first attack and every N steps also log the clean loss (one more forward pass, where there is none)
-    and the perturbation against the token embeddings' norm and nearest-neighbour distance; 0: never. What costs nothing
-    is always logged. Not 0: a run also begins with a line on what the perturbations do to the loss before training."""
+    """At the first attack and every N steps, also log the clean loss (at the cost of a forward pass, unless the method
+    has one) and the size of the perturbation relative to the norm of the token embeddings and to their nearest
+    neighbours. Unless 0, the run also starts with a line on how much the perturbations raise the loss before training.
+    0: log only what costs nothing."""
 
     lengths: ClassVar[tuple[str, ...]] = ()  # keys that are lengths in the method's norm
     numbers: ClassVar[tuple[str, ...]] = ()  # keys that are sizes of single numbers, whatever the norm
@@ -251,7 +253,7 @@ class OneStep(Perturbation):
     """Options of methods with a clean pass that gives the direction, and an adversarial one."""
 
     clean_weight: float = Field(default=1.0, ge=0)
-    """Weight of the clean loss against 1 for the adversarial one; the sum of the weights is made 1."""
+    """Weight of the clean loss, relative to 1 for the adversarial loss. The weights are normalised to sum to 1."""
 
     @property
     def share(self) -> float:
@@ -312,15 +314,18 @@ class Attack(Perturbation):
     """Options of methods that climb the loss in several passes."""
 
     steps: int = Field(default=3, ge=1)
-    """Forward and backward passes per update, K; `ascent_steps: K - 1` may be given instead."""
+    """K, the number of forward and backward passes per update. `ascent_steps: K - 1` means the same."""
     adv_lr: float = Field(default=0.1, ge=0)
-    """Length of an ascent step."""
+    """Step size of the ascent."""
     init_mag: float = Field(default=0.1, ge=0)
-    """Size of the random start, whose mean l2 norm is init_mag / √3; 0: start at the clean embeddings."""
+    """Size of the random initial perturbation, whose mean l2 norm is init_mag / √3. 0: start at the clean
+    embeddings."""
     max_norm: float | None = Field(default=0.3, ge=0)
-    """Radius of the ball after each ascent (the random start is not projected); null or 0: no limit."""
+    """Maximum norm of the perturbation after each ascent step. The random start is not projected. null or 0: no
+    limit."""
     clean_weight: float = Field(default=0.0, ge=0)
-    """Weight of an additional clean pass against 1 for the adversarial ones; the sum of the weights is made 1."""
+    """Weight of an additional clean pass, relative to 1 for the adversarial passes. The weights are normalised to sum
+    to 1."""
 
     lengths: ClassVar[tuple[str, ...]] = ("adv_lr", "init_mag", "max_norm")
 

@@ -41,7 +41,7 @@ class Smooth(Perturbation):
     one_sided: ClassVar[bool] = False  # whether the clean answer is a fixed target, and the distance KL(clean ‖ other)
 
     weight: float = Field(default=1.0, ge=0)
-    """How much smoothness counts, λ."""
+    """λ, the weight of the smoothness term."""
 
     def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         loss, _, whole = self.smoothed(model, batch, totals)
@@ -87,16 +87,17 @@ class Climb(Smooth):
     """Options of those that climb from a small random start: SMART, ALUM, SiFT."""
 
     ascent_steps: int = Field(default=1, ge=0)
-    """Ascents of the perturbation."""
+    """Number of ascent steps."""
     adv_lr: float = Field(default=1e-3, ge=0)
-    """Length of an ascent step, η."""
+    """η, the step size of the ascent."""
     init_mag: float = Field(default=1e-5, ge=0)
-    """Standard deviation of the random start, σ. At 0 nothing can climb: the distance is flat there."""
+    """σ, the standard deviation of the random start. With 0 the perturbation cannot grow, because the gradient of the
+    distance is zero there."""
     max_norm: float | None = Field(default=1e-5, ge=0)
-    """Radius of the ball, ε; null or 0: no limit. The default is the published one, and next to nothing for small
-    encoders."""
+    """ε, the maximum norm of the perturbation; null or 0: no limit. The default is the published value, which has
+    almost no effect on small encoders."""
     norm: Norm = "linf"
-    """l2, or linf (the largest absolute number)."""
+    """Norm of the perturbation: l2, or linf (the largest absolute value)."""
 
     lengths: ClassVar[tuple[str, ...]] = ("adv_lr", "max_norm")
     numbers: ClassVar[tuple[str, ...]] = ("init_mag",)

@@ -19,9 +19,9 @@ class WeightAscent(Method):
     """Options of methods with two passes: one that says where the loss climbs, one for the gradient there."""
 
     consistent_dropout: bool = True
-    """The same dropout masks in both passes."""
+    """Use the same dropout masks in both passes."""
     start_step: int = Field(default=0, ge=0)
-    """Plain training before this step."""
+    """Train without the method before this step."""
 
     def there(
         self, weights: Sequence[nn.Parameter], slope: Sequence[Tensor], size: float

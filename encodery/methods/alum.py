@@ -12,7 +12,7 @@ from encodery.methods._smoothness import Climb
 
 
 class Alum(Climb):
-    """The loss, plus the distance to the answer at the worst point nearby."""
+    """The loss, plus the divergence between the outputs for clean and for adversarially perturbed embeddings."""
 
     weight: float = Field(default=1.0, ge=0)
-    """How much smoothness counts, α: 1 in fine-tuning, 10 in pretraining."""
+    """α, the weight of the smoothness term: 1 for fine-tuning, 10 for pretraining."""

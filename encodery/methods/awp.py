@@ -16,10 +16,12 @@ from encodery.methods._weight_ascent import WeightAscent, moved, norm
 
 
 class AWP(WeightAscent):
-    """Two passes: one for the direction of every matrix, one for the gradient where they are then."""
+    """Two passes: the first finds an adversarial direction for every weight matrix, the second computes the gradient at
+    the perturbed weights."""
 
     gamma: float = Field(default=5e-3, ge=0)
-    """How far a matrix is moved, as a part of its own norm; no number moves by more than this part of itself."""
+    """Size of the perturbation relative to the norm of each matrix. No weight changes by more than this fraction of
+    itself."""
 
     def there(
         self, weights: Sequence[nn.Parameter], slope: Sequence[Tensor], size: float

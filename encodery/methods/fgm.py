@@ -23,12 +23,13 @@ from encodery.models.model import Model, Terms
 
 
 class FGM(OneStep):
-    """A clean pass that gives the direction, and an adversarial one."""
+    """A clean pass that gives the gradient direction, then a pass on embeddings perturbed along it."""
 
     epsilon: float = Field(default=1.0, ge=0)
-    """Length of the perturbation."""
+    """Norm of the perturbation."""
     target: Literal["example", "matrix"] = "example"
-    """example: each sequence has its own; matrix: the word embedding matrix is moved, once for the whole step."""
+    """example: every sequence has its own perturbation; matrix: one perturbation of the word embedding matrix per
+    step."""
 
     lengths: ClassVar[tuple[str, ...]] = ("epsilon",)
 

@@ -13,14 +13,14 @@ from encodery.methods._perturbation import OneStep, Space
 
 
 class FGSM(OneStep):
-    """A clean pass that gives the signs, and an adversarial one."""
+    """A clean pass that gives the sign of the gradient, then a pass on embeddings perturbed along it."""
 
     epsilon: float = Field(default=1e-3, ge=0)
-    """How far each number of the embeddings moves."""
+    """Size of the perturbation of each component."""
     norm: Literal["linf"] = "linf"
-    """The perturbation is bounded number by number."""
+    """Only linf: every component has its own bound."""
     norm_scope: Literal["example"] = "example"
-    """Nothing to choose: each number has its own bound."""
+    """Only example; it has no effect, because every component has its own bound."""
 
     lengths: ClassVar[tuple[str, ...]] = ("epsilon",)
 

@@ -21,12 +21,12 @@ from encodery.models.model import Model, Terms
 
 
 class FreeAT(Attack):
-    """K updates per step, at perturbations that climb."""
+    """K updates per batch, each at a perturbation that climbs the loss further."""
 
     updates: ClassVar[bool] = True
 
     consistent_dropout: bool = False
-    """The same dropout masks in all passes of a step."""
+    """Use the same dropout masks in all passes of a step."""
 
     def start(self, model: Model) -> "_FreeAT":
         """What takes the steps, once the loop has handed it the update."""

@@ -12,7 +12,7 @@ from encodery.models.model import Model, Terms
 
 
 class FreeLB(Attack):
-    """The mean gradient over K passes at perturbations that climb the loss."""
+    """The mean gradient over K passes, at perturbations that climb the loss step by step."""
 
     def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         return self.averaged(model, batch, totals, lambda space, delta, _: self.climb(space, delta, delta.grad))

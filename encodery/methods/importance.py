@@ -27,28 +27,32 @@ MOST_NEWS = 10  # switches that are logged one by one
 
 
 class Importance(Method):
-    """Trains on rows drawn by the size of their gradient, with weights that keep the mean; only when that pays."""
+    """Importance sampling: draws rows by the size of their gradient and weights them so that the expected gradient
+    stays the same, once that reduces the variance enough."""
 
     presample: int = Field(default=3, ge=2)
-    """Rows that are scored for each row that is trained on."""
+    """Rows to score for each row to train on."""
     threshold: float | None = Field(default=None, ge=0)
-    """Variance reduction τ above which it is switched on; default: (B + 3b) / (3b), 2 for presample 3; 0: always. τ is
-    the root mean square of the scores over their mean; it passes 2 at high accuracy alone (docs/data-selection.md)."""
+    """Variance reduction τ above which sampling is switched on; 0: always. Default: (B + 3b) / (3b), which is 2 for
+    presample 3. τ is the root mean square of the scores divided by their mean, and exceeds 2 only at high accuracy
+    (docs/data-selection.md)."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Of the smoothed τ."""
+    """Momentum of the running average of τ."""
     exponent: float = Field(default=1.0, gt=0, le=1)
-    """Weights to this power: 1 is unbiased, less leans to hard rows."""
+    """Exponent of the weights. 1 is unbiased; smaller values favour hard rows."""
     smoothing: float = Field(default=0.0, ge=0)
-    """This share of the mean score is added to every score."""
+    """Fraction of the mean score to add to every score."""
     dropout: bool = False
-    """Score with dropout on."""
+    """Keep dropout on when scoring."""
 
     def start(self, model: Model) -> ActiveMethod:
         """What holds the smoothed τ."""
         for objective in model.questions.values():
             options = getattr(objective, "options", None)
             if getattr(options, "form", None) is None or getattr(options, "pool", None):
-                raise UserError("method.kind: importance needs a task with one answer for each text, in one window")
+                raise UserError(
+                    "method.kind: importance needs a task with one label or number per text, read in one window"
+                )
         return Sampling(self)
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:

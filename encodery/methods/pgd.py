@@ -15,7 +15,7 @@ from encodery.models.model import Model, Terms
 
 
 class PGD(Attack):
-    """The gradient at the last of K perturbations; the passes before it only climb."""
+    """The gradient at the last of K perturbations. The earlier passes only update the perturbation."""
 
     def on_batch(self, model: Model, batch: Batch, totals: Totals) -> Terms:
         space = self.space(model, batch)

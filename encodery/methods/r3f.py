@@ -18,22 +18,22 @@ from encodery.models.model import Model, Terms
 
 
 class R3F(Perturbation):
-    """The loss plus the distance between a clean and a noisy answer."""
+    """The loss, plus the divergence between the outputs for clean and for noisy embeddings."""
 
     weight: float = Field(default=1.0, ge=0)
-    """How much the distance counts, λ."""
+    """λ, the weight of the divergence."""
     eps: float = Field(default=1e-5, ge=0)
-    """Size of the noise: bound (uniform) or standard deviation (normal) of each number. The default is the published
-    one and by itself next to nothing for small encoders; its part of the distance grows with the square."""
+    """Size of the noise: the bound (uniform) or standard deviation (normal) of each component. The default is the
+    published value, which has almost no effect on small encoders. The divergence it causes grows with its square."""
     noise: Literal["uniform", "normal"] = "uniform"
-    """Its distribution."""
+    """Distribution of the noise."""
     norm: Literal["linf"] = "linf"
-    """The noise is bounded number by number."""
+    """Only linf: every component has its own bound."""
     norm_scope: Literal["example"] = "example"
-    """Nothing to choose: each number has its own bound."""
+    """Only example; it has no effect, because every component has its own bound."""
     consistent_dropout: bool = False
-    """The same dropout masks in both passes. At an eps of 1e-5 the distance comes from dropout almost alone; with true
-    it is next to nothing."""
+    """Use the same dropout masks in both passes. With an eps of 1e-5 nearly all of the divergence comes from dropout,
+    so with true it is close to zero."""
 
     numbers: ClassVar[tuple[str, ...]] = ("eps",)
 

@@ -20,10 +20,10 @@ from encodery.models.model import Model, Terms
 
 
 class R4F(R3F):
-    """The loss plus the distance between a clean and a noisy answer, with a bounded head."""
+    """R3F with a bound on the spectral norm of the head."""
 
     head_norm: float | None = Field(default=1.0, gt=0)
-    """Largest spectral norm of the head's last layer; null: no limit (then it is R3F)."""
+    """Maximum spectral norm of the head's last layer. null: no limit, which is R3F."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         if self.head_norm is not None and step_of(micro, totals) >= self.start_step:
@@ -38,7 +38,7 @@ class R4F(R3F):
             if self.head_norm is not None and not model.objective(task).last_layers():
                 raise UserError(
                     f"method.kind: r4f needs a head that ends in a linear layer of its own; that of {task} has none "
-                    "(masked words are guessed by the word embeddings, which it would shrink); use r3f"
+                    "(masked tokens are predicted with the word embeddings, which the bound would shrink); use r3f"
                 )
         return super().start(model)
 

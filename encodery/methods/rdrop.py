@@ -17,12 +17,13 @@ from encodery.models.model import Model, Terms
 
 
 class RDrop(Method):
-    """The mean loss of two dropout masks, plus the distance of their answers."""
+    """The mean loss of two passes with different dropout masks, plus the divergence between their outputs."""
 
     weight: float = Field(default=0.5, ge=0)
-    """How much the distance counts, α, as a mean over examples; the authors' GLUE code is 0.25 · batch_size here."""
+    """α, the weight of the divergence, which is averaged over the examples. The authors' GLUE code corresponds to 0.25
+    · batch_size."""
     start_step: int = Field(default=0, ge=0)
-    """Plain training before this step."""
+    """Train without the method before this step."""
 
     def __call__(self, model: Model, micro: Sequence[Batch], totals: Totals) -> Terms:
         if step_of(micro, totals) < self.start_step:

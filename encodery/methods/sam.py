@@ -15,10 +15,11 @@ from encodery.methods._weight_ascent import WeightAscent, moved
 
 
 class SAM(WeightAscent):
-    """Two passes: one to find the direction in which the loss climbs fastest, one for the gradient there."""
+    """Two passes: the first finds the direction in which the loss rises fastest, the second computes the gradient at
+    the weights moved along it."""
 
     rho: float = Field(default=0.05, ge=0)
-    """How far the weights are moved (l2 norm over all of them)."""
+    """ρ, the l2 norm of the perturbation of all weights."""
 
     def there(
         self, weights: Sequence[nn.Parameter], slope: Sequence[Tensor], size: float

@@ -17,24 +17,26 @@ from encodery.models.perturb import Site
 
 
 class Sift(Climb):
-    """The loss, plus the distance to the answer at a perturbed point of normalised embeddings."""
+    """The loss, plus the divergence between the outputs for clean and for adversarially perturbed normalised
+    embeddings."""
 
     detach: ClassVar[bool] = True
 
     weight: float = Field(default=5.0, ge=0)
-    """How much smoothness counts, λ."""
+    """λ, the weight of the smoothness term."""
     adv_lr: float = Field(default=1e-4, ge=0)
-    """Length of an ascent step, in standard deviations of a token's embedding."""
+    """Step size of the ascent, in standard deviations of a token's embedding."""
     init_mag: float = Field(default=1e-2, ge=0)
-    """Standard deviation of the random start, which is cut at twice that."""
+    """Standard deviation of the random start, which is truncated at two standard deviations."""
     max_norm: float | None = Field(default=None, ge=0)
-    """Radius of the ball; null or 0: no limit."""
+    """Maximum norm of the perturbation. null or 0: no limit."""
     norm: Norm = "linf"
-    """l2, or linf (the largest absolute number)."""
+    """Norm of the perturbation: l2, or linf (the largest absolute value)."""
     norm_scope: Scope = "token"
-    """token: gradients are normalised token by token; example: sequence by sequence."""
+    """token: normalise the gradient of each token; example: of each sequence."""
     site: Site = "normalised"
-    """normalised: before the norm of the embedding layer; word and embedding_output as elsewhere."""
+    """Where the perturbation is added. normalised: before the layer norm of the embedding layer, in units of each
+    token's standard deviation; word and embedding_output as in the other methods."""
 
     def start_at(self, space: Space) -> Tensor:
         """Normal, without its tails."""

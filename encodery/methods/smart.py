@@ -21,16 +21,17 @@ from encodery.models.model import Model, Outputs, Terms
 
 
 class Smart(Climb):
-    """The loss, plus the distance to the answer at the worst point nearby, plus that to the answer of past weights."""
+    """The loss, plus the divergence between the outputs for clean and for adversarially perturbed embeddings, plus that
+    from the outputs of an exponential moving average of the weights."""
 
     proximal_weight: float = Field(default=1.0, ge=0)
-    """How much the distance to the moving mean's answer counts, μ; 0: no moving mean is kept."""
+    """μ, the weight of the divergence from the averaged model. 0: keep no average."""
     ema: float = Field(default=0.99, ge=0, lt=1)
-    """Share of the old in the moving mean of the weights, β."""
+    """β, the decay of the exponential moving average of the weights."""
     ema_late: float = Field(default=0.999, ge=0, lt=1)
-    """The same from late_step on."""
+    """The decay from late_step on."""
     late_step: int | None = Field(default=None, ge=0)
-    """When ema_late begins (published: after a tenth of all steps); null: never."""
+    """Step at which ema_late takes effect (in the paper after 10 % of all steps). null: never."""
 
     def start(self, model: Model) -> "_Smart":
         """The method with its moving mean."""

@@ -19,16 +19,18 @@ from encodery.models.model import Model, Outputs, Terms
 
 
 class VAT(Smooth):
-    """The loss, plus how much the answer changes in the direction in which it changes most."""
+    """The loss, plus the divergence between the outputs for clean embeddings and for embeddings perturbed in the
+    direction in which the output changes most."""
 
     one_sided: ClassVar[bool] = True
 
     epsilon: float = Field(default=1.0, ge=0)
-    """Length of the perturbation."""
+    """Norm of the perturbation."""
     xi: float = Field(default=1e-2, gt=0)
-    """Length at which the direction is measured; below the precision of the run its sign is noise."""
+    """ξ, the length of the finite difference that estimates the direction. If it is too small for the precision of the
+    run, the direction is noise."""
     power_steps: int = Field(default=1, ge=1)
-    """Power iterations: passes that refine the direction."""
+    """Number of power iterations that refine the direction."""
 
     lengths: ClassVar[tuple[str, ...]] = ("epsilon", "xi")
 

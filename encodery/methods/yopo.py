@@ -20,10 +20,10 @@ from encodery.models.model import Model, Terms
 
 
 class YOPO(Attack):
-    """The mean gradient over K full passes; between them the perturbation climbs through the first layer alone."""
+    """The mean gradient over K full passes. Between them, the perturbation is updated through the first layer only."""
 
     layer_steps: int = Field(default=2, ge=1)
-    """Ascents through the first layer after each full pass but the last, n."""
+    """n, the number of ascent steps through the first layer after each full pass but the last."""
 
     def require(self, model: Model) -> None:
         """The first layer must be known."""

@@ -135,7 +135,7 @@ def modules_of(encoder: Encoder, ending: str) -> list[nn.Module]:
     """All modules whose name ends like this, in order; at least one."""
     found = [m for name, m in encoder.net.named_modules() if name == ending or name.endswith("." + ending)]
     if not found:
-        raise UserError(f"heads: this {encoder.kind} has no module {ending}; its architecture is not the known one")
+        raise UserError(f"heads: this {encoder.kind} has no module {ending}; its architecture is not the expected one")
     return found
 
 

@@ -30,7 +30,7 @@ def layers_of(net: nn.Module) -> list[nn.Module]:
     lists = [part for name, part in net.named_modules() if isinstance(part, nn.ModuleList) and BLOCKS.search(name)]
     found = {id(layer): layer for part in lists for layer in part}
     if not found:
-        raise UserError(f"train.compile: it is not known where {type(net).__name__} has its layers; set it to false")
+        raise UserError(f"train.compile: cannot find the layers of {type(net).__name__}; set it to false")
     return list(found.values())
 
 

@@ -222,7 +222,7 @@ def choose_layout(kind: str, wanted: str) -> Any:
     if wanted == "auto":
         return "packed" if kind in packed.PROVEN else "rows"
     if wanted == "packed" and kind not in packed.PROVEN:
-        raise UserError(f"train.layout: packed was not proven for {kind}; use rows or auto")
+        raise UserError(f"train.layout: packed is not verified for {kind}; use rows or auto")
     return wanted
 
 
@@ -247,7 +247,7 @@ def require_text_encoder(config: Any, source: str) -> None:
     if config.is_encoder_decoder:
         raise UserError(f"{source}: {config.model_type} is not an encoder")
     if getattr(config, "vision_config", None) is not None:
-        raise UserError(f"{source}: {config.model_type} reads images beside text; encodery has text alone")
+        raise UserError(f"{source}: {config.model_type} also reads images; encodery supports text only")
 
 
 def require_layers(net: PreTrainedModel) -> None:
@@ -258,7 +258,7 @@ def require_layers(net: PreTrainedModel) -> None:
             f"{net.config.model_type} is not a stack of layers over tokens: no {', '.join(lacking)} in its config"
         )
     if "attention_mask" not in inspect.signature(net.forward).parameters:
-        raise UserError(f"{net.config.model_type} takes no attention mask: padding would change what it says of a text")
+        raise UserError(f"{net.config.model_type} takes no attention mask: padding would change its output")
 
 
 def encoder_config(folder: Path) -> Any:

@@ -90,4 +90,4 @@ def first_block(net: nn.Module) -> nn.Module:
     for name, module in net.named_modules():
         if isinstance(module, nn.ModuleList) and BLOCKS.search(name):
             return module[0]
-    raise UserError(f"method.kind: yopo does not know where {type(net).__name__} has its first layer")
+    raise UserError(f"method.kind: yopo cannot find the first layer of {type(net).__name__}")

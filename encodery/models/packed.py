@@ -76,16 +76,16 @@ def choose(call: Call) -> Choice:
         return Choice("groups")
     half = call.dtype in HALF
     if call.bias:
-        return Choice("groups", "no kernel takes a bias of positions")
+        return Choice("groups", "no kernel supports a position bias")
     if call.size % 8 or call.size > 256:
-        return Choice("groups", f"no kernel takes heads of {call.size} numbers (multiples of 8 up to 256)")
+        return Choice("groups", f"no kernel supports a head size of {call.size} (multiples of 8 up to 256)")
     if call.dtype == torch.bfloat16 and call.capability < FLASH:
         return Choice("groups", "this GPU has no kernel for bf16")
     if half and not call.dropout and call.capability >= FLASH:
         return Choice("varlen")
     if call.window:
         asked = "with dropout" if call.dropout else "in fp32" if not half else "on this GPU"
-        return Choice("groups", f"no kernel takes a window {asked}")
+        return Choice("groups", f"no kernel supports a window {asked}")
     return Choice("nested")
 
 

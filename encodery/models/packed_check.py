@@ -57,7 +57,7 @@ def require_equal(encoder: Encoder) -> None:
     difference = largest_difference(encoder)
     if not difference < TOLERANCE:
         raise RunFailed(
-            f"packed layout: this {encoder.kind} differs from its padded self by {difference:.1e}; use layout rows"
+            f"packed layout: this {encoder.kind} differs from the padded layout by {difference:.1e}; use layout rows"
         )
 
 

@@ -86,7 +86,7 @@ def site_module(net: Any, site: Site) -> Any:
     """The module whose output is perturbed."""
     module = net.get_input_embeddings() if site == "word" else getattr(net, "embeddings", None)
     if module is None:
-        raise UserError(f"method.site: {site} is not known for {net.config.model_type}; use word")
+        raise UserError(f"method.site: {site} is not supported for {net.config.model_type}; use word")
     return module
 
 
@@ -96,4 +96,4 @@ def embedding_norm(net: Any) -> Any:
     for name in ("LayerNorm", "norm"):
         if getattr(layer, name, None) is not None:
             return getattr(layer, name)
-    raise UserError(f"method.site: {net.config.model_type} has no norm of its embeddings; use word")
+    raise UserError(f"method.site: {net.config.model_type} has no layer norm after its embeddings; use word")

@@ -21,7 +21,7 @@ def by_folder(folder: Path) -> tuple[Pooling | None, list[str]]:
         if len(modes) == 1 and modes[0] in KNOWN:
             return KNOWN[modes[0]], [f"pooling: {KNOWN[modes[0]]}, as {SENTENCE_TRANSFORMERS} of the model says"]
         asked = " and ".join(modes) or "nothing"
-        return None, [f"{file} asks for {asked}, which heads cannot read here: set model.pooling to first, mean or max"]
+        return None, [f"{file} asks for {asked}, which is not supported here: set model.pooling to first, mean or max"]
     found = {how for how in of_heads(read_card(folder) or {}).values() if how}
     if len(found) != 1:
         return None, []

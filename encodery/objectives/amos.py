@@ -37,28 +37,31 @@ MIXTURE = "mixture.safetensors"  # beside the generator's weights
 
 
 class Amos(Objective):
-    """Tell original tokens from those of an adversarial mixture of generators."""
+    """AMOS: the encoder detects tokens that an adversarial mixture of generators has replaced."""
 
     masking: FullMasking = FullMasking()
-    """Which positions the generator fills and what it is shown there; default: 15 %, all of them masked."""
+    """Which positions the generator predicts, and what its input shows there. Default: 15 %, all masked."""
     readouts: list[int] | None = None
-    """After which layers the generator is read out; default: [4, 6, 8], less for encoders below 12 layers."""
+    """Generator layers with a prediction head. Default: [4, 6, 8], or lower layers for encoders with fewer than 12
+    layers."""
     stop_gradients: bool = True
-    """The layers between two readouts learn from the upper one alone."""
+    """Stop gradients below each readout, so that the layers between two readouts learn from the upper one only."""
     generator_dropout: bool = False
-    """The generator has the encoder's dropout instead of none."""
+    """Use the encoder's dropout in the generator, instead of none."""
     mixture: Literal["learned", "fixed", "random"] = "learned"
-    """How readouts are weighted: by v·h at each position; equally; or at random at each position."""
+    """How readouts are weighted. learned: by v·h at each position; fixed: equally; random: at random at each
+    position."""
     reversal: float = -1.0
-    """Factor of the encoder's gradient on its way into v; 0: v learns nothing, 1: v helps the encoder."""
+    """Factor on the encoder's gradient into v. -1: v works against the encoder; 0: v learns nothing; 1: v works with
+    the encoder."""
     mixture_detach_features: bool = False
-    """v alone, and not the features it weighs, gets that gradient."""
+    """Pass that gradient to v only, not to the features that v weights."""
     temperature: float = Field(default=0.3, gt=0)
-    """Of the relaxed sample that the gradient flows through; the sample does not depend on it."""
+    """Temperature of the Gumbel-softmax relaxation used for the gradient. The sampled tokens do not depend on it."""
     mlm_weights: list[float] | None = None
-    """Weights of the generator's losses, one for each readout; default: 1."""
+    """Weight of the generator's loss at each readout. Default: 1."""
     discriminator_weight: float = Field(default=50.0, gt=0)
-    """Weight of the encoder's loss."""
+    """Weight of the discriminator's (the encoder's) loss."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Mixture":
         """Generator, mixture and heads for this encoder."""

@@ -33,34 +33,35 @@ HIDDEN = -100  # label of a row whose label is not known
 
 
 class Classification(Objective):
-    """One or several labels, or a number, for a text or a pair."""
+    """Predicts one label, several labels or a number for a text or a pair of texts."""
 
     form: Literal["single", "multilabel", "regression"] = "single"
-    """single: exactly one label; multilabel: any number of them; regression: a number."""
+    """single: exactly one label; multilabel: any number of labels; regression: a number."""
     labels: list[str] = []
-    """Label names in the order of the outputs; empty for regression."""
+    """Label names in the order of the outputs. Empty for regression."""
     low: float | None = None
-    """Smallest legal number (regression); answers are clamped when decoded."""
+    """regression: lowest value. Predictions are clamped to it."""
     high: float | None = None
-    """Largest legal number."""
+    """regression: highest value. Predictions are clamped to it."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the target spread evenly over all labels."""
+    """Fraction of the target that is spread evenly over all labels."""
     class_weights: Literal["balanced"] | list[float] | None = None
-    """balanced: n / (classes · count of the class), from the training set; or one number per label."""
+    """Weights of the classes in the loss. balanced: n / (number of classes · rows of the class), from the training set;
+    or one number per label."""
     pool: Literal["mean", "max"] | None = None
-    """Long texts in windows: how the logits of a text's windows become those of the text."""
+    """For long texts read in windows: how the logits of the windows are combined."""
     distill: Distill = Distill()
-    """How the answers of the entry's teacher are learnt."""
+    """How the predictions of the teacher are learnt."""
     head: HeadKind = "stock"
-    """The head's architecture (from model.head); san: MT-DNN's, for labels of pairs."""
+    """Architecture of the head. Default: model.head. san: MT-DNN's stochastic answer network, for classifying pairs."""
     pooling: AnyPooling = "auto"
-    """The vector that the head reads (from model.pooling); san reads every token."""
+    """Pooling. Default: model.pooling. san reads every token."""
     san_turns: int = Field(default=5, ge=1)
-    """san: how often it looks at the first text."""
+    """san: number of reasoning steps over the first text."""
     san_turn_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """san: share of the looks that are dropped while training."""
+    """san: fraction of these steps that is dropped during training."""
     head_dropout: float | None = None
-    """Dropout of the head (from model.head_dropout)."""
+    """Dropout of the head. Default: model.head_dropout."""
 
     @property
     def outputs(self) -> int:

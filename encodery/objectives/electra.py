@@ -40,28 +40,29 @@ DRAWN = "drawn"  # among a batch's targets: what an earlier pass drew, where a p
 
 
 class Electra(Objective):
-    """Tell replaced tokens from original ones."""
+    """ELECTRA: the encoder detects tokens that a generator has replaced."""
 
     masking: Masking = Masking()
-    """Which positions the generator fills and what it is shown there; default: 15 %, 85 % of them masked."""
+    """Which positions the generator predicts, and what its input shows there. Default: 15 %, 85 % of them masked."""
     generator_size: float = Field(default=0.25, gt=0, le=1)
-    """Width, heads and feed-forward of the generator as a part of the encoder's; it has as many layers."""
+    """Hidden size, heads and feed-forward size of the generator, as a fraction of the encoder's."""
     generator_layers: float = Field(default=1.0, gt=0, le=1)
-    """Layers of the generator as a part of the encoder's."""
+    """Number of layers of the generator, as a fraction of the encoder's."""
     embedding_sharing: Literal["tied", "none", "gdes"] = "tied"
-    """tied: one embedding module; none: the generator has its own; gdes: the encoder adds its own to a fixed copy."""
+    """tied: generator and encoder share one embedding; none: each has its own; gdes: gradient-disentangled sharing as
+    in DeBERTaV3, where the encoder adds its own embedding to a detached copy of the generator's."""
     one_network: bool = False
-    """Generator and encoder are one network with two heads."""
+    """Use one network with two heads as generator and encoder."""
     uniform_generator: bool = False
-    """No generator: replacements are drawn uniformly."""
+    """Draw replacements uniformly, without a generator."""
     temperature: float = Field(default=1.0, gt=0)
-    """Of the softmax that replacements are drawn from."""
+    """Temperature of the softmax that replacements are sampled from."""
     disallow_correct: bool = False
-    """Never draw the true token."""
+    """Never sample the original token."""
     generator_weight: float = Field(default=1.0, ge=0)
     """Weight of the generator's loss."""
     discriminator_weight: float = Field(default=50.0, gt=0)
-    """Weight of the encoder's loss."""
+    """Weight of the discriminator's (the encoder's) loss."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Detector":
         """Generator and heads for this encoder."""
@@ -71,9 +72,7 @@ class Electra(Objective):
                 "a smaller generator cannot share; use mlm, or model.new.kind: electra"
             )
         if self.uniform_generator and (self.one_network or self.embedding_sharing != "tied"):
-            raise UserError(
-                "objective: a uniform generator has no weights: leave one_network and embedding_sharing away"
-            )
+            raise UserError("objective: a uniform generator has no weights: remove one_network and embedding_sharing")
         if self.one_network and (self.embedding_sharing != "tied" or encoder.kind != "electra"):
             raise UserError("objective.one_network: needs an ELECTRA encoder with tied embeddings")
         return Detector(self, encoder, tokenizer)

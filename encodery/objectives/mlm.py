@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Mlm(Objective):
-    """Guess masked tokens."""
+    """Masked language modelling: predicts masked tokens."""
 
     masking: BertMasking = BertMasking()
-    """Which positions are asked about and what is shown there; default: BERT's 15 %, 80/10/10."""
+    """Which positions are predicted, and what the input shows there. Default: 15 % and 80/10/10, as in BERT."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Guesser":
         """The architecture's own head, tied to the word embeddings."""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Ranking(Objective):
-    """The best of several candidates."""
+    """Chooses the best of several candidates."""
 
     head: HeadKind = "stock"
-    """The head's architecture (from model.head)."""
+    """Architecture of the head. Default: model.head."""
     pooling: AnyPooling = "auto"
-    """The vector that the head reads (from model.pooling)."""
+    """Pooling. Default: model.pooling."""
     head_dropout: float | None = None
-    """Dropout of the head (from model.head_dropout)."""
+    """Dropout of the head. Default: model.head_dropout."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Ranker":
         """A head with fresh weights and one output."""

@@ -31,24 +31,26 @@ if TYPE_CHECKING:
 
 
 class Span(Objective):
-    """Start and end of the answer in the text."""
+    """Predicts the start and end of an answer in a text."""
 
     span_head: Literal["simple", "joint"] = "simple"
-    """simple: transformers' own class; joint: ELECTRA's, the end conditioned on the start, with answerability."""
+    """simple: the class in transformers; joint: as in ELECTRA, where the end is conditioned on the start and
+    answerability is predicted too."""
     mask_question: bool = True
-    """Only tokens of the text (and the first token: no answer) may be chosen; false: any token, as in transformers."""
+    """Only tokens of the context, and the first token (no answer), may be chosen. false: any token, as in
+    transformers."""
     impossible: bool = True
-    """joint: also learn whether there is an answer."""
+    """joint: also learn whether the question has an answer."""
     answerability: float = Field(default=0.5, ge=0)
-    """joint: weight of that."""
+    """joint: weight of the answerability loss."""
     inner: int = Field(default=512, ge=1)
-    """joint: width of its two inner layers."""
+    """joint: size of its two hidden layers."""
     beam: int = Field(default=20, ge=1)
-    """Number of starts, and of ends for each, that decoding considers."""
+    """Beam size: number of starts, and of ends for each start, that decoding considers."""
     head: HeadKind = "stock"
-    """From model.head, whose other heads read whole texts: span_head chooses here."""
+    """Not used for spans; span_head sets the head."""
     head_dropout: float | None = None
-    """Dropout before the simple head, where its architecture has one (from model.head_dropout)."""
+    """Dropout before the simple head, if its architecture has one. Default: model.head_dropout."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Spans":
         if self.head != "stock":

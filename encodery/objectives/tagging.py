@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Tagging(Objective):
-    """A label for every word, read at its first piece."""
+    """Predicts a label for every word, from its first token."""
 
     labels: list[str] = []
     """Label names in the order of the outputs."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the target spread evenly over all labels."""
+    """Fraction of the target that is spread evenly over all labels."""
     head: HeadKind = "stock"
-    """The head's architecture (from model.head); here only the stock one exists."""
+    """Architecture of the head. Only stock is available for tags."""
     head_dropout: float | None = None
-    """Dropout of the head (from model.head_dropout)."""
+    """Dropout of the head. Default: model.head_dropout."""
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Tagger":
         if self.head != "stock":

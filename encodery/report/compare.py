@@ -63,7 +63,9 @@ def baseline_of(row: Row, matching: Sequence[Row], baseline: str) -> Row | None:
         near = [one for one, count in zip(candidates, differing, strict=True) if count == min(differing)]
     if len(near) > 1:
         words = "; ".join(", ".join(f"{k}={v}" for k, v in one.settings.items() if v) for one in near[:4])
-        raise UserError(f"--baseline {baseline}: {row.data} has several ({words}): say more, such as a run's name")
+        raise UserError(
+            f"--baseline {baseline}: {row.data} has several ({words}): be more specific, such as with a run's name"
+        )
     return near[0] if near else None
 
 
@@ -110,7 +112,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     pairs = [row.more["pairs"] for row in rows if row.more["pairs"] is not None]
     remarks = []
     if pairs and min(pairs) < stats.FEW:
-        remarks.append(f"some differences rest on fewer than {stats.FEW} common seeds: nothing follows from them")
+        remarks.append(f"some differences rest on fewer than {stats.FEW} common seeds: draw no conclusions from them")
     if pairs and stats.FEW <= max(pairs) <= 5:
         least = 2 / 2 ** max(pairs)
         remarks.append(f"with {max(pairs)} pairs of seeds the sign-flip test cannot give less than {least:.4g}")

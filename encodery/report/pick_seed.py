@@ -55,7 +55,7 @@ def _seeds(how: str) -> dict[str, str] | None:
         return None
     pairs = [one.strip().partition("=") for one in how.split(",")]
     if not all(task and equals and seed for task, equals, seed in pairs):
-        raise UserError(f"--pick {how}: is best, median, or seeds by task such as rte=7,cola=3")
+        raise UserError(f"--pick {how}: expected best, median, or seeds by task such as rte=7,cola=3")
     return {_short(task): seed for task, _, seed in pairs}
 
 

@@ -282,14 +282,14 @@ def limit_lines(
     chosen = result["chosen"]
     if chosen.get("chosen_on"):
         lines.append(
-            f"The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}: scores there are too good."
+            f"The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}: its scores are optimistic."
         )
     if any(name.startswith("toy/") for name in run.task_names()):
         lines.append("Toy data from a grammar: do not quote these scores.")
     if config["model"].get("name"):
         lines.append("Whether the texts were in the pretraining data of the encoder was not checked.")
     if ".py:" in str(config["method"]) + str(config["tasks"]):
-        lines.append("Trained with own components, whose code is not part of this folder.")
+        lines.append("Trained with custom components, whose code is not part of this folder.")
     lines.append("Nothing was measured on other texts, languages or groups of people than the data above.")
     return [f"- {line}" for line in dict.fromkeys(lines)]
 

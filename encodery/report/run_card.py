@@ -113,7 +113,7 @@ def _origin_of_thresholds(thresholds: Mapping[str, Any]) -> str:
         return f"Set in the config. {use}"
     on, metric, rows = thresholds["chosen_on"], thresholds["metric"], thresholds["rows"]
     gain = f"{metric} {thresholds['score']:.4f} there, {thresholds['score_at_0.5']:.4f} with 0.5"
-    warning = f"Scores on {on} are therefore too good: judge the model on other rows."
+    warning = f"Scores on {on} are therefore optimistic: judge the model on other rows."
     return f"Chosen on the {rows:,} rows of {on} ({gain}). {warning} {use}"
 
 

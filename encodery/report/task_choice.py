@@ -86,7 +86,7 @@ def ranking_table(candidates: Sequence[Candidate], primary: str) -> str:
         after = "within noise of the next" if candidate.unsure else ""
         rows.append([str(rank), candidate.name, seeds, f"{low:.3f} to {high:.3f}", after])
     both = all(len(one.values) >= stats.FEW for one in candidates)
-    about = "95 % over examples and fine-tunings" if both else "95 % over examples alone"
+    about = "95 % over examples and fine-tuning runs" if both else "95 % over examples alone"
     return markdown_table([f"for {primary}", "task", "tau", about, ""], rows)
 
 
@@ -116,15 +116,15 @@ def row_cells(row: Row) -> list[str]:
 
 def strategy_table(found: Choices) -> str:
     """Every strategy beside single-task."""
-    header = ["task", "strategy", "with", "metric", "score", "against single-task", "trainings", "seconds"]
+    header = ["task", "strategy", "with", "metric", "score", "against single-task", "runs", "seconds"]
     return markdown_table(header, [row_cells(row) for row in found.rows])
 
 
 NOTE = (
     "Score: mean ± standard deviation over seeds (their number). Against single-task: mean difference on the same "
     "seeds, Student's 95 % interval (none below three seeds), p of a paired t-test after Holm's correction for all "
-    "comparisons of the table. Trainings and seconds: all that the strategy needs, "
-    "fine-tunings for the importance included; seconds of training steps and gradient passes, evaluation left out."
+    "comparisons of the table. Runs and seconds: all that the strategy needs, including "
+    "the fine-tuning runs for the importance; seconds of training steps and gradient passes, evaluation left out."
 )
 
 

@@ -351,7 +351,7 @@ class RunDir:
             return f"{self.path} is not a folder"
         missing = [name for name in ("config.yaml", "run.json") if not (self.path / name).is_file()]
         if missing:
-            return f"{self.path} is not a whole run: {' and '.join(missing)} missing"
+            return f"{self.path} is not a complete run: {' and '.join(missing)} missing"
         try:
             self.config_text(), self.info()  # not the metrics: a table of a thousand runs would read millions of lines
             return self._done_problem()

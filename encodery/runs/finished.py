@@ -40,7 +40,7 @@ class Finished:
         if not sound or not all(map(self._is_own, [*stored.get(FILES, {}), *stored.get(PENDING, {})])):
             raise UserError(f"{self.path} is damaged: it does not list the files of this run; {REMEDY}")
         if not all(map(_is_pending, stored.get(PENDING, {}).values())):
-            raise UserError(f"{self.path} is damaged: its list of pending changes is; {REMEDY}")
+            raise UserError(f"{self.path} is damaged, in its list of pending changes; {REMEDY}")
         return stored
 
     def _is_own(self, name: str) -> bool:
@@ -102,7 +102,7 @@ class Finished:
             return None
         path, expected = self.run / name, Written.read(done[FILES][name])
         if expected is None:
-            return f"{self.path} is damaged: its entry of {name} is; {REMEDY}"
+            return f"{self.path} is damaged, in its entry of {name}; {REMEDY}"
         sentence = files.damage(path, expected, NAME, digest=digest)
         if sentence is None or self._still_old(path, done.get(PENDING, {}).get(name)):
             return None

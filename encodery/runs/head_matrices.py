@@ -40,8 +40,8 @@ class Importance:
     def open(cls, folder: Path | str) -> "Importance":
         """An existing folder, whole."""
         if not (Path(folder) / META).is_file():
-            raise UserError(f"{folder} holds no finished head importance; `encodery heads` makes it, and resumes")
-        cache.require_intact(Path(folder), "run the `encodery heads` that made it: it is made again")
+            raise UserError(f"{folder} holds no finished head importance; run `encodery heads` again to resume")
+        cache.require_intact(Path(folder), "run the `encodery heads` command that wrote it again to repair it")
         return cls(Path(folder))
 
     @cached_property

@@ -28,7 +28,7 @@ def parse_counts(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 2:
-        raise UserError(f"--try-k: whole numbers from 2 on are needed, such as 5,10,20, not {text!r}")
+        raise UserError(f"--try-k: expected whole numbers from 2 on, such as 5,10,20, not {text!r}")
     return found
 
 

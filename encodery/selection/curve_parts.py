@@ -148,4 +148,4 @@ def remarks(plan: Plan, parts: Sequence[Part]) -> Iterator[str]:
             "independent choices, and their difference varies less"
         )
     if plan.curve.selections == "shared":
-        yield "all seeds share one choice: the spread over seeds leaves out that of the choice"
+        yield "all seeds share one selection: the spread over seeds does not include that of the selection"

@@ -36,44 +36,49 @@ RANDOM = "random"
 
 
 class Vectors(EmbedOptions):
-    """Which vectors the selectors see."""
+    """Embeddings for the selectors."""
 
     model: str = "full"
-    """full: the run on everything with the first seed; or a run, a model folder or a hub name."""
+    """full: the run on the full training set with the first seed; or a run, a model folder or a hub name."""
 
 
 class Curve(Options):
     """Which curves; settings of the runs stand beside these keys, or in what the file extends."""
 
     methods: dict[str, dict[str, Any] | str] = {}
-    """Name to selector ({kind: clusters, k: 512} or its name); random is always added."""
+    """Maps a name to a selector: {kind: clusters, k: 512}, or its kind alone. random is always added."""
     fractions: list[float] | str = Field(default="0.1:1.0:0.1")
-    """Parts of the training set: [0.1, 30%, 1.0], or first:last:step."""
+    """Fractions of the training set: [0.1, 30%, 1.0], or first:last:step."""
     fewer: dict[str, list[float]] = {}
-    """Methods that are tried at some of the fractions only, where time is short: {kcenter: [0.1]}."""
+    """Methods to run at some of the fractions only, to save time: {kcenter: [0.1]}."""
     seeds: int | list[int] = 3
-    """How many, or which."""
+    """A number of seeds, or a list."""
     match: list[Match] = ["epochs", "updates"]
-    """epochs: smaller parts take fewer steps, as in the original; updates: all take as many steps as the whole set."""
+    """What runs have in common. epochs: smaller fractions train for fewer steps, as in the original study; updates: all
+    train for as many steps as the full set."""
     on: list[str] = []
-    """Further data on which every run is evaluated, such as [hans, glue/mnli:dev_mismatched]."""
+    """Additional data to evaluate every run on, such as [hans, glue/mnli:dev_mismatched]."""
     embed: Vectors = Vectors()
-    """Vectors for clusters, kcenter and facility."""
+    """Embeddings for clusters, kcenter and facility."""
     dynamics: Dynamics = "eval"
-    """How the runs on everything record the logits that el2n, cartography and others read, as in train.dynamics."""
+    """How the runs on the full set record the logits that el2n, cartography and others use; values as in
+    train.dynamics."""
     scores: dict[str, Any] | None = None
-    """Settings of runs of their own for the dynamics ({train.epochs: 1}), instead of the runs on everything."""
+    """Settings of separate runs that record the dynamics, such as {train.epochs: 1}, instead of the runs on the full
+    set."""
     score_seeds: int | None = Field(default=None, ge=1)
-    """Runs of `scores` behind a choice, whose mean is taken; default: one (shared: as many as there are seeds)."""
+    """Number of such runs to average for a selection. Default: one, or with shared selections as many as there are
+    seeds."""
     selections: Literal["per_seed", "shared"] = "per_seed"
-    """per_seed: each seed chooses by runs and vectors of its own, so that bands hold the variance of the choice;
-    shared: all seeds choose by the mean over the same runs, and by vectors of the first seed's."""
+    """per_seed: each seed selects with its own runs and embeddings, so that the bands include the variance of the
+    selection; shared: all seeds use one selection, from the mean over the same runs and the embeddings of the first
+    seed."""
     metric: str | None = None
-    """Score that the curves show; default: the task's main one."""
+    """Metric of the curves. Default: the task's main metric."""
     resources: Resources = Resources()
-    """Where the runs run, as in a sweep."""
+    """Devices for the runs, as in a sweep."""
     limits: Limits = Limits()
-    """When a run is given up, as in a sweep."""
+    """Timeouts and retries, as in a sweep."""
 
     @field_validator("fractions", mode="before")
     @classmethod
@@ -208,7 +213,7 @@ class Plan:
             yield f"{100 * fraction:g} % = {share(self.pool, fraction):,} rows: {found}"
         if self.score_runs:
             each = len(self.curve.score_seeds_of(self.curve.seed_list[0]))
-            yield f"{len(self.score_runs)} runs of scores, {each} behind each choice"
+            yield f"{len(self.score_runs)} scoring runs, {each} for each selection"
 
 
 def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: bool = False) -> Plan:
@@ -230,7 +235,7 @@ def rows_of(base: config_load.Resolved) -> int:
     """Rows of the whole training set; what would make parts of it unclear is refused."""
     task, entry = base.tasks[0]
     if len(base.tasks) > 1 or not task.labelled:
-        raise UserError("curve: one task with labels at a time")
+        raise UserError("curve: needs exactly one labelled task")
     if base.config.train.holdout or entry.subset or entry.fraction != 1.0 or entry.count:
         raise UserError("curve: train.holdout, tasks.subset, fraction and count are for single runs; remove them")
     return len(task.examples("train")) * (2 if entry.double_unordered else 1)
@@ -309,15 +314,15 @@ def require_dynamics(plan: Plan) -> None:
     late = [name for name, one in asking.items() if isinstance(one, AfterEpoch) and not one.during]
     if late and train.dynamics in (True, "train"):
         raise UserError(
-            f"methods.{late[0]}: looks at all rows after an epoch, but dynamics: train records them during the epoch, "
+            f"methods.{late[0]}: reads the logits after an epoch, but dynamics: train records them during the epoch, "
             f"with dropout; set dynamics: eval, or methods.{late[0]}.during: true"
         )
-    whose = "the runs on everything" if plan.curve.scores is None else "the runs of scores"
+    whose = "the runs on the full set" if plan.curve.scores is None else "the scoring runs"
     for name, one in asking.items():
         wanted = abs(getattr(one, "epoch", 1)) or 1
         if looks < wanted:
             raise UserError(
-                f"methods.{name}: needs {wanted} looks at all rows, but {whose} give {looks}: {steps:,} steps of "
+                f"methods.{name}: needs {wanted} records of all rows, but {whose} give {looks}: {steps:,} steps of "
                 f"{train.batch_size} rows, dynamics: {train.dynamics}; train longer, or set dynamics: "
                 f'"{max(1, steps // wanted)} steps"'
             )

@@ -30,35 +30,35 @@ Say = Callable[[str], None]
 
 
 class EmbedWith(EmbedOptions):
-    """Which model gives the vectors."""
+    """The model that computes the embeddings."""
 
     model: str = DEFAULT_MODEL
     """Run directory, model folder or hub name; `petit` comes with encodery."""
 
 
 class Selection(Options):
-    """What is chosen, from what, and by what."""
+    """What to select, from which rows, and how."""
 
     selector: dict[str, Any] = {"kind": "random"}
-    """Kind and options of the selector; its name alone is enough."""
+    """Kind and options of the selector, or its kind alone."""
     split: str = "train"
-    """The split that is chosen from."""
+    """The split to select from."""
     embed: EmbedWith | None = None
-    """Vectors, made now or taken from the cache: {model: runs/mnli, site: cls}."""
+    """Embeddings, computed now or read from the cache: {model: runs/mnli, site: cls}."""
     embeddings: str | None = None
-    """Folder of `encodery embed`, instead of embed."""
+    """A folder written by `encodery embed`, instead of embed."""
     runs: list[str] = []
-    """Runs that were trained with train.dynamics, models (grand), or folders of train --folds (confident)."""
+    """Runs trained with train.dynamics, models (for grand), or folders of `train --folds` (for confident)."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """How much is ordered; the rest is left out."""
+    """Fraction of the rows to select. The rest is left out."""
     count: int | None = Field(default=None, ge=1)
-    """Number of rows, instead of a fraction."""
+    """Number of rows to select, instead of a fraction."""
     seed: int = Field(default=1, ge=0)
-    """Of random orders, ties and clusters."""
+    """Seed for random orders, ties and clusters."""
     data: str | None = None
-    """Folder with data sets; else ENCODERY_DATA, GLUE_DIR, the hub."""
+    """Folder with the data sets. Default: ENCODERY_DATA, then GLUE_DIR, then the hub."""
     device: str = "auto"
-    """Where vectors are made."""
+    """Device that computes the embeddings."""
 
     @field_validator("selector", mode="before")
     @classmethod
@@ -98,7 +98,7 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
     folder = Path(source).resolve().parent if source else Path.cwd()
     layer = layers.with_overrides(layers.from_source(str(source), Path()) if source else Layer(), overrides)
     if "pool" not in layer.tree:
-        raise UserError(f"{source or 'command line'}: pool: is needed, such as glue/mnli")
+        raise UserError(f"{source or 'command line'}: pool: is required, such as glue/mnli")
     if isinstance(layer.tree.get("selector"), str):
         layer.tree["selector"] = {"kind": layer.tree["selector"]}
     chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
@@ -126,7 +126,7 @@ def pool_of(asking: Asking, say: Say) -> Pool:
     chosen, task = asking.options, asking.task
     needs = asking.selector.needs
     if not task.labelled:
-        raise UserError(f"pool: {task.name} is plain text; only examples can be chosen")
+        raise UserError(f"pool: {task.name} is plain text and has no examples to select")
     names = runs_of(asking)
     examples = task.examples(chosen.split)
     made_from = Provenance.of(task.name, chosen.split, examples)
@@ -184,16 +184,14 @@ def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) 
     pool, chosen = pool or pool_of(asking, say), asking.options
     wanted = chosen.count if chosen.count is not None else share(len(pool), chosen.fraction)
     if not 1 <= wanted <= len(pool):
-        raise UserError(f"{wanted:,} of {len(pool):,} rows cannot be chosen")
+        raise UserError(f"select: cannot take {wanted:,} of {len(pool):,} rows")
     ranked = asking.selector(pool, wanted)
     for note in ranked.notes:
         say(f"note: {note}")
     order = ranked.order[:wanted]
     if not len(order):
         kind = chosen.selector.get("kind", "random")
-        raise UserError(
-            f"select: {kind} takes none of the {wanted:,} rows it may take; allow more, or change its options"
-        )
+        raise UserError(f"select: {kind} selects none of {wanted:,} rows; ask for more, or change its options")
     labels = label_mix.labels_of(pool.examples)
     both = [label_mix.shares_of(labels[id] for id in ids if id in labels) for ids in (pool.ids, _at(pool, order))]
     if sentence := label_mix.about(*both):

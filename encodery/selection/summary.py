@@ -77,9 +77,7 @@ def overlap(paths: Sequence[str]) -> dict[str, Any]:
     prints = {one.meta.get("fingerprint") for one in chosen}
     if len(prints) > 1:
         tasks = ", ".join(f"{path}: {one.made_from.name}" for path, one in zip(paths, chosen, strict=True))
-        raise UserError(
-            f"--overlap: these selections are of different rows, whose ids mean nothing to each other ({tasks})"
-        )
+        raise UserError(f"--overlap: these selections are of different rows, whose ids cannot be compared ({tasks})")
     pool = chosen[0].meta.get("pool")
     sets = [set(one.ids) for one in chosen]
     shared = [[len(a & b) for b in sets] for a in sets]

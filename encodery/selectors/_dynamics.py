@@ -12,10 +12,10 @@ class AfterEpoch(Selector):
     needs = ("dynamics",)
 
     epoch: int = -1
-    """After which epoch; -1: the last. For dynamics every N steps: after which record."""
+    """Use the logits after this epoch, or after this record if dynamics were recorded every N steps. -1: the last."""
     during: bool = False
-    """Also accept logits that were recorded during the epoch, with dropout (train.dynamics: true or train). Then
-    rows that came late in the epoch look easier than they are."""
+    """Also accept logits recorded during the epoch, with dropout (train.dynamics: true or train). Rows that came late
+    in the epoch then look easier than they are."""
 
     def logits(self, pool: Pool) -> list[Numbers]:
         """[n, labels] of each run after the epoch: 1 is the first, -1 the last."""

@@ -13,14 +13,14 @@ from encodery.selectors.base import Pool, Ranked, Selector
 
 
 class Aum(Selector):
-    """Rows whose labels are likely right first; or those whose labels are likely wrong, to look at."""
+    """Rows whose labels are likely correct first; or those whose labels are likely wrong, for review."""
 
     needs = ("dynamics",)
 
     pick: Literal["clean", "suspects"] = "clean"
-    """clean: likely wrong labels last, so that a part leaves them out; suspects: they come first."""
+    """clean: rows with likely wrong labels come last, so that a fraction leaves them out; suspects: they come first."""
     epochs: int | None = Field(default=None, ge=1)
-    """Only the first epochs count, before wrong labels are learnt by heart; default: all."""
+    """Use only the first N epochs, before wrong labels are memorised. Default: all."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         scores = np.mean([area_under_margin(logits[: self.epochs], pool.labels) for logits in pool.logits], 0)

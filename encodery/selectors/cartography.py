@@ -17,14 +17,15 @@ HARD = 7  # of ten rows at both ends
 
 
 class Cartography(Selector):
-    """Rows that a model is unsure of, that it never learns, or that it finds easy."""
+    """Rows that are ambiguous, hard or easy for a model, by its training dynamics."""
 
     needs = ("dynamics",)
 
     pick: Literal["ambiguous", "hard", "easy", "both_ends"] = "ambiguous"
-    """ambiguous: most variable; hard: least confident; easy: most confident; both_ends: 70 % hard and 30 % easy."""
+    """ambiguous: highest variability; hard: lowest confidence; easy: highest confidence; both_ends: 70 % hard and 30 %
+    easy."""
     epochs: int | None = Field(default=None, ge=1)
-    """Only the first epochs count; default: all."""
+    """Use only the first N epochs. Default: all."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         confidence, variability, epochs = self.marks(pool)

@@ -16,29 +16,30 @@ from encodery.selectors.base import Numbers, Pool, Ranked, Selector, apportioned
 
 
 class ByCluster(Selector):
-    """Clusters of embeddings, taken in turns."""
+    """Rows from clusters of embeddings."""
 
     needs = ("embeddings",)
 
     pick: Literal["stream", "proportional", "whole", "centroid"] = "stream"
-    """stream: in turn; proportional: by size; whole: one cluster after the other; centroid: the middle of each."""
+    """stream: from each cluster in turn; proportional: by the size of the cluster; whole: one cluster after the other;
+    centroid: the row nearest to each centre."""
     within: Literal["random", "file", "near", "far"] | None = None
-    """Order in a cluster: random, as in the file, nearest to the centre first, or farthest. Default: random for
-    stream, near for proportional, file for whole."""
+    """Order within a cluster: random, as in the file, nearest to the centre first, or farthest first. Default: random
+    for stream, near for proportional, file for whole."""
     algorithm: Algorithm = "minibatch"
-    """minibatch or kmeans (k-means), or dbscan; all scikit-learn's."""
+    """Clustering algorithm of scikit-learn. minibatch: mini-batch k-means."""
     k: int = Field(default=512, ge=1)
-    """Clusters."""
+    """Number of clusters."""
     normalise: bool = False
-    """Vectors of length 1."""
+    """Scale embeddings to length 1."""
     pca: int | None = Field(default=None, ge=1)
-    """Principal components; null: the whole vector."""
+    """Reduce embeddings to this many principal components. null: no reduction."""
     batch_size: int = Field(default=4096, ge=1)
-    """minibatch: rows of a step."""
+    """minibatch: rows per step."""
     eps: float = Field(default=0.2, gt=0)
-    """dbscan: how near neighbours are."""
+    """dbscan: maximum distance between neighbours."""
     min_samples: int = Field(default=50, ge=1)
-    """dbscan: neighbours that make a core."""
+    """dbscan: neighbours that a core point needs."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions; of whole and centroid only those that are chosen."""

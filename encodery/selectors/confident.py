@@ -12,14 +12,14 @@ from encodery.selectors.base import Pool, Ranked, Selector
 
 
 class Confident(Selector):
-    """Rows whose labels are likely right first; or those whose labels are likely wrong, to look at."""
+    """Rows whose labels are likely correct first; or those whose labels are likely wrong, for review."""
 
     needs = ("predictions",)
 
     pick: Literal["clean", "suspects"] = "clean"
-    """clean: likely wrong labels last, so that a part leaves them out; suspects: they come first."""
+    """clean: rows with likely wrong labels come last, so that a fraction leaves them out; suspects: they come first."""
     flagged: bool = False
-    """true: clean leaves out the rows that the confident joint flags, and suspects takes them alone."""
+    """true: clean leaves out the rows that confident learning flags, and suspects selects only those."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions, or those that the joint decides on."""

@@ -13,16 +13,17 @@ from encodery.selectors.base import Numbers, Pool, Ranked, Selector
 
 
 class Dedup(Selector):
-    """One of all rows that are nearly the same, in random order."""
+    """Removes near-duplicates; the order is random."""
 
     threshold: float = Field(default=0.8, gt=0, le=1)
-    """Least Jaccard similarity of word shingles; of pairs of texts both must reach it. 1: the same words."""
+    """Minimum Jaccard similarity of word shingles for two rows to be duplicates. In text pairs, both texts must reach
+    it. 1: the same words."""
     words: int = Field(default=2, ge=1)
-    """Words of a shingle: more make rows with one changed word less alike."""
+    """Words per shingle. The larger it is, the more a single changed word lowers the similarity."""
     against: str | None = None
-    """A split of the same task, such as dev: rows that are like one of it are left out too."""
+    """A split of the same task, such as dev. Rows that duplicate one of its rows are left out too."""
     drop: bool = True
-    """Leave out the rows that repeat others; false: they come last."""
+    """Leave out duplicates. false: put them last."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """The rows that are kept, or all of them with repeated ones at the end."""

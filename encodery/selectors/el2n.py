@@ -14,14 +14,14 @@ from encodery.selectors.base import Pool, Ranked
 
 
 class El2n(AfterEpoch):
-    """Rows whose probabilities are most wrong early in training, averaged over several runs."""
+    """Rows with the largest error of the probabilities early in training, averaged over several runs."""
 
     epoch: int = 1
-    """After which epoch; -1: the last. For dynamics every N steps: after which record."""
+    """Use the logits after this epoch, or after this record if dynamics were recorded every N steps. -1: the last."""
     keep: Literal["high", "low"] = "high"
     """high: the hardest rows first; low: the easiest."""
     drop_top: float = Field(default=0.0, ge=0, lt=1)
-    """Share of rows with the highest scores that go to the end, since they may be noise."""
+    """Fraction of rows with the highest scores to put last, because they may be noise."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         scores = np.mean([error_norm(z, pool.labels) for z in self.logits(pool)], 0)

@@ -7,7 +7,7 @@ from encodery.selectors.base import Pool, Ranked
 
 
 class Entropy(AfterEpoch):
-    """Rows that the model is most unsure of first."""
+    """Rows with the highest predictive entropy first."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         each = [chances(z) for z in self.logits(pool)]

@@ -20,16 +20,16 @@ Column = Callable[[int], tuple[Numbers, Numbers]]  # the rows that an example ca
 
 
 class Facility(Selector):
-    """Examples that represent all others, by the similarity of their vectors."""
+    """Rows that best represent all others, by the similarity of their embeddings (facility location)."""
 
     needs = ("embeddings",)
 
     by_label: bool = True
-    """Choose within each label, and take labels by their share."""
+    """Select within each label, in proportion to its frequency."""
     neighbours: int = Field(default=100, ge=1)
-    """Similar rows that are known of each row where there are more than 20,000."""
+    """Nearest neighbours to consider per row in pools of more than 20,000 rows."""
     pca: int | None = Field(default=None, ge=1)
-    """Principal components; null: the whole vector."""
+    """Reduce embeddings to this many principal components. null: no reduction."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """The first `count` positions, each with what it gained."""

@@ -9,7 +9,7 @@ EPOCHS = 5  # below, counts say little
 
 
 class Forgetting(Selector):
-    """Rows that were forgotten most often first; those never learnt before all others."""
+    """Rows that were forgotten most often first. Rows that were never learnt come before all others."""
 
     needs = ("dynamics",)
 

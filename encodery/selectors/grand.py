@@ -26,7 +26,7 @@ class Grand(Selector):
     needs = ("models",)
 
     weights: Literal["last", "all"] = "last"
-    """last: of the last layer; all: of everything (one backward pass for each row)."""
+    """Gradient to measure. last: of the last layer; all: of all weights (one backward pass per row)."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         if not pool.models:

@@ -15,10 +15,10 @@ WORD = re.compile(r"\w+")
 
 
 class AgainstHans(Selector):
-    """Rows that contradict word overlap first, then all others in random order."""
+    """Rows on which word overlap misleads first, then all others in random order."""
 
     weight: float = Field(default=1.0, gt=0)
-    """Weight of such a row's loss."""
+    """Loss weight of these rows."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         against = np.array([contradicts(example) for example in pool.examples])

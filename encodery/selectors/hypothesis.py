@@ -12,12 +12,12 @@ FEATURES = 1 << 18
 
 
 class HypothesisOnly(Selector):
-    """Rows that a model of the last text alone gets wrong first; it never sees the row that it judges."""
+    """Rows that a hypothesis-only model gets wrong first. It sees the last text alone, and is cross-validated."""
 
     folds: int = Field(default=5, ge=2)
-    """Parts of the pool that are judged in turn."""
+    """Number of cross-validation folds."""
     drop_right: bool = False
-    """Leave out the rows whose label it guesses."""
+    """Leave out the rows that the model gets right."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions, or those whose label is not guessed."""

@@ -10,14 +10,15 @@ from encodery.selectors.base import Numbers, Pool, Ranked, Selector, prepared
 
 
 class KCenter(Selector):
-    """The farthest example next; begins at the one nearest to the mean."""
+    """Greedy k-center: takes the row farthest from all selected rows next, starting with the row nearest to the
+    mean."""
 
     needs = ("embeddings",)
 
     normalise: bool = False
-    """Vectors of length 1."""
+    """Scale embeddings to length 1."""
     pca: int | None = Field(default=64, ge=1)
-    """Principal components that distances are taken in; null: all of the vector."""
+    """Measure distances in this many principal components. null: in the full space."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """The first `count` positions, each with its distance to those before it."""

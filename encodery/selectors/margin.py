@@ -7,7 +7,7 @@ from encodery.selectors.base import Numbers, Pool, Ranked
 
 
 class Margin(AfterEpoch):
-    """Rows with the narrowest decision first."""
+    """Rows with the smallest margin between the two most likely labels first."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         scores = np.mean([gap(chances(z)) for z in self.logits(pool)], 0)

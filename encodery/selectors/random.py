@@ -10,10 +10,10 @@ from encodery.tasks.base import Example
 
 
 class Random(Selector):
-    """One random order for each seed: a smaller subset is contained in a larger one."""
+    """Random rows. With the same seed, a smaller subset is contained in a larger one."""
 
     stratify: list[Literal["label", "group", "genre", "heuristic", "subcase"]] = []
-    """What each subset has the same shares of, such as [label] or [label, group]; empty: nothing."""
+    """Stratify subsets by these columns, such as [label] or [label, group]. Empty: do not stratify."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         order = np.argsort(pool.draws, kind="stable")

@@ -12,16 +12,16 @@ from encodery.selectors.base import Pool, Ranked, Selector
 
 
 class Scores(Selector):
-    """Rows by scores from a file (csv, tsv, jsonl, Parquet) with the columns id and score."""
+    """Rows by the scores in a file (csv, tsv, jsonl, Parquet) with the columns id and score."""
 
     file: str = ""
-    """The file; relative paths begin at the config's folder."""
+    """The file. Relative paths start at the folder of the config."""
     id: str = "id"
-    """Column with the ids of the rows: those of the pool's id column, else row numbers from 0."""
+    """Column with the row ids: the values of the pool's id column, else row numbers from 0."""
     score: str = "score"
-    """Column with the numbers."""
+    """Column with the scores."""
     first: Literal["high", "low"] = "high"
-    """Which rows are best: those with high or with low scores."""
+    """Which scores come first."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """Every row of the pool must have a score; rows that the pool has not are counted."""
@@ -34,7 +34,7 @@ class Scores(Selector):
             raise UserError(f"{path}: has no score for {len(lost):,} of {len(pool):,} rows (first: {lost[0]})")
         scores = np.array([scores_by_id[id] for id in pool.ids])
         more = len(scores_by_id) - len(pool)
-        notes = (f"{more:,} scores in {path.name} are of rows that the pool has not",) if more else ()
+        notes = (f"{more:,} scores in {path.name} belong to rows that are not in the pool",) if more else ()
         about = {"scores_file": {"name": path.name, "sha256": files.sha256(path)}}
         return Ranked(pool.sorted(scores, highest=self.first == "high"), scores, notes=notes, about=about)
 

@@ -158,11 +158,11 @@ async def _answers(batcher: Batcher, examples: list[Example], limits: Limits) ->
         future = batcher.submit(examples)
         return await asyncio.wait_for(asyncio.wrap_future(future), limits.seconds)
     except Full:
-        raise HTTPException(503, "too many requests wait; try again", {"Retry-After": "1"}) from None
+        raise HTTPException(503, "too many requests are waiting; try again later", {"Retry-After": "1"}) from None
     except TimeoutError:
         raise HTTPException(503, f"not answered within {limits.seconds:g} s", {"Retry-After": "5"}) from None
     except Closed:
-        raise HTTPException(503, "the server is ending") from None
+        raise HTTPException(503, "the server is shutting down") from None
     except Failed as error:
         raise HTTPException(500, str(error)) from None
     except UserError as error:
@@ -171,10 +171,10 @@ async def _answers(batcher: Batcher, examples: list[Example], limits: Limits) ->
 
 def _within(examples: Sequence[Example], limits: Limits) -> None:
     if len(examples) > limits.texts:
-        raise HTTPException(413, f"{len(examples)} texts in one request; at most {limits.texts} are answered")
+        raise HTTPException(413, f"{len(examples)} texts in one request; the limit is {limits.texts}")
     longest = max((len(text) for example in examples for text in example.texts), default=0)
     if longest > limits.characters:
-        raise HTTPException(413, f"a text of {longest} characters; at most {limits.characters} are read")
+        raise HTTPException(413, f"a text of {longest} characters; the limit is {limits.characters}")
 
 
 async def _invalid(_request: Request, error: Any) -> Response:
@@ -216,16 +216,16 @@ def _refusal(request: Request, token: str | None, hosts: Sequence[str], limits: 
     if token is not None and request.url.path not in OPEN:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), token.encode()):
-            return JSONResponse({"error": "a token is needed: Authorization: Bearer …"}, 401)
+            return JSONResponse({"error": "a token is required: Authorization: Bearer …"}, 401)
     if request.method != "POST":
         return None
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return JSONResponse({"error": "the body must be application/json"}, 415)
     length = request.headers.get("content-length", "")
     if not length.isdigit():
-        return JSONResponse({"error": "Content-Length is needed"}, 411)
+        return JSONResponse({"error": "Content-Length is required"}, 411)
     if int(length) > limits.body:
-        return JSONResponse({"error": f"a body of {length} bytes; at most {limits.body} are read"}, 413)
+        return JSONResponse({"error": f"a body of {length} bytes; the limit is {limits.body}"}, 413)
     return None
 
 

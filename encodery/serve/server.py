@@ -58,8 +58,8 @@ def require_token(address: Address) -> None:
     """Any other host than loopback is reached by others."""
     if not address.loopback and address.token is None:
         raise UserError(
-            f"--host {address.host}: others can reach this address, so a token is needed: set {TOKEN} or --token-file "
-            "(for example: openssl rand -hex 32 > token); without one only 127.0.0.1 is served"
+            f"--host {address.host}: others can reach this address, so a token is required: set {TOKEN} or "
+            "--token-file (for example: openssl rand -hex 32 > token); without one only 127.0.0.1 is served"
         )
 
 

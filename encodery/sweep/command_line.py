@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from encodery.config.layers import Layer, Location, from_mapping, pairs
+from encodery.config.schema import Config
 from encodery.config.validate import options as checked
 from encodery.core import yaml
 from encodery.core.options import Options
@@ -17,6 +18,16 @@ from encodery.sweep.sweep_file import Block, Limits, Resources, Sweep, SweepFile
 
 B = TypeVar("B", bound=Block)
 T = TypeVar("T", bound=Options)
+
+# Keys of a sweep file that an option of the command line sets.
+OPTIONS = {
+    "resources.devices": "--devices",
+    "resources.runs_per_device": "--runs-per-device",
+    "resources.threads": "--threads",
+    "limits.timeout": "--timeout",
+    "limits.retries": "--retries",
+    "seeds": "--seeds",
+}
 
 
 def axis(text: str) -> list[Any] | str | None:
@@ -32,7 +43,10 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
     """Axes and single settings among the overrides."""
     axes: dict[str, list[Any] | str] = {}
     fixed: dict[str, Any] = {}
-    for key, text in pairs(list(words)):
+    given = pairs(list(words))
+    if wrong := [f"command line: {key}: {_of_the_file(key)}." for key, _ in given if _is_of_the_file(key)]:
+        raise UserError("\n".join(dict.fromkeys(wrong)))
+    for key, text in given:
         values = axis(text)
         value = yaml.value(text) if values is None else None
         key = long_key(key, value if values is None else values[0])
@@ -43,6 +57,23 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
             _check(key, values)
             axes[key] = values
     return axes, fixed
+
+
+def _is_of_the_file(key: str) -> bool:
+    """Whether it belongs to the sweep, and not to its runs."""
+    first = key.partition(".")[0]
+    return first in Sweep.model_fields and first not in Config.model_fields
+
+
+def _of_the_file(key: str) -> str:
+    """What to write instead of a key of a sweep file."""
+    first, _, rest = key.partition(".")
+    options = [option for name, option in OPTIONS.items() if key in (name, name.partition(".")[0])]
+    if first in ("grid", "fixed") and rest:
+        options = [f"--{rest}"]
+    if options:
+        return f"is a key of sweep files; on the command line write {' or '.join(options)}"
+    return "is a key of sweep files and has no option on the command line; set it in the file"
 
 
 def _check(key: str, values: list[Any] | str) -> None:
@@ -59,7 +90,7 @@ def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> Sw
     if sweep.stages and (axes or seeds is not None):
         raise UserError("command line: this sweep has stages; write axes and seeds into the stage that they belong to.")
     if seeds is not None and seeds < 1:
-        raise UserError("--seeds: at least 1")
+        raise UserError("--seeds: must be at least 1")
     stages = {name: _changed(stage, {}, fixed) for name, stage in sweep.stages.items()}
     sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
     if seeds is not None:

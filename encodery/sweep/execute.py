@@ -39,7 +39,7 @@ def execute(
     resources, limits, progress = resources or Resources(), limits or Limits(), progress or Progress(quiet=True)
     full = [one.id for one in status(folder) if outcome.lacked_room(one)] if folder.is_dir() else []
     if full:
-        progress.say(f"{len(full)} runs failed because the disk was full: they are tried again")
+        progress.say(f"{len(full)} runs failed because the disk was full: they will be retried")
         retry(folder, full)
     if executor == "local":
         slots = find_slots(resources)
@@ -96,7 +96,7 @@ def retry(folder: Path, ids: list[str] | None = None) -> list[str]:
     chosen = failed if ids is None else state.select(every, ids)
     for run in chosen:
         if run.state in ("done", "running"):
-            raise UserError(f"{run.name} is {run.state}: there is nothing to try again")
+            raise UserError(f"{run.name} is {run.state}: there is nothing to retry")
     for run in chosen:
         state.write(folder, replace(run, state="queued", failures=0, error=None, ended=None, exit_code=None))
     return [run.id for run in chosen]

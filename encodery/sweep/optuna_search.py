@@ -81,7 +81,7 @@ class Trials:
         wanted = json.dumps([mode, self.sweep.search.space], sort_keys=True)
         if study.user_attrs.setdefault(_SPACE, wanted) != wanted:
             raise UserError(
-                f"{journal.parent}: was begun with another metric.mode or search.space; give another folder with -o, "
+                f"{journal.parent}: was started with another metric.mode or search.space; give another folder with -o, "
                 "or move this one away to search again (finished runs are kept and used)."
             )
         study.set_user_attr(_SPACE, wanted)

@@ -271,7 +271,7 @@ def _in_order(stages: Mapping[str, Stage], file: SweepFile) -> list[str]:
         if not ready:
             name, stage = next((n, s) for n, s in stages.items() if n not in done)
             missing = [needed for needed in stage.before if needed not in stages]
-            what = f"there is no stage {missing[0]}" if missing else "the stages wait for each other in a circle"
+            what = f"there is no stage {missing[0]}" if missing else "the stages depend on each other in a cycle"
             raise UserError(f"{file.location(('stages', name, 'needs')).text}: stages.{name}.needs: {what}.")
         done += ready
     return done
@@ -340,7 +340,7 @@ def commands(path: Path) -> list[RunSpec]:
             id = short(digest_text(line), taken)
             by_line.setdefault(line, RunSpec(id, check_name(f"{id}-{as_name(line)}"[:60].rstrip("-.")), command=line))
     if not by_line:
-        raise UserError(f"{path}: there is no command in it.")
+        raise UserError(f"{path}: it contains no commands.")
     return list(by_line.values())
 
 

@@ -67,7 +67,7 @@ def connect(ray: Any, resources: Resources) -> str:
         address="local", num_cpus=cores, include_dashboard=False, log_to_driver=False, configure_logging=False,
         _node_ip_address="127.0.0.1",
     )  # fmt: skip
-    return f"Ray: began a cluster on this machine with {cores} CPUs"
+    return f"Ray: started a cluster on this machine with {cores} CPUs"
 
 
 def asks_for_token(error: Exception) -> bool:

@@ -381,7 +381,7 @@ class Scheduler:
         if not self.stopping and outcome.again(job.spec, status, self.limits):
             changed = outcome.smaller(job.spec, status.changed) if ended == "oom" else status.changed
             self.write(replace(status, state="queued", failures=status.failures + 1, changed=changed))
-            self.progress.say(f"{job.spec.name}  {spoken(status)}: trying again")
+            self.progress.say(f"{job.spec.name}  {spoken(status)}: retrying")
             self.waiting.appendleft(job.spec)
         else:
             self.report(status)

@@ -44,19 +44,20 @@ def _amount(text: str, units: dict[str, int], expected: str) -> float:
 
 
 class Resources(Options):
-    """Where the runs of a sweep run."""
+    """Devices for the runs of a sweep."""
 
     devices: str = Field(default="all", pattern=r"^(all|cpu(:[1-9][0-9]*)?|[A-Za-z0-9:-]+(,[A-Za-z0-9:-]+)*)$")
-    """all: every GPU that is visible, else the CPU; cuda: every GPU, and an error without one; `0,1` or UUIDs: these
-    GPUs; `cpu:2`: two runs at once on CPU."""
+    """all: every visible GPU, else the CPU; cuda: every GPU, or an error if there is none; `0,1` or UUIDs: these GPUs;
+    `cpu:2`: two runs at once on the CPU."""
     per_run: float = Field(default=1, gt=0)
-    """Devices of one run: 2 takes two whole ones, 0.5 lets two runs share one."""
+    """Devices per run: 2 gives a run two devices, 0.5 lets two runs share one."""
     runs_per_device: int = Field(default=1, ge=1)
-    """Runs at once on a device."""
+    """Runs at once on each device."""
     threads: int | Literal["auto"] = "auto"
-    """CPU threads of a run; auto: the cores divided by the runs at once, on a cluster the CPUs that a job asks for."""
+    """CPU threads per run. auto: the number of cores divided by the number of runs at once, or on a cluster the CPUs
+    that a job requests."""
     min_free_memory: str | None = None
-    """A GPU with less free memory than this, such as 4GB, gets no new run."""
+    """Start no run on a GPU with less free memory than this, such as 4GB."""
 
     @field_validator("devices", mode="before")
     @classmethod
@@ -94,18 +95,18 @@ class Resources(Options):
 
 
 class Limits(Options):
-    """When a run is given up, and when it is tried again."""
+    """When a run is stopped, and when it is retried."""
 
     timeout: str | None = None
-    """Longest time of one attempt, such as 2h; then it is asked to stop, and killed after the grace."""
+    """Maximum time of an attempt, such as 2h. The run is then asked to stop, and killed after the grace period."""
     retries: int = Field(default=1, ge=0)
-    """Further attempts after a failure."""
+    """Number of retries after a failure."""
     retry_on: list[Literal["oom", "crash", "timeout"]] = ["oom", "crash"]
-    """Which endings are tried again. A wrong setting never is."""
+    """Which failures to retry. An invalid setting is never retried."""
     on_oom: Literal["halve_token_budget", "fail"] = "halve_token_budget"
-    """After a run was out of memory: half of train.token_budget (smaller micro-batches, the same gradient), or fail."""
+    """When a run is out of memory: halve train.token_budget (smaller micro-batches, the same gradient), or fail."""
     grace: str = "30s"
-    """Time between the request to stop and the kill."""
+    """Grace period between the request to stop and the kill."""
 
     @field_validator("timeout", "grace")
     @classmethod
@@ -126,25 +127,26 @@ class Limits(Options):
 
 
 class Block(Options):
-    """Which runs: one base, and what multiplies."""
+    """Runs of a sweep: a base config and what to vary."""
 
     base: str | list[str] = []
-    """Config files or recipe:NAME that all runs start from; `extends` is the same."""
+    """Config files or recipe:NAME that all runs start from. `extends` means the same."""
     extends: str | list[str] = []
-    """As base."""
+    """The same as base."""
     fixed: dict[str, Any] = {}
-    """Settings of all runs by dotted key; settings may also be at the top of the file, as in a config."""
+    """Settings of all runs by dotted key. Settings may also be at the top level of the file, as in a config."""
     grid: dict[str, list[Any] | str] = {}
-    """Dotted key to its values: every combination is a run. [1, 2], range(1, 6, 2), log(1e-5, 1e-3, 5), linspace(…)."""
+    """Maps a dotted key to its values: [1, 2], range(1, 6, 2), log(1e-5, 1e-3, 5), linspace(…). Every combination is a
+    run."""
     zip: list[dict[str, Any]] = []
-    """Each line sets several keys at once; multiplies with grid."""
+    """A list of entries that set several keys at once. Combined with every point of grid."""
     variants: dict[str, dict[str, Any]] = {}
-    """Name to settings: blocks of runs, at least two, each multiplied by grid and zip, which it overrules. A variant
-    may have its own extends (it takes the place of base), grid and zip; {} is the block unchanged."""
+    """Maps a name to settings: at least two groups of runs, each combined with grid and zip, which it overrides. A
+    variant may have its own extends (which replaces base), grid and zip. {} changes nothing."""
     exclude: list[dict[str, Any]] = []
-    """Runs that match all keys of an entry are left out; `variant` is a key too."""
+    """Leave out runs that match all keys of an entry. `variant` is a key too."""
     seeds: int | list[int] | str | None = None
-    """[1, 2, 3], range(1, 4), or how many; default: the base's one seed."""
+    """[1, 2, 3], range(1, 4), or a number of seeds. Default: the seed of the base."""
 
     @model_validator(mode="after")
     def _one_base(self) -> "Block":
@@ -163,10 +165,10 @@ class Block(Options):
 
 
 class Stage(Block):
-    """A part of a sweep that may wait for another."""
+    """A part of a sweep that may depend on other parts."""
 
     needs: str | list[str] = []
-    """Stages that must be done before. `model: stage:NAME` (or model.init_from) is then every run of that stage."""
+    """Stages that must finish first. `model: stage:NAME` (or model.init_from) then means every run of that stage."""
 
     @property
     def before(self) -> list[str]:
@@ -175,18 +177,19 @@ class Stage(Block):
 
 
 class Search(Options):
-    """How the points are chosen."""
+    """How points are chosen."""
 
     kind: Literal["grid", "random", "tpe"] = "grid"
-    """grid: all; random: n draws (times grid, if there is one); tpe: n trials that learn from each other (Optuna)."""
+    """grid: all points; random: n draws (for each point of grid, if there is one); tpe: n trials that learn from
+    earlier ones (Optuna)."""
     n: int = Field(default=20, ge=1)
-    """Points to try, each with all seeds."""
+    """Number of points, each run with all seeds."""
     space: dict[str, list[Any] | str] = {}
-    """Dotted key to loguniform(a, b), uniform(a, b), int(a, b), choice(a, b, …) or a list."""
+    """Maps a dotted key to loguniform(a, b), uniform(a, b), int(a, b), choice(a, b, …) or a list."""
     seed: int = Field(default=0, ge=0)
-    """Randomness of the draws."""
+    """Seed of the draws."""
     startup: int = Field(default=10, ge=0)
-    """tpe: this many trials are drawn at random first."""
+    """tpe: number of random trials at the start."""
 
     @model_validator(mode="before")
     @classmethod
@@ -203,16 +206,17 @@ class Search(Options):
 
 
 class Metric(Options):
-    """The number by which runs are compared."""
+    """The metric that runs are compared by."""
 
     name: str | None = None
-    """Such as accuracy; default: the task's main metric."""
+    """Name of the metric, such as accuracy. Default: the task's main metric."""
     mode: Literal["auto", "max", "min"] = "auto"
-    """Which is better; auto: as the metric has it, so the lowest loss and the highest accuracy."""
+    """Which values are better. auto: depends on the metric, such as low for a loss and high for accuracy."""
     at: str = Field(default="last", pattern=r"^(last|best|step:[1-9][0-9]*)$")
-    """last: the score that the run reports; best: of all evaluations during training; step:N: at that step."""
+    """last: the final score of the run; best: the best evaluation during training; step:N: the evaluation at that
+    step."""
     split: str | None = None
-    """Split that is scored; default: the run's first."""
+    """Split to compare on. Default: the run's first."""
 
     def looks_for(self, name: str) -> Literal["max", "min"]:
         """Which values of this metric are the better ones."""
@@ -225,20 +229,21 @@ class Metric(Options):
 
 
 class EarlyStop(Options):
-    """Which running runs are not worth going on (through Optuna). Runs are compared at equal steps only."""
+    """Stops unpromising runs early (Optuna). Runs are compared at equal steps only."""
 
     rule: Literal["median", "asha"]
-    """median: worse than the median of the finished runs at the same step; asha: successive halving."""
+    """median: stop a run that is worse than the median of the finished runs at the same step; asha: asynchronous
+    successive halving."""
     after: int = Field(default=0, ge=0)
-    """median: no run is stopped before this step."""
+    """median: stop no run before this step."""
     every: int = Field(default=100, ge=1)
     """median: steps between two comparisons."""
     startup: int = Field(default=5, ge=1)
-    """median: this many runs finish first."""
+    """median: stop no run before this many runs have finished."""
     eta: int = Field(default=3, ge=2)
-    """asha: one of this many continues at each rung."""
+    """asha: at each rung, one run in this many continues."""
     min: int = Field(default=100, ge=1)
-    """asha: step of the first rung; the next are eta times later each."""
+    """asha: step of the first rung. Each further rung is eta times later."""
     max: int | None = Field(default=None, ge=1)
     """asha: step of the last rung."""
 
@@ -273,20 +278,21 @@ def _short_form(given: Any, key: str) -> Any:
 
 
 class Sweep(Block):
-    """A sweep file, whole."""
+    """A sweep file."""
 
     search: Search = Search()
     """grid, random or tpe."""
     metric: Metric = Metric()
-    """By what `best`, a search and early stopping compare."""
+    """Metric for `best`, searches and early stopping."""
     resources: Resources = Resources()
-    """Where the runs run."""
+    """Devices for the runs."""
     limits: Limits = Limits()
-    """When a run is given up."""
+    """Timeouts and retries."""
     early_stop: EarlyStop | None = None
-    """Which runs are ended early."""
+    """Early stopping of unpromising runs."""
     stages: dict[str, Stage] = {}
-    """Name to block; a stage may need earlier ones. The file's own settings and base are below those of each stage."""
+    """Maps a name to a block of runs, which may depend on earlier stages. The settings of a stage override those of the
+    file."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Sweep":

@@ -97,7 +97,7 @@ class Task(Options):
     free_labels: ClassVar[bool] = False
     """Whether a prediction file may have any label at all."""
     more_ids: ClassVar[bool] = False
-    """Whether a prediction file may have rows that the split has not."""
+    """Whether a prediction file may have rows that are not in the split."""
 
     metrics_of_models: ClassVar[tuple[str, ...]] = ()
     """Scores that an answer without a model (`simplest`) does not get."""
@@ -106,7 +106,7 @@ class Task(Options):
     """Further classes that the name means, by what they are called in the reference."""
 
     data: str | None = None
-    """Folder that holds the files; default: --data, ENCODERY_DATA, GLUE_DIR, then the hub."""
+    """Folder with the data files. Default: --data, then ENCODERY_DATA, then GLUE_DIR, then the hub."""
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> "type[Task]":

@@ -47,7 +47,7 @@ KNOWN = {
 
 
 class Corpus(Task):
-    """Documents of plain text, without labels: what encoders are pretrained on."""
+    """Plain text without labels, for pretraining."""
 
     parts: ClassVar[Mapping[str, str]] = {name: known.about for name, known in KNOWN.items()}
     labelled: ClassVar[bool] = False
@@ -56,54 +56,57 @@ class Corpus(Task):
     part: Literal["files", "toy", "wikipedia", "openwebtext"] = "files"
     """Which corpus."""
     files: str | list[str] | None = None
-    """Files, folders or patterns such as `text/*.jsonl`; addresses such as `s3://bucket/*.jsonl` are fetched once."""
+    """Files, folders or patterns such as `text/*.jsonl`. URLs such as `s3://bucket/*.jsonl` are downloaded once."""
     format: Format = "auto"
-    """lines: one sentence per line, an empty line ends a document; document: each file is one; jsonl; parquet."""
+    """lines: one sentence per line, with an empty line between documents; document: one document per file; jsonl or
+    parquet: one document per row."""
     text: str = "text"
-    """Column of the text in jsonl, Parquet and hub sets."""
+    """Text column of jsonl and Parquet files and of hub data sets."""
     hub: str | None = None
-    """Name of a set on the hub, instead of files."""
+    """Name of a data set on the hub, instead of files."""
     hub_config: str | None = None
-    """Configuration of that set."""
+    """Configuration of that data set."""
     hub_split: str = "train"
-    """Split of that set."""
+    """Split of that data set."""
     revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    """Commit, tag or branch on the hub. The run records the commit that it resolved to."""
     streaming: bool = False
-    """Read the hub's set without keeping it on this disk."""
+    """Stream the hub data set instead of storing it on disk."""
     shares: list[float] | None = None
-    """How much of the training blocks comes from each entry of `files`, such as [3, 1]; default: as much as it has."""
+    """Relative share of each entry of `files` in the training blocks, such as [3, 1]. Default: in proportion to their
+    size."""
     prepared: str | None = None
-    """Folder that `encodery prepare CONFIG -o DIR` made: nothing else is then needed."""
+    """A folder written by `encodery prepare CONFIG -o DIR`. No other key is then needed."""
     documents: int | None = Field(default=None, ge=1)
-    """Only the first N documents; toy: how many to write (2000)."""
+    """Use the first N documents only. For corpus/toy: number of documents to generate (2000)."""
     min_line: int | None = Field(default=None, ge=0)
-    """Shorter lines, in characters, are left out; default: 80 for Wikipedia itself, 0 for all other text."""
+    """Leave out lines with fewer characters. Default: 80 for corpus/wikipedia, else 0."""
     drop_brackets: bool | None = None
-    """Take `()` out, which Wikipedia's extraction leaves behind; default: for Wikipedia itself only."""
+    """Remove the empty `()` that Wikipedia's extraction leaves behind. Default: true for corpus/wikipedia only."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    """Part of the documents that becomes the dev split, chosen by a hash of their text."""
+    """Fraction of the documents for the dev split, chosen by a hash of their text."""
     blocks: Literal["electra", "full"] = "electra"
-    """electra: one or two segments of one document; full: blocks filled with as many documents as fit."""
+    """How text becomes examples. electra: one or two segments of one document; full: blocks filled with as many
+    documents as fit."""
     keep_overflow: bool | None = None
-    """electra: what an example cannot hold begins the next one, instead of being discarded; default: for your own text
-    (`files`, `hub`), not for corpora with a name, which are cut as the papers cut them."""
+    """electra: text that does not fit into an example starts the next one, instead of being discarded. Default: true
+    for your own text (`files`, `hub`), false for the named corpora, which follow the papers."""
     order_preserving: bool = False
-    """electra: the second segment never has lines from before the end of the first."""
+    """electra: the second segment never contains lines from before the end of the first."""
     deduplicate: Literal["no", "documents", "lines", "both"] = "no"
-    """Leave out documents, or lines within documents, that were there before, character by character."""
+    """Leave out exact duplicates: of documents, of lines within a document, or both."""
     decontaminate: list[str] = []
-    """Leave out documents that contain a sentence of these tasks, such as [glue/sst2:dev]."""
+    """Leave out documents that contain a sentence from these tasks, such as [glue/sst2:dev]."""
     decontaminate_words: int = Field(default=8, ge=3)
-    """Sentences with fewer words are ignored: they are too common."""
+    """Ignore sentences with fewer words, which are too common."""
     seed: int = Field(default=0, ge=0)
-    """Of the draws in block building and of the held-out part."""
+    """Seed for building blocks and for the held-out documents."""
     shard_size: int = Field(default=8_000_000, ge=1)
-    """Characters of text in a shard, the unit that is written at once and done by one worker."""
+    """Characters per shard, the unit that one worker processes and writes at once."""
     skip_bad_rows: bool = False
-    """Continue without lines that cannot be read, instead of refusing the file."""
+    """Skip lines that cannot be read, instead of refusing the file."""
     root: str | None = None
-    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    """Folder that relative paths start from. Default: the folder of the config, else the current directory."""
 
     _counts: dict[str, int] = PrivateAttr(default_factory=dict)
     _commit: list[str] = PrivateAttr(default_factory=list)
@@ -126,7 +129,7 @@ class Corpus(Task):
         if not given and not published.hub and self.part != "toy":
             raise ValueError("a corpus needs files, hub or prepared")
         if given and self.part == "toy":
-            raise ValueError(f"toy documents are written here: {given[0]} has no meaning")
+            raise ValueError(f"the documents of corpus/toy are generated: {given[0]} has no effect")
         if self.shares is not None and (len(self.shares) < 2 or not all(0 < share < inf for share in self.shares)):
             raise ValueError("shares: two or more numbers above 0, one for each entry of files")
         if self.shares and not self.prepared and self.entries != len(self.shares):
@@ -276,7 +279,7 @@ class Corpus(Task):
         """All documents of the split as rows, in memory: for a look at small corpora."""
         self._require(split)
         if self.prepared:
-            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+            raise UserError(f"{self.prepared} holds tokens only; its text is no longer available")
         texts = ((i, self.lines(doc.text)) for i, doc in enumerate(self.good()))
         kept = ((i, "\n".join(lines)) for i, lines in texts if lines)
         return [Example(f"document-{i}", (text,)) for i, text in kept if self.split_of(text) == split]
@@ -310,7 +313,7 @@ class Corpus(Task):
             size = self.documents or TOY_DOCUMENTS
             return (Document(t, f"document {i}", (i + 1) / size) for i, t in enumerate(documents(self.seed, size)))
         if self.prepared:
-            raise UserError(f"{self.prepared} holds tokens; its text is not here any more")
+            raise UserError(f"{self.prepared} holds tokens only; its text is no longer available")
         if self.files:
             return from_files(self._paths(), self.format, self.text)
         return from_hub(*self._hub(), self.hub_split, self._hub_commit(), self.text, self.streaming)

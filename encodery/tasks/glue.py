@@ -176,7 +176,8 @@ class Glue(Named):
     family: ClassVar[str] = "glue"
 
     target_scale: float = Field(default=1.0, gt=0)
-    """STS-B: the model learns score / target_scale (5.0 in Google's ELECTRA). Answers are 0 to 5 in any case."""
+    """STS-B: the model learns score / target_scale (5.0 in Google's ELECTRA). Predictions are always on the scale from
+    0 to 5."""
 
     @property
     def positive(self) -> str | None:

@@ -28,9 +28,9 @@ KINDS = ("heuristic", "subcase", "template")
 
 
 class Hans(OnHub, Heuristics):
-    """HANS: pairs on which word overlap misleads; for a model trained on MNLI or similar."""
+    """HANS: pairs on which word overlap misleads, for models trained on MNLI or similar."""
 
-    parts: ClassVar[Mapping[str, str]] = {"": "HANS: does entailment fall for word overlap (for a model of MNLI)"}
+    parts: ClassVar[Mapping[str, str]] = {"": "HANS: pairs on which word overlap misleads (for models trained on MNLI)"}
     family: ClassVar[str] = "hans"
 
     @property

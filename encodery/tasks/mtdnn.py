@@ -89,14 +89,15 @@ class MtdnnFiles(Read):
     definition: str
     """The YAML file with task definitions."""
     task: str
-    """Which of its tasks."""
+    """Name of the task in that file."""
     folder: str | None = None
-    """Folder of the files <task>_<split>.tsv, or .json as MT-DNN tokenised them; default: that of the definition."""
+    """Folder of the files <task>_<split>.tsv, or .json as tokenised by MT-DNN. Default: the folder of the
+    definition."""
     root: str | None = None
-    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    """Folder that relative paths start from. Default: the folder of the config, else the current directory."""
     test_labels: Literal["auto", "real", "dummy"] = "auto"
-    """Whether the labels of test files are true. auto: not where all are the same, which is what MT-DNN writes for
-    hidden ones; then test is predicted and not scored."""
+    """Whether the labels of test files are real. auto: not if all rows have the same label, as MT-DNN writes for hidden
+    labels. With dummy labels, test is predicted but not scored."""
 
     _entry: dict[str, Any] = PrivateAttr(default_factory=dict)
     _notes: list[str] = PrivateAttr(default_factory=list)
@@ -171,8 +172,8 @@ class MtdnnFiles(Read):
             notes += self._notes if split == "train" else []
             if split.startswith("test") and (dummy := self._dummy(examples)):
                 examples = [replace(example, label=None) for example in examples]
-                notes.append(f"{path.name}: {dummy}, so the labels are taken for hidden ones and nothing is scored "
-                             "(test_labels: real, if they are true)")  # fmt: skip
+                notes.append(f"{path.name}: {dummy}, so the labels are treated as hidden and not scored "
+                             "(set test_labels: real if they are real)")  # fmt: skip
             files, note = {path.name: file_digest(path)}, "; ".join(notes) or None
             origin = Origin("folder", content_digest(examples), len(examples), files=files, note=note)
             self._loaded[split] = Loaded(examples, origin, sheet.bad)
@@ -181,7 +182,7 @@ class MtdnnFiles(Read):
     def _labelled(self, example: Example, split: str) -> Example:
         """Only test rows may be without a right candidate."""
         if self.form == "ranking" and example.label is None and not split.startswith("test"):
-            raise Bad("the row does not say which of its candidates is right", "labels")
+            raise Bad("the row does not name its correct candidate", "labels")
         return example
 
     def _dummy(self, examples: Sequence[Example]) -> str | None:
@@ -242,7 +243,7 @@ def _lines(path: Path) -> Sheet:
 
 
 class MtdnnRank(MtdnnFiles, Ranking):
-    """A ranking task of MT-DNN."""
+    """An MT-DNN ranking task."""
 
     def _of_tsv(self, row: dict[str, Any]) -> Example:
         uid, _, labels, premise, *others = row["fields"]
@@ -355,7 +356,7 @@ END = " EOSEOS"  # MT-DNN adds this to every context of SQuAD 2.0; it is no part
 
 
 class MtdnnSpans(MtdnnFiles, Spans):
-    """A task of MT-DNN that asks for a span of a text."""
+    """An MT-DNN span task."""
 
     @property
     def main_metric(self) -> str:
@@ -387,7 +388,7 @@ class MtdnnSpans(MtdnnFiles, Spans):
         return Example(uid, (question, context), (answer,), extra={"starts": (start,)})
 
     def _of_json(self, row: dict[str, Any]) -> Example:
-        raise Bad("tokenised questions do not hold the text that answers are cut from; give the canonical TSV")
+        raise Bad("tokenised files do not contain the text of the answers; give the canonical TSV")
 
 
 def _plain(text: str) -> str:
@@ -399,7 +400,7 @@ def _plain(text: str) -> str:
 
 
 class MtdnnTags(MtdnnFiles, Tagging):
-    """A sequence labelling task of MT-DNN."""
+    """An MT-DNN sequence labelling task."""
 
     @property
     def main_metric(self) -> str:
@@ -470,7 +471,7 @@ class _Wrapped:
 
 
 class Mtdnn(MtdnnLabels):
-    """A task of an MT-DNN task definition, with its canonical TSV or tokenised JSON."""
+    """A task from an MT-DNN task definition, with its canonical TSV or tokenised JSON files."""
 
     parts: ClassVar[Mapping[str, str]] = {}
     variants: ClassVar[Mapping[str, type[Task]]] = {"tags": MtdnnTags, "spans": MtdnnSpans, "ranking": MtdnnRank}

@@ -69,7 +69,7 @@ TABLE: dict[str, PublishedSet] = {
 
 
 class Nli(Named):
-    """Entailment and paraphrase sets besides GLUE."""
+    """Entailment and paraphrase tasks outside GLUE."""
 
     parts: ClassVar[Mapping[str, str]] = {
         "snli": "SNLI: does a picture's caption entail a hypothesis (three answers)",

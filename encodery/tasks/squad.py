@@ -84,7 +84,7 @@ TABLE = {
 
 
 class Squad(Published, Spans):
-    """Questions whose answer is a span of a text, or is not there."""
+    """Questions whose answer is a span of a text; in v2 some have none."""
 
     parts: ClassVar[Mapping[str, str]] = {
         "v1": "SQuAD 1.1: every question has an answer in the text",

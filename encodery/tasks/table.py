@@ -36,20 +36,21 @@ from encodery.tasks.sources.rows import (
 
 
 class RankTable(Own, Ranking):
-    """Own files (jsonl, Parquet) with a text, a list of candidates and the right one's number from 0, or its text."""
+    """Your own files (jsonl, Parquet) with a text, a list of candidates, and the index (from 0) or the text of the
+    correct one."""
 
     form: Literal["ranking"] = "ranking"
-    """Which of several texts fits best."""
+    """Choose the best of several texts."""
     text: str = "text"
-    """Column of the first text."""
+    """Text column."""
     candidates: str = "candidates"
-    """Column with the list of candidates, two or more."""
+    """Column with the list of candidates, at least two."""
     label: str = "label"
-    """Column that says which one is right: its number from 0, its text, or a list of 0 with one 1."""
+    """Column with the correct candidate: its index from 0, its text, or a list of zeros with a single 1."""
     id: str | None = None
-    """Column with unique ids; default: the row's number, from 0."""
+    """Column with unique ids. Default: the row number, from 0."""
     group: str | None = None
-    """Column whose equal values stay together when rows are set aside."""
+    """Rows with the same value in this column stay on the same side of an automatic split."""
 
     def _read_all(self) -> dict[str, Loaded]:
         by_split: dict[str, tuple[list[Example], Sheet]] = {}
@@ -71,7 +72,7 @@ class RankTable(Own, Ranking):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", self.candidates)
         label = right_one(values.get(self.label), texts, self.label)
         if label is None and split != "test":
-            raise Bad("nothing says which one is right", self.label)
+            raise Bad("the correct candidate is not given", self.label)
         id = name_of(values, self.id) if self.id else str(number)
         group = name_of(values, self.group) if self.group else None
         return Example(id, (text_of(values, self.text), *texts), label, group)
@@ -88,17 +89,18 @@ def right_one(value: Any, texts: list[str], column: str) -> str | None:
         return str(texts.index(value))
     elif not isinstance(value, bool) and str(value).isdecimal() and int(value) < len(texts):
         return str(int(value))
-    raise Bad(f"{shown(value)} does not say which of {len(texts)} candidates is right", column)
+    raise Bad(f"{shown(value)} does not name one of the {len(texts)} candidates", column)
 
 
 # `{kind: table, form: spans}`: anyone's own questions with answers in a text.
 
 
 class SpanTable(Own, Spans):
-    """Own files in SQuAD's JSON layout, or jsonl and Parquet with id, context, question, answer_text, answer_start."""
+    """Your own files in SQuAD's JSON layout, or jsonl and Parquet with id, context, question, answer_text,
+    answer_start."""
 
     form: Literal["spans"] = "spans"
-    """Where in a text the answer to a question is."""
+    """Find the answer to a question in a text."""
 
     @property
     def unanswerable(self) -> bool:
@@ -122,20 +124,21 @@ class SpanTable(Own, Spans):
 
 
 class TagTable(Own, Tagging):
-    """Own files with a tag for every word: CoNLL columns, or jsonl and Parquet with a list of words and one of tags."""
+    """Your own files with a tag for every word: CoNLL columns, or jsonl and Parquet with a list of words and a list of
+    tags."""
 
     form: Literal["tags"] = "tags"
-    """A tag of every word."""
+    """Predict a tag for every word."""
     text: str | int = "tokens"
-    """Column of the words; in CoNLL files its number from 0 (default 0, in .conllu 1)."""
+    """Column of the words; in CoNLL files its index from 0 (default: 0, in .conllu 1)."""
     label: str | int = "tags"
-    """Column of the tags; in CoNLL files its number from 0 (default: the last, in .conllu 3)."""
+    """Column of the tags; in CoNLL files its index from 0 (default: the last, in .conllu 3)."""
     label_names: list[str] | None = Field(default=None, alias="labels")
-    """The tags, in order; default: those of the training rows, sorted."""
+    """The tags, in order. Default: those of the training rows, sorted."""
     id: str | None = None
-    """Column with unique ids; default: the sentence's number, from 0."""
+    """Column with unique ids. Default: the sentence number, from 0."""
     encoding: str | None = None
-    """Of text files, such as cp1252 or utf-16; default: UTF-8."""
+    """Encoding of text files, such as cp1252 or utf-16. Default: UTF-8."""
 
     _names: list[str] = PrivateAttr(default_factory=list)
 
@@ -166,47 +169,47 @@ class TagTable(Own, Tagging):
         if not self.skip_bad_rows:
             refuse(bad)
         if len(legal or ()) < 2:
-            raise UserError(f'{self.name}: column "{self.label}" needs 2 tags or more')
+            raise UserError(f'{self.name}: column "{self.label}" needs at least 2 tags')
         self._names.extend(legal or ())
         return {split: self._finished(split, examples, sheet_bad) for split, (examples, sheet_bad) in by_split.items()}
 
 
 class Table(Own, Scored):
-    """Own files (jsonl, csv, tsv, Parquet) with named columns."""
+    """Your own files (jsonl, csv, tsv, Parquet) with named columns."""
 
     parts: ClassVar[Mapping[str, str]] = {}
     variants: ClassVar[Mapping[str, type[Task]]] = {"tags": TagTable, "spans": SpanTable, "ranking": RankTable}
 
     form: Literal["single", "pair", "multilabel", "regression"] = "single"
-    """What is asked: a label of one text or of a pair, several labels, or a number. The forms tags, spans and ranking
-    have keys of their own."""
+    """What to predict. single or pair: a label of one text or of a pair; multilabel: any number of labels; regression:
+    a number. The forms tags, spans and ranking have keys of their own."""
     text: str = "text"
-    """Column of the text."""
+    """Text column."""
     text2: str | None = None
-    """Column of the second text, for pairs."""
+    """Second text column, for pairs."""
     label: str | list[str] = "label"
-    """Column of the label; for multilabel a list (jsonl, Parquet), a text with separators, or several columns of 0 and
-    1 that are a label each."""
+    """Label column. For multilabel: a column of lists (jsonl, Parquet) or of labels joined by a separator, or a list of
+    columns of 0 and 1, one per label."""
     label_names: list[str | int] | dict[str | int, str | int] | None = Field(default=None, alias="labels")
-    """The labels, in order; or new names for them, such as {0: entailment, 1: neutral}: equal names merge labels, and
-    what is not named stays. Default: those of the training rows, sorted. Case and spaces of a row's label do not matter
-    where they leave no doubt."""
+    """The labels, in order; or new names for them, such as {0: entailment, 1: neutral}. Labels with the same new name
+    are merged, and labels without one stay as they are. Default: those of the training rows, sorted. Case and spaces
+    are ignored where a row's label is unambiguous."""
     label_separator: str | None = None
-    """Multilabel: what separates two labels of a row; default in csv and tsv: a comma."""
+    """multilabel: separator between the labels of a row. Default in csv and tsv: a comma."""
     id: str | None = None
-    """Column with unique ids; default: the row's number, from 0."""
+    """Column with unique ids. Default: the row number, from 0."""
     window_stride: int | None = Field(default=None, ge=1)
-    """Long texts (of a pair: the second) are read in windows of max_length that begin this many tokens apart, and the
-    answers are pooled; default: they are cut."""
+    """Read long texts (in pairs, the second text) in windows of max_length tokens that start this many
+    tokens apart, and pool the predictions. Default: truncate."""
     pool: Literal["mean", "max"] = "mean"
-    """How the logits of a text's windows become one answer."""
+    """How the logits of a text's windows are combined."""
     group: str | None = None
-    """Column whose equal values stay together when rows are set aside."""
+    """Rows with the same value in this column stay on the same side of an automatic split."""
     delimiter: str | None = None
-    """What separates the columns of csv, tsv and txt: one character, such as ";", or tab; default: a comma in csv,
-    a tab in the others."""
+    """Column delimiter of csv, tsv and txt files: one character, such as ";", or tab. Default: a comma in csv, a tab in
+    the others."""
     encoding: str | None = None
-    """Of text files, such as cp1252 or utf-16; default: UTF-8."""
+    """Encoding of text files, such as cp1252 or utf-16. Default: UTF-8."""
     _names: list[str] = PrivateAttr(default_factory=list)
     _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
 
@@ -311,7 +314,9 @@ class Table(Own, Scored):
         least = {"regression": 0, "multilabel": 1}.get(self.form, 2 if self.train or self.dev else 1)
         if len(names) < least:
             have = f"only {shown(names[0])}" if names else "none"
-            raise UserError(f'{self.name}: column "{self.label}" needs {least} labels or more, and there is {have}')
+            raise UserError(
+                f'{self.name}: column "{self.label}" needs at least {least} label{"s" * (least > 1)}, and has {have}'
+            )
         self._require_fitting_labels(names)
         return names
 

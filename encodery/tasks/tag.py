@@ -61,7 +61,7 @@ TABLE: dict[str, TagSet] = {
 
 
 class Tag(Published, Tagging):
-    """A tag for every word: parts of speech, names."""
+    """A tag for every word: parts of speech or named entities."""
 
     parts: ClassVar[Mapping[str, str]] = {
         "pos": "UD English EWT: the part of speech of every word (17 tags)",

@@ -58,7 +58,7 @@ class Part:
 
 PARTS = {
     "acceptability": Part(
-        "is the sentence right? agreement and word order",
+        "is the sentence grammatical? agreement and word order",
         ("unacceptable", "acceptable"), "single", single.write_acceptability, single.solve_acceptability,
     ),
     "sentiment": Part(
@@ -86,7 +86,7 @@ PARTS = {
         spans.POS, "tags", spans.write_pos, spans.solve_pos,
     ),
     "ner": Part(
-        "who does it, who suffers it and where, as phrases; the voice decides",
+        "agent, patient and place of an action, as phrases; the voice decides",
         spans.ROLES, "tags", spans.write_roles, spans.solve_roles,
     ),
     "qa": Part(
@@ -104,13 +104,13 @@ class ToyRows(Task):
     part: str
     """Which task."""
     train_rows: int = Field(default=2000, ge=1)
-    """Rows to train on."""
+    """Number of training rows."""
     dev_rows: int = Field(default=400, ge=1)
-    """Rows to look at."""
+    """Number of dev rows."""
     test_rows: int = Field(default=400, ge=1)
-    """Rows to report on."""
+    """Number of test rows."""
     seed: int = Field(default=0, ge=0)
-    """Other numbers draw other rows from the same grammar."""
+    """Seed of the grammar: another seed gives other rows."""
 
     @field_validator("part")
     @classmethod
@@ -186,20 +186,20 @@ class ToyTags(ToyRows, Tagging):
 
 
 class ToyQa(ToyRows, Spans):
-    """toy/qa: a quarter of the questions has no answer."""
+    """toy/qa: questions about a text; a quarter of them have no answer."""
 
     forms: ClassVar[tuple[str, ...]] = ("spans",)
 
 
 class ToyHans(Heuristics):
-    """toy/hans: hypotheses of the premise's words only, for a model of toy/nli."""
+    """toy/hans: hypotheses made of words of the premise only, for models trained on toy/nli."""
 
     part: str = "hans"
     """Which task."""
     rows: int = Field(default=1200, ge=12, le=MOST)
-    """Pairs, as many of each of the twelve subcases as can be."""
+    """Number of pairs, spread evenly over the twelve subcases."""
     seed: int = Field(default=0, ge=0)
-    """Other numbers draw other rows from the same grammar."""
+    """Seed of the grammar: another seed gives other rows."""
 
     @property
     def name(self) -> str:
@@ -223,11 +223,11 @@ __all__ = ["Toy", "documents", "vocabulary"]
 
 
 class Toy(ToyRows, Classification):
-    """Small tasks from a seeded grammar, with known answers."""
+    """Small tasks generated from a grammar, for tests and examples."""
 
     parts: ClassVar[dict[str, str]] = {
         **{name: part.about for name, part in PARTS.items()},
-        "hans": "hypotheses of the premise's words only, for a model of toy/nli",
+        "hans": "hypotheses made of words of the premise only, for models trained on toy/nli",
     }
     variants: ClassVar[Mapping[str, type[Task]]] = {"tags": ToyTags, "spans": ToyQa, "hans": ToyHans}
     forms: ClassVar[tuple[str, ...]] = ("single", "multilabel", "regression")

@@ -49,7 +49,7 @@ def stuck(losses: Sequence[float], classes: int) -> str | None:
     mean, limit = means(losses), math.log(classes)
     if mean < 0.985 * limit:
         return None
-    near = f"is near ln {classes} = {limit:.4f}, that of guessing"
+    near = f"is near ln {classes} = {limit:.4f}, the loss of guessing"
     return f"training loss {mean:.4f} over the last {len(losses)} steps {near}"
 
 

@@ -233,7 +233,7 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     make_ready(model, config.train, device, precision)
     attention = attention_of(model, device, precision)
     if "why" in attention:
-        notes.append(f"attention: {attention['why']}; there sequences are padded in groups of similar length")
+        notes.append(f"attention: {attention['why']}, so sequences are padded in groups of similar length")
     probes = make_probes(config, pieces, max(task_data.max_length for task_data in tasks_data))
     plain = None
     if config.train.shard and comm.size() > 1:
@@ -264,7 +264,7 @@ def require_different(tasks: Sequence[Task], decides: str | None) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"tasks: {twice[0]} is listed twice; give your own files different names")
     if decides is not None and decides not in names:
-        raise UserError(f"train.select_on: {decides} is none of this run's tasks: {', '.join(names)}")
+        raise UserError(f"train.select_on: {decides} is not a task of this run; it has {', '.join(names)}")
 
 
 def require_one_sampling(resolved: Resolved) -> None:
@@ -295,7 +295,7 @@ def mixed(streams: Sequence[Batches], resolved: Resolved) -> Stream:
     if of_class(resolved.method, Method, "method").updates and mix.in_step(len(streams)) > 1:
         kind = resolved.config.method["kind"]
         raise UserError(
-            f"method.kind: {kind} updates within a step, which can hold one task only; take a mix with one batch a "
+            f"method.kind: {kind} updates within a step, which can hold one task only; use a mix with one batch per "
             "step, such as shuffled with per_step: 1, and constant or uncertainty weighting"
         )
     options = resolved.config.train

@@ -190,7 +190,7 @@ def records_of(found: Checkpoint) -> int:
 
 def prune(folder: Path, keep: Collection[int]) -> None:
     """Remove all checkpoints but these. Keep two at least: the newest may turn out damaged."""
-    with files.io_trouble(f"{folder} could not be tidied", folder):
+    with files.io_trouble(f"{folder} could not be cleaned up", folder):
         for step in sorted(steps(folder) - set(keep)):
             path = folder / f"step-{step:08d}"
             gone = files.hidden_sibling(path, "old")

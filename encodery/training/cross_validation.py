@@ -114,7 +114,7 @@ def _folder(resolve: Callable[[int | None], Resolved], count: int, out: Path | s
     base = resolve(None)
     tasks = [task for task, _ in base.tasks]
     if count < 2:
-        raise UserError("--folds: at least 2")
+        raise UserError("--folds: must be at least 2")
     if len(tasks) != 1 or not isinstance(tasks[0], Own):
         names = ", ".join(task.name for task in tasks)
         raise UserError(f"--folds: cross-validation is for one task on own files (kind: table), not for {names}")
@@ -180,4 +180,6 @@ def _notes(results: Mapping[int, Mapping[str, Any]], task: str) -> list[str]:
     if not chosen:
         return []
     what = " and the ".join(chosen)
-    return [f"The {what} of each fold was chosen on the rows it is scored on: too good. Set train.holdout."]
+    return [
+        f"The {what} of each fold was chosen on the rows it is scored on, so scores are optimistic. Set train.holdout."
+    ]

@@ -138,4 +138,4 @@ def require_labels(task: Task, model: Model, batches: Batches) -> None:
     """One label for each sequence, or there is nothing to record."""
     options: Any = getattr(model.objective(task.name), "options", None)
     if getattr(options, "form", None) != "single" or batches.table.group is not None:
-        raise UserError(f"train.dynamics: {task.name} has not one label for each text")
+        raise UserError(f"train.dynamics: {task.name} does not have exactly one label per text")

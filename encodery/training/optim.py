@@ -240,7 +240,7 @@ class Optimizer:
             raise UserError(f"the checkpoint's optimiser is {dict(state)}, this run's is {self.state()}")
         own = self.tensors()
         if odd := sorted(own.keys() ^ tensors.keys()):
-            lack = "lacks" if odd[0] in own else "has a foreign"
+            lack = "lacks" if odd[0] in own else "has an unexpected"
             raise UserError(f"the checkpoint's optimiser {lack} {odd[0]} ({len(odd)} such differences)")
         for name, tensor in own.items():
             given = tensors[name]

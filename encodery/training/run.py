@@ -421,13 +421,13 @@ def train_seeds(
     """Train for one or several seeds: the runs that ended well, and a sentence for each that failed."""
     peak = args.peak_tflops * 1e12 if getattr(args, "peak_tflops", None) is not None else None
     if peak is not None and not peak > 0:
-        raise UserError("--peak-tflops: more than 0")
+        raise UserError("--peak-tflops: must be above 0")
     first = load.load(args.config, rest, allow_code=args.allow_code)
     announce(first)
     if args.seeds is None:
         resolved = [(args.out, first)]
     elif args.seeds < 1:
-        raise UserError("--seeds: at least 1")
+        raise UserError("--seeds: must be at least 1")
     else:
         start = first.config.seed.init
         seeds = range(start, start + args.seeds)

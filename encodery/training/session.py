@@ -426,7 +426,7 @@ class Session:
         task = task_data.task
         self.run.write_answers(task, split.name, answers)
         sentence = outputs.collapsed(task, answers)
-        return outputs.majority(task, task.examples("train"), split.examples), [sentence] if sentence else []
+        return outputs.majority(task, task_data.trained_on, split.examples), [sentence] if sentence else []
 
     @contextmanager
     def own_best(self, task_data: TaskData) -> Iterator[None]:

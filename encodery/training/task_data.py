@@ -60,6 +60,12 @@ class TaskData:
     def name(self) -> str:
         return self.task.name
 
+    @property
+    def trained_on(self) -> list[Example]:
+        """The examples that the run is trained on, in file order: no others of train teach it anything."""
+        rows: Any = self.rows
+        return [self.train.examples[int(place)] for place in np.unique(self.train.table.example[rows])]
+
     def split(self, name: str) -> Split:
         """Any split of the task, tokenised."""
         if self.choice and self.choice.name == name:
@@ -96,7 +102,7 @@ def make_task_data(
     """A task's tables, and what can be refused now; a length that the encoder does not have is noted."""
     wanted = entry.max_length or config.train.max_length
     length = min(wanted, longest_of(encoder))
-    note = f"max_length {wanted} is more than this encoder has positions for: {length} it is"
+    note = f"max_length {wanted} is more than the positions of this encoder; using {length}"
     if length < wanted and note not in notes:
         notes.append(note)
     notes.extend(subset.warnings(task, entry))
@@ -345,8 +351,7 @@ def is_set_aside(task: Task) -> bool:
 def rows_line(task_data: TaskData) -> str:
     """`table/mails: 900 rows to train on, 100 for dev (0.1 of mails.csv set aside by label, …)`."""
     task, choice = task_data.task, task_data.choice
-    rows: Any = task_data.rows
-    count, whole = len(np.unique(task_data.train.table.example[rows])), len(task_data.train.examples)
+    count, whole = len(task_data.trained_on), len(task_data.train.examples)
     line = f"{task.name}: {count:,} rows to train on" + (f" (of {whole:,})" if count < whole else "")
     if choice is None:
         return f"{line}, no dev rows are scored during training"
@@ -358,13 +363,13 @@ def rows_line(task_data: TaskData) -> str:
 def labels_line(task_data: TaskData) -> str:
     """`labels: no 87.5 %, yes 12.5 %`, the commonest first; of numbers their range."""
     task = task_data.task
-    labels = [e.label for e in task_data.train.examples if e.label is not None]
+    labels = [e.label for e in task_data.trained_on if e.label is not None]
     if labels and isinstance(labels[0], float):
         numbers = np.asarray(labels, dtype=float)
         return f"labels: numbers from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}"
     if not task.labels:
         none = sum(label == () for label in labels)
-        return f"answers: {len(labels):,}" + (f", {none / len(labels):.1%} of them: there is none" if none else "")
+        return f"questions: {len(labels):,}" + (f", {none / len(labels):.1%} of them without an answer" if none else "")
     counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
     total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
     shares = [f"{_shown(label)} {count / total:.1%}" for label, count in counts.most_common()]
@@ -408,14 +413,13 @@ def shared_line(task_data: TaskData) -> str | None:
     choice = task_data.choice
     if choice is None:
         return None
-    trained = {plain_texts(example) for example in task_data.train.examples}
+    trained = {plain_texts(example) for example in task_data.trained_on}
     shared = sum(plain_texts(example) in trained for example in choice.examples)
     if not shared:
         return None
     share = f"{shared:,} of {len(choice.examples):,} rows of {choice.name} ({shared / len(choice.examples):.1%})"
-    return (
-        f"WARNING {task_data.name}: {share} have a text that is in train too: their scores are too good; {AFTER_ALARM}"
-    )
+    told = f"{share} have a text that is in train too: their scores are optimistic"
+    return f"WARNING {task_data.name}: {told}; {AFTER_ALARM}"
 
 
 def spelling_line(task_data: TaskData) -> str | None:

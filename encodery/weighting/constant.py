@@ -8,7 +8,7 @@ from encodery.weighting.base import Gradient, Part, Weighting, put, taken
 
 
 class Constant(Weighting):
-    """Losses weighed by the `weight` of their tasks."""
+    """Weights each loss by the `weight` of its task."""
 
     def __call__(self, method: ActiveMethod, model: Model, parts: Sequence[Part]) -> Terms:
         """One part goes straight into .grad."""

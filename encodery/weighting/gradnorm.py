@@ -22,14 +22,14 @@ SMALLEST = 1e-3  # no weight falls below: a task that does not count would never
 
 
 class GradNorm(Weighting):
-    """Learnt weights under which slow tasks get larger gradients than fast ones."""
+    """Learns task weights that give slow tasks larger gradients than fast ones."""
 
     together: ClassVar[bool] = True
 
     alpha: float = Field(default=1.5, ge=0)
-    """How strongly slow tasks are favoured: about 1.5 for tasks that differ much, 0.12 for similar ones."""
+    """How strongly slow tasks are favoured: about 1.5 for very different tasks, 0.12 for similar ones."""
     lr: float = Field(default=0.025, gt=0)
-    """How far the weights move in a step."""
+    """Learning rate of the task weights."""
 
     def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What holds the weights."""

@@ -18,7 +18,7 @@ from encodery.weighting.base import ActiveWeighting, Gradient, Learnt, Part, Wei
 
 
 class PCGrad(Weighting):
-    """The part of each task's gradient that goes against another task's is taken out."""
+    """Removes from each task's gradient the component that conflicts with another task's."""
 
     together: ClassVar[bool] = True
 

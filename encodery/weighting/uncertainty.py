@@ -18,10 +18,11 @@ from encodery.weighting.base import ActiveWeighting, Learnt, Part, Weighting, pu
 
 
 class Uncertainty(Weighting):
-    """A learnt log variance for each task, which scales its loss."""
+    """Learns a log variance for each task, which scales its loss."""
 
     lr: float = Field(default=1e-3, gt=0)
-    """Peak rate of the log variances; it follows optim.schedule. That of the weights is far too small for them."""
+    """Peak learning rate of the log variances, which need a much larger one than the weights. It follows
+    optim.schedule."""
 
     def start(self, model: Model, tasks: Sequence[str], seed: int) -> ActiveWeighting:
         """What holds the log variances."""

@@ -140,7 +140,7 @@ def test_hidden_labels_are_refused(learnt):
 
 def test_labels_that_the_head_does_not_give_are_refused(trained):
     hans = TaskSplit(named("toy/hans").model_copy(update={"rows": 12}), "dev")
-    with pytest.raises(UserError, match=r"its label non-entailment is none of this head's \(entailment, neutral, con"):
+    with pytest.raises(UserError, match=r"label non-entailment is not a label of this head \(entailment, neutral, con"):
         under_attack(open_classifier(trained("pair")), hans, [0.1], Attack())
 
 

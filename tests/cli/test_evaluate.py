@@ -209,7 +209,7 @@ def test_refusals(own, mnli, trained, tmp_path, encodery):
     assert 'toy/nli has no split "tst"; it has train, dev, test' in refused(own, "--on", "toy/nli:tst")
     assert 'glue/mnli has no split "devv"; it has train, dev, dev_mismatched' in refused(own, "--on", "glue/mnli:devv")
     assert "such as glue/cola" in refused(own, "--on", "glue")
-    assert "own files have no name" in refused(own, "--on", "table/moods")
+    assert "own files have no task name" in refused(own, "--on", "table/moods")
     assert "is a run" in refused(own, "--on", "glue/mnli", "-o", own)
     assert "no such folder" in refused("./nowhere", "--on", "glue/mnli")
     assert "There is no" not in refused(own)  # --on is missing
@@ -314,7 +314,7 @@ def test_attacks_that_make_no_sense_are_refused(own, encodery):
     assert "add --attack pgd" in refused("--radius", "0,1")
     assert "add --attack pgd" in refused("--norm", "linf")
     for radius in ("0;1", "-1", "0,nan,1", "inf", ""):
-        assert "--radius: numbers of 0 or more" in refused("--attack", "pgd", f"--radius={radius or ','}")
+        assert "--radius: expected numbers of 0 or more" in refused("--attack", "pgd", f"--radius={radius or ','}")
     assert "at least 1" in refused("--attack", "pgd", "--attack-steps", "0")
     assert "fgsm is one step" in refused("--attack", "fgsm", "--attack-steps", "3")
     assert "named twice" in encodery("evaluate", own, own, *ATTACK).err

@@ -92,7 +92,7 @@ def test_refusals(runs: dict[str, Path], trained: Any, tmp_path: Path, encodery:
     (headless / "encodery.json").unlink()
     for words, sentence in (
         ((electra, mlm, "--on", text), "give one"),
-        ((electra, "--on", text, "toy/nli"), "one after the other"),
+        ((electra, "--on", text, "toy/nli"), "evaluate them separately"),
         ((trained("single"), "--on", text), "does not look"),  # a file is a task of this run, and needs labels
         ((headless, "--on", text), "no head that predicts masked words"),
         ((electra, "--on", "corpus:test"), 'no split "test"'),

@@ -58,7 +58,7 @@ def test_a_copy_that_differs_is_not_exported(trained, tmp_path, encodery, monkey
 def test_refusals(trained, tmp_path, encodery):
     said = encodery("export", trained("single"), tmp_path)
     assert said.code == 2
-    assert "already there" in said.err
+    assert "already exists" in said.err
     assert "does not exist" in encodery("export", trained("single"), tmp_path / "a" / "b").err
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps({}))
@@ -86,7 +86,7 @@ def test_P43_a_pretraining_says_what_of_it_is_exported(objective, kind, opens, t
     run = en.train(config, tmp_path / "run")
     said = encodery("export", run.path, tmp_path / "model")
     assert said.code == 0
-    what = "discriminator" if objective == "electra" else "encoder with its masked-language head"
+    what = "discriminator" if objective == "electra" else "encoder with its masked language modelling head"
     assert f"the pretrained {what}; opens with {opens} 4 texts give the same hidden states" in said.out
     assert ("the generator, " in said.out) == (objective == "electra")
     opened = getattr(transformers, opens.split(".")[1].split(";")[0].split(" ")[0])

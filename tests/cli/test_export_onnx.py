@@ -24,7 +24,7 @@ def test_a_missing_extra_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_options_that_belong_to_onnx(trained, tmp_path, encodery):
-    assert "belong to --onnx" in encodery("export", tmp_path, tmp_path / "x", "--int8").err
+    assert "need --onnx" in encodery("export", tmp_path, tmp_path / "x", "--int8").err
 
 
 @SLOW

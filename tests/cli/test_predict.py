@@ -54,15 +54,37 @@ def test_F70_ids_of_predictions_do_not_shift_after_skipped_rows(name, trained, t
     assert [f"line {i + (name == 'b.csv')}" in said.err for i in (2, 4)] == [True, True]
 
 
-def test_a_pair_as_a_table(trained, encodery):
-    said = encodery("predict", trained("pair"), "--text", "a cat", "--text2", "a\nlong " * 30, "--format", "table")
+def test_formats_are_called_as_everywhere(trained, encodery):
+    words = ["predict", trained("single"), "--text", "a | good film", "--text", "a bad film"]
+    lines = [json.loads(line) for line in encodery(*words, "--format", "jsonl").out.splitlines()]
+    assert json.loads(encodery(*words, "--format", "json").out) == lines
+    assert len(lines) == 2
+    header, rule, first, second = encodery(*words, "--format", "md").out.splitlines()
+    assert header.startswith("| id | text | prediction | p_")
+    assert set(rule) == {"|", "-"}
+    assert f"| a \\| good film | {lines[0]['prediction']} |" in first
+    assert f"| a bad film | {lines[1]['prediction']} |" in second
+    assert encodery(*words, "--format", "csv").out.splitlines()[0] == header[2:-2].replace(" | ", ",")
+    assert encodery(*words, "--format", "latex").code == 2
+
+
+def test_the_old_word_for_rich_works_with_a_line(trained, encodery):
+    words = ["predict", trained("single"), "--text", "a good film", "--format"]
+    old, new = encodery(*words, "table"), encodery(*words, "rich")
+    assert (old.code, old.out) == (0, new.out)
+    assert "--format table is called rich now; the old name works until the next release" in old.err
+    assert "called rich now" not in new.err
+
+
+def test_a_pair_for_people(trained, encodery):
+    said = encodery("predict", trained("pair"), "--text", "a cat", "--text2", "a\nlong " * 30, "--format", "rich")
     assert said.code == 0
     assert said.out.count("\n") == 1
     assert "a cat | a long a long" in said.out
     assert "…" in said.out
-    said = encodery("predict", trained("regression"), "--text", "a cat", "--format", "table")
+    said = encodery("predict", trained("regression"), "--text", "a cat", "--format", "rich")
     assert float(said.out.split()[0]) is not None
-    assert encodery("predict", trained("multilabel"), "--text", "a cat", "--format", "table").code == 0
+    assert encodery("predict", trained("multilabel"), "--text", "a cat", "--format", "rich").code == 0
 
 
 def test_a_nested_text_is_written_once_and_a_nested_id_has_a_column(tmp_path, encodery):
@@ -95,7 +117,7 @@ def test_a_file_with_other_columns_and_ids(trained, tmp_path, encodery):
     file.write_text('{"id": "x", "review": "good"}\n{"id": "y", "review": ""}\n')
     out = tmp_path / "answers.jsonl"
     said = encodery("predict", trained("single"), "--file", file, "--text-column", "review", "-o", out)
-    assert (said.code, said.out) == (0, f"{out}: 2 answers\n")
+    assert (said.code, said.out) == (0, f"{out}: 2 predictions\n")
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["x", "y"]
 
 
@@ -158,7 +180,7 @@ def test_refusals(trained, tmp_path, encodery, monkeypatch):
     assert "does not exist" in refused("single", "--text", "a", "-o", tmp_path / "no" / "a.csv")
     assert "required" in refused("single")
     stdin(monkeypatch, b"only one text\n")
-    assert "stdin, line 1: two texts" in refused("pair", "--file", "-")
+    assert "stdin, line 1: expected two texts" in refused("pair", "--file", "-")
 
 
 @pytest.mark.parametrize("end", [".jsonl", ".csv"])

@@ -20,7 +20,7 @@ def test_a_vocabulary_then_blocks_then_their_use(tmp_path, text, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vocabulary.yaml").write_text("corpus: {files: text.txt}\nkind: wordpiece\nvocab_size: 200\n")
     assert main(["tokenizer", "vocabulary.yaml", "-o", "pieces"]) == 0
-    assert "pieces a word" in capsys.readouterr().out
+    assert "tokens per word" in capsys.readouterr().out
     assert main(["tokenizer", "vocabulary.yaml", "-o", "pieces"]) == 2
     config = (
         "model: {new: {kind: electra}, tokenizer: pieces}\n"

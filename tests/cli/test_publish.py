@@ -124,7 +124,7 @@ def test_the_verb_sends_only_when_told(run, tmp_path, encodery, monkeypatch):
     assert "model.safetensors" in said.out
     assert encodery("publish", run, "-o", tmp_path / "kept").code == 0
     assert (tmp_path / "kept" / "README.md").is_file()
-    assert "already there" in encodery("publish", run, "-o", tmp_path / "kept").err
+    assert "already exists" in encodery("publish", run, "-o", tmp_path / "kept").err
     assert sent == []
     assert encodery("publish", run, "--yes").code == 2
     assert "OWNER/NAME" in encodery("publish", run, "--to", "../x", "--yes").err

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from encodery import cli
+from encodery.cli import sweep as sweep_verb
+from encodery.cli.parsing import Parser
 from encodery.runs.sweep_spec import Outcome
-from encodery.sweep import sweep_file
+from encodery.sweep import command_line, sweep_file
 from encodery.sweep.plan import Planner, read_plan, write_plan
 from encodery.sweep.state import RunStatus
 from encodery.sweep.state import write as write_status
+from encodery.sweep.sweep_file import Sweep
 from tests.sweep.small_sweeps import BASE
 from tests.sweep.test_best import done
 
@@ -176,7 +179,7 @@ def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:
     assert cli.main(["sweep", "plan", "sweep.yaml"]) == 0
     assert "4 runs" in capsys.readouterr().out
     assert cli.main(["sweep", "import", "search.json"]) == 2
-    assert "already there" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -192,8 +195,19 @@ def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:
         (["run", "run.yaml", "--devices", "gpu zero"], "command line: devices"),
         (["run", "run.yaml", "--threads", "many"], "command line: threads"),
         (["run", "run.yaml", "--timeout", "soon"], "command line: timeout: expected a time"),
-        (["plan", "run.yaml", "--seeds", "0"], "--seeds: at least 1"),
+        (["plan", "run.yaml", "--seeds", "0"], "--seeds: must be at least 1"),
         (["fly", "run.yaml"], "invalid choice"),
+        (
+            ["run", "run.yaml", "--resources.devices", "cpu:1"],
+            "command line: resources.devices: is a key of sweep files; on the command line write --devices.",
+        ),
+        (["plan", "run.yaml", "resources.runs_per_device=2"], "on the command line write --runs-per-device."),
+        (["plan", "run.yaml", "--resources", "{devices: all}"], "write --devices or --runs-per-device or --threads."),
+        (["plan", "run.yaml", "--resources.threads=2", "--limits.retries=0"], "limits.retries: is a key of"),
+        (["plan", "run.yaml", "--limits.timeout", "2h"], "on the command line write --timeout."),
+        (["plan", "run.yaml", "seeds=5"], "on the command line write --seeds."),
+        (["plan", "run.yaml", "--grid.optim.lr", "1e-4,2e-4"], "on the command line write --optim.lr."),
+        (["plan", "run.yaml", "--metric.name", "f1"], "has no option on the command line; set it in the file."),
     ],
 )
 def test_mistakes_end_with_2_and_a_sentence(
@@ -201,6 +215,17 @@ def test_mistakes_end_with_2_and_a_sentence(
 ) -> None:
     assert cli.main(["sweep", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_every_option_for_a_key_of_a_sweep_file_exists() -> None:
+    parser = Parser("encodery sweep", "")
+    sweep_verb.arguments(parser)
+    for key, option in command_line.OPTIONS.items():
+        assert option in parser.options()
+        section, _, name = key.partition(".")
+        fields = Sweep.model_fields
+        assert section in fields
+        assert not name or name in getattr(fields[section].annotation, "model_fields", {})
 
 
 def test_train_refuses_a_list_and_names_the_verb_for_it(room: Path, capsys: Any) -> None:

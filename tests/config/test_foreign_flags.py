@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from encodery.config.foreign_flags import _ADVICE, advice
+from encodery.config.foreign_flags import _ADVICE, _BARE, advice, ours
 from encodery.config.load import load
 from encodery.config.schema import Config
-from encodery.config.validate import _sub_fields, ours
+from encodery.config.validate import _sub_fields
 from encodery.errors import UserError
 
 
@@ -20,7 +20,7 @@ from encodery.errors import UserError
         (["--output_dir", "out"], "-o DIR names the run directory"),
         (["--do_train"], "--do_train is not a setting; leave it out: `encodery train` trains"),
         (["--do_train", "--do_eval"], "--do_train is not a setting"),
-        (["--overwrite_output_dir"], "--fresh begins again"),
+        (["--overwrite_output_dir"], "--fresh starts over"),
         (["--train_file", "a.csv"], "give the data file itself: `encodery train FILE`"),
         (["--validation-file", "a.csv"], r"did you mean tasks\.dev\?"),
         (["--label", "stars"], r"did you mean tasks\.label\?"),
@@ -34,6 +34,27 @@ from encodery.errors import UserError
 def test_a_flag_of_theirs_is_answered_with_ours(words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         load({"model": "some-encoder", "tasks": "toy/nli"}, words)
+
+
+def test_all_flags_of_theirs_are_answered_at_once() -> None:
+    words = "--do_train --do_eval --fp16 --overwrite_output_dir --learning_rate 2e-5 --train.epochs 2 --output_dir out"
+    with pytest.raises(UserError) as error:
+        load({"model": "some-encoder", "tasks": "toy/nli"}, [*words.split(), "--nonsense", "--no-cuda"])
+    assert str(error.value).splitlines() == [
+        "command line: --do_train is not a setting; leave it out: `encodery train` trains and scores on dev.",
+        "command line: --do_eval is not a setting; leave it out: `encodery train` trains and scores on dev.",
+        "command line: --fp16 is not a setting; did you mean --train.precision fp16?",
+        "command line: --overwrite_output_dir is not a setting; --fresh starts over.",
+        "command line: --learning_rate is not a setting; did you mean optim.lr?",
+        "command line: --output_dir is not a setting; -o DIR names the run directory.",
+        "command line: --nonsense has no value; write --key value, --key=value or key=value.",
+        "command line: --no-cuda is not a setting; did you mean --device cpu?",
+    ]
+
+
+@pytest.mark.parametrize("meant", _BARE.values())
+def test_what_a_bare_flag_becomes_is_a_setting(meant: str) -> None:
+    load({"model": {"new": {}}, "tasks": "toy/nli"}, meant.split())
 
 
 def test_no_word_has_two_answers() -> None:

@@ -382,18 +382,18 @@ def test_all_errors_at_once(write):
     assert "bad.yaml:6: tasks.3: expected a mapping" in message
     assert "bad.yaml:7: method.kind: there is no 'fleeb' in methods. Did you mean 'freelb'?" in message
     assert "model: give a name" in refusal({"model": {"tokenizer": "words"}, "tasks": "fake/rte"})
-    assert "tasks: is needed" in refusal({"model": "m"})
+    assert "tasks: is required" in refusal({"model": "m"})
     assert "tasks: expected at least one" in refusal({"model": "m", "tasks": []})
     assert "whole has no parts" in refusal({"model": "m", "tasks": "whole/x"})
-    assert "tasks.0.part: is needed" in refusal({"model": "m", "tasks": "fake"})
+    assert "tasks.0.part: is required" in refusal({"model": "m", "tasks": "fake"})
     assert "expected" in refusal({"model": 3, "tasks": {"name": "fake/rte"}, "method": [1], "seed": True})
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train.dynamics=sometimes", "train.dynamics: expected another form (Record the model's output for each"),
-        ("train.evaluate=often", "(How often the dev set is scored: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
+        ("train.dynamics=sometimes", "train.dynamics: expected another form (Record the logits of every training row"),
+        ("train.evaluate=often", "(How often to evaluate on dev: `500 steps`, `1/2 epoch`, `end`, `never`.)"),
         ("train.batch_size=3.5", "train.batch_size: expected an integer"),
         ("train.keep_at=25", "train.keep_at: expected a list, not 25"),
         ("tasks.evaluate_on=dev", "evaluate_on: expected a list, such as [dev]"),
@@ -411,7 +411,7 @@ def test_what_is_expected_is_said_as_people_say_it(words, said):
 
 def test_not_a_config(write):
     assert "a config is a mapping" in refusal(write("c.yaml", "- a"))
-    assert "tasks: is needed" in refusal(write("c.yaml", ""))
+    assert "tasks: is required" in refusal(write("c.yaml", ""))
     assert "not a Path" not in refusal({"data": object(), "model": "m", "tasks": "fake/rte"})
 
 
@@ -484,7 +484,7 @@ def test_code_of_a_run_directory_needs_permission_and_its_hash(write, tmp_path):
     copy.unlink()
     assert "is missing" in refusal(run, allow_code=True)
     (run / "code/files.json").write_text(json.dumps({"mine.py": ["../../mine.py", "x"]}))
-    assert "leads out of" in refusal(run, allow_code=True)
+    assert "points outside" in refusal(run, allow_code=True)
 
 
 # --- S6 ---------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,19 @@ def test_every_key_is_on_the_page_with_a_meaning():
     assert " |  |" not in page
 
 
+def test_mappings_with_keys_of_their_own_have_a_table():
+    page = reference()
+    assert "## probe\n" in page
+    assert "`train_rows` | integer ≥ 8 | `2000` |" in page
+    for objective, key, row in (
+        ("electra", "masking", "| `mask` | number ≥ 0, ≤ 1 | `0.85` |"),
+        ("mlm", "masking", "| `mask` | number ≥ 0, ≤ 1 | `0.8` |"),
+        ("classification", "distill", '| `loss` | `kl`, `mse` | `"kl"` |'),
+    ):
+        table = page.split(f"#### tasks.objective: {objective}, {key}\n")[1].split("\n#")[0]
+        assert row in table
+
+
 def test_schema_knows_components_and_short_forms():
     got = schema()
     method = got["properties"]["method"]["anyOf"]

@@ -4,9 +4,10 @@ import pytest
 
 from encodery.config import load as config_load
 from encodery.config.components import find
+from encodery.config.foreign_flags import SYNONYMS, ours
 from encodery.config.load import load
 from encodery.config.schema import Config
-from encodery.config.validate import SYNONYMS, _sub_fields, ours
+from encodery.config.validate import _sub_fields
 from encodery.errors import UserError
 
 

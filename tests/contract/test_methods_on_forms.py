@@ -55,7 +55,7 @@ def test_the_gradient_does_not_depend_on_how_a_step_is_cut(
 ) -> None:
     options = loud(kind, monkeypatch)
     if kind == "importance":  # it weighs rows by the gradient at their one answer
-        with pytest.raises(UserError, match="one answer for each text"):
+        with pytest.raises(UserError, match="one label or number per text"):
             step(tmp_path, form, kind, options)
         return
     whole = step(tmp_path, form, kind, options)

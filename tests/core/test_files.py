@@ -38,7 +38,7 @@ def test_R2_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> 
 def test_R5_failed_write_says_why_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     files.write_atomic(path, "old")
-    with pytest.raises(RunFailed, match=r"a\.json.*No space left.*MB free.*make room"), at_call(0, disk_full):
+    with pytest.raises(RunFailed, match=r"a\.json.*No space left.*MB free.*free some space"), at_call(0, disk_full):
         files.write_atomic(path, "new")
     assert (path.read_text(), hidden(tmp_path)) == ("old", [])
     with pytest.raises(RunFailed, match="Input/output error"), at_call(1, fail_with(errno.EIO)):

@@ -62,7 +62,7 @@ def test_a_job_asks_for_what_its_partition_allows(programs: Programs, monkeypatc
     assert not said
     monkeypatch.setenv("SBATCH_PARTITION", "short")
     assert slurm.allowed_minutes(1440, said.append) == 30
-    assert said == ["partition short allows 30 minutes: the job asks for these, not for 1440 (SBATCH_TIMELIMIT)"]
+    assert said == ["partition short allows 30 minutes: the job requests these, not 1440 (SBATCH_TIMELIMIT)"]
     monkeypatch.setenv("SBATCH_PARTITION", "short,shorter")
     assert slurm.allowed_minutes(1440, said.append) == 10
     monkeypatch.setenv("SBATCH_PARTITION", "free")

@@ -107,7 +107,7 @@ def test_P38_every_loss_is_counted_and_printed(tmp_path, pieces, deduplicate):
     assert made["text_tokens_kept"] == 22 < made["text_tokens_read"]
     lines = "\n".join(report_lines(report))
     assert "2 lines shorter than min_line were left out" in lines
-    assert "() was taken out 9 times" in lines
+    assert "() was removed 9 times" in lines
     assert f"{made['text_tokens_read'] - 22:,} tokens" in lines
 
 
@@ -221,14 +221,14 @@ def test_a_worker_that_dies_is_named(tmp_path, text, pieces, monkeypatch):
 
 def test_a_folder_goes_on_only_as_it_was_begun(tmp_path, text, pieces):
     prepare(tmp_path / "out", corpus(text), pieces, 32, workers=1)
-    with pytest.raises(UserError, match="begun with another max_length, seed"):
+    with pytest.raises(UserError, match="started with another max_length, seed"):
         prepare(tmp_path / "out", corpus(text, seed=1), pieces, 64)
     text.write_text("changed")
-    with pytest.raises(UserError, match="begun with another source"):
+    with pytest.raises(UserError, match="started with another source"):
         prepare(tmp_path / "out", corpus(text), pieces, 32)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(UserError, match="holds other things"):
+    with pytest.raises(UserError, match="holds other files"):
         prepare(tmp_path / "full", corpus(text), pieces, 32)
 
 
@@ -264,7 +264,7 @@ def test_a_damaged_shard_is_named(tmp_path, text, pieces):
     path.write_bytes(path.read_bytes()[:-3])
     table = BlockTable(tmp_path / "out", "train")
     (tmp_path / "out" / "manifest.json").rename(tmp_path / "manifest.json")  # as of earlier versions
-    with pytest.raises(UserError, match=r"00001\.safetensors: the shard is cut off"):
+    with pytest.raises(UserError, match=r"00001\.safetensors: the shard is truncated"):
         table.ids[:]
 
 

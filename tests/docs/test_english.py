@@ -11,7 +11,9 @@ from tests.docs.pages import PAGES, ROOT
 
 BANNED = re.compile(
     r"\b(go(es|ing)? on(?! (ray|slurm|a))|said|stands?(?!-)|lies?|hangs? on|kin|leaves? \S+ away|is no valid"
-    r"|nobody|anew|anybody|everybody|all the same|or the like|in vain|in silence|at its place|thrown? away)\b",
+    r"|nobody|anew|anybody|everybody|all the same|or the like|in vain|in silence|at its place|thrown? away"
+    r"|leaves? [^.:;`]{1,60} away|is none of|half a character|(made|makes it) again|too good|make room|of ours"
+    r"|fine-tunings|trainings|begun with|has not(?=[.,:;)]))\b",
     re.IGNORECASE,
 )
 # A text that models are asked about, not a sentence of ours.
@@ -75,5 +77,7 @@ def test_a_planted_phrase_is_found(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text('"""It goes on."""\nraise ValueError("run it again, it goes on")\n')
     assert [(line, faults(text)) for line, text in texts(tmp_path / "new.py")] == [(2, ["goes on"])]
     assert faults("leave -o away") == ["leave -o away"]
+    assert faults("leave count and fraction away") == ["leave count and fraction away"]
+    assert faults("rows that the pool has not, and three trainings") == ["has not", "trainings"]
     assert not faults("Ray goes on Slurm")
     assert not faults("a stand-in for tests")

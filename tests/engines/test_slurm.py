@@ -112,7 +112,7 @@ def test_R1_a_training_that_loses_its_machines_twice_ends_as_undisturbed(
 ) -> None:
     """First its time is up, then it is preempted; on one machine and on two."""
     jobs = {nodes: Training(slurm, tmp_path / str(nodes), nodes, SBATCH_PARTITION="low") for nodes in (1, 2)}
-    assert "partition low allows 30 minutes: the job asks for these, not for 1440" in jobs[1].said.stderr
+    assert "partition low allows 30 minutes: the job requests these, not 1440" in jobs[1].said.stderr
     for job in jobs.values():
         assert slurm.job(job.job)["TimeLimit"] == "00:30:00"
         job.begun()

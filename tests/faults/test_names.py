@@ -52,7 +52,7 @@ def test_S11_names_that_cannot_be_printed_are_refused_before_training(name, tmp_
 
 @pytest.mark.parametrize("key", ["train", "name"])
 def test_S11_names_that_are_no_utf8_are_refused_before_training(key, tmp_path) -> None:
-    with pytest.raises(UserError, match=rf"tasks\.0\.{key}: holds half a character"):
+    with pytest.raises(UserError, match=rf"tasks\.0\.{key}: contains a lone surrogate"):
         load(settings(tmp_path, task={key: "a\udcff.csv"}))
 
 

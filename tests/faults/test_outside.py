@@ -60,7 +60,7 @@ def test_S15_weights_that_cannot_be_saved(train) -> None:
 
         theirs.safe_save_file = safetensors.torch.save_file = fail  # type: ignore[assignment]
 
-    sentence(train(before), 1, "No space left on device", "make room")
+    sentence(train(before), 1, "No space left on device", "free some space")
 
 
 def test_S15_a_lock_that_cannot_be_given_back(train) -> None:

@@ -94,7 +94,7 @@ def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[
     path, out = write(shared), shared / "out"
     plan: Plan = load(path, ["--compare=none,all,thres"], out)
     said = "\n".join(plan.lines())
-    assert "3 fine-tunings, whose heads are measured by mask" in said
+    assert "3 fine-tuning runs, whose heads are measured by mask" in said
     assert "2 to 2 trials" in said
     do(write(shared, tasks=2), out, "--strategy=thres", "--threshold=2", "--compare=none")
     assert len(executed) == 2
@@ -135,7 +135,7 @@ def scores_of(run: Path) -> dict[str, float]:
 def test_G32_equal_sets_are_trained_once_for_all_primaries(tmp_path: Path, executed: list[str]) -> None:
     path = write(tmp_path, primary="all", strategy="all", compare=["none"], seeds=2)
     said = "\n".join(load(path, [], tmp_path / "out").lines())
-    assert "at most 8 final trainings; equal ones are trained once, for whichever primary" in said
+    assert "at most 8 final training runs; identical ones are trained once, for whichever primary" in said
     found = do(path, tmp_path / "out")
     assert len(executed) == 2 * 3 + 2  # each task alone, and all of them together, with two seeds
     runs_of_all = [run for name in executed if set(scores_of(run := tmp_path / "out" / name)) == set(NAMES)]
@@ -192,9 +192,12 @@ def test_G36_three_fine_tunings_by_default_and_their_cost_is_said(tmp_path: Path
     tree = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key != "importance_seeds"}
     path.write_text(yaml.safe_dump(tree))
     said = "\n".join(load(path, [], tmp_path / "out").lines())
-    assert "9 fine-tunings, whose heads are measured by mask (3 tasks × 3 seeds; importance_seeds: 1 costs 3)" in said
-    assert "1 of them are the single-task runs too" in said
-    assert "come on top" in "\n".join(load(path, ["--finetune={train.epochs: 2}"], tmp_path / "out").lines())
+    cost = "(3 tasks × 3 seeds; importance_seeds: 1 costs 3)"
+    assert f"9 fine-tuning runs, whose heads are measured by mask {cost}" in said
+    assert "1 of them are also the single-task runs" in said
+    assert "other settings and are additional" in "\n".join(
+        load(path, ["--finetune={train.epochs: 2}"], tmp_path / "out").lines()
+    )
 
 
 @pytest.mark.slow

@@ -253,6 +253,6 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     torch.save({"model": {"decoder.x": torch.ones(1)}}, file)
     with pytest.raises(UserError, match="is this an AMOS checkpoint"):
         amos.convert(file, tmp_path / "out", Heads(), None)
-    with pytest.raises(UserError, match="say with --vocab in which folder"):
+    with pytest.raises(UserError, match=r"name the folder of sp\.model and dict\.txt with --vocab"):
         amos.convert(write_huggingface(tmp_path / "bad", 50)[0], tmp_path / "out", Heads(), tmp_path / "nowhere")
     assert not (tmp_path / "out").exists()

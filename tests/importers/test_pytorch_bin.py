@@ -52,7 +52,7 @@ def test_P40_a_bin_becomes_safetensors_bit_by_bit_and_trains(
     with pytest.raises(UserError, match=f"encodery import bin {old} old-safetensors"):
         run(tree, tmp_path / "refused")
     assert main(["import", "bin", str(old), str(new)]) == 0
-    assert "every one is the same bit by bit, and the encoder opens" in capsys.readouterr().out
+    assert "all are identical bit for bit, and the encoder loads" in capsys.readouterr().out
     found = load_file(new / "model.safetensors")
     assert found.keys() == model.state_dict().keys()
     for name, value in model.state_dict().items():
@@ -76,7 +76,7 @@ def test_P40_nothing_but_tensors_is_opened_and_nothing_is_left_behind(
     pickled(tmp_path / "old")
     for content, message in (
         ({"x": Evil()}, "cannot be opened as weights"),
-        ({"x": 1}, "other things than tensors"),
+        ({"x": 1}, "something other than named tensors"),
         ({"bert.x": torch.zeros(2)}, "the weights do not fit the architecture"),
     ):
         torch.save(content, tmp_path / "old" / "pytorch_model.bin")
@@ -98,7 +98,7 @@ def test_P40_what_needs_no_conversion_or_is_not_there_is_said(tmp_path: Path) ->
     (tmp_path / "old" / "model.safetensors").write_bytes((tmp_path / "new" / "model.safetensors").read_bytes())
     with pytest.raises(UserError, match="has safetensors weights already"):
         convert(str(tmp_path / "old"), tmp_path / "again")
-    with pytest.raises(UserError, match="is already there"):
+    with pytest.raises(UserError, match="already exists"):
         convert(str(tmp_path / "old"), tmp_path / "new")
     assert main(["import", "bin", str(tmp_path / "old"), str(tmp_path / "again"), "--heads", "4"]) == 2
 

@@ -105,7 +105,7 @@ def test_D20_answers_that_do_not_come_out_again_are_an_alarm(run, tmp_path):
     known = [json.loads(line) for line in path.read_text().splitlines()]
     turned = {"entailment": "neutral", "neutral": "contradiction", "contradiction": "entailment"}
     path.write_text("".join(json.dumps({**row, "prediction": turned[row["prediction"]]}) + "\n" for row in known))
-    assert "not asked as it was trained" in str(path_alarm(model, again, Hans()))
+    assert "does not get its input as in training" in str(path_alarm(model, again, Hans()))
 
 
 def test_the_verb_keeps_figures_in_all_forms(run, tmp_path, capsys):

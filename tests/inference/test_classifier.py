@@ -124,7 +124,7 @@ def test_labels_can_be_given_to_models_of_others_only(tmp_path):
     for labels in (["a", "b"], ["a", "b", "b"]):
         with pytest.raises(UserError, match="3 different names"):
             open_classifier(path, labels=labels)
-    with pytest.raises(UserError, match="for models without label names"):
+    with pytest.raises(UserError, match="--labels is for models without them"):
         open_classifier(run.path, labels=["a", "b", "c"])
 
 

@@ -103,7 +103,7 @@ def test_stretches_are_averaged_by_their_share_of_each_list():
     assert average(finder(), [finder(null_threshold=-1.0)] * 2, [one, two])["a"]["prediction"] == ""
     thresholds = [finder(), finder("joint")]  # 0 and -2.75, in the mean -1.375: odds above that mean no answer
     assert average(finder(), thresholds, [one, two])["a"]["prediction"] == ""
-    with pytest.raises(UserError, match="they make no ensemble"):
+    with pytest.raises(UserError, match="they cannot form an ensemble"):
         average(finder(), [finder(), finder(none_allowed=False)], [one, two])
 
 

@@ -100,4 +100,4 @@ def test_what_has_no_such_column_is_refused_before_the_work(evaluated, capsys):
     assert main([*words, "--by", "genre"]) == 2
     assert "has no column genre; it has label, text, source, hard" in capsys.readouterr().err
     assert main([*words, "--by", "source", "--attack", "pgd"]) == 2
-    assert "not divided by columns" in capsys.readouterr().err
+    assert "cannot be combined with --attack" in capsys.readouterr().err

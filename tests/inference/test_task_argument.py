@@ -27,5 +27,5 @@ def test_the_text_of_a_run_by_any_of_its_names(pretrained, word):
 
 def test_a_corpus_without_a_run():
     assert resolve_split("toy/corpus:train")[0].task == resolve_split("corpus/toy:train")[0].task
-    with pytest.raises(UserError, match="own text has no name; give the text file, a prepared folder, or a run"):
+    with pytest.raises(UserError, match="own text has no task name; give the text file, a prepared folder, or a run"):
         resolve_split("corpus")

@@ -117,7 +117,7 @@ def test_it_begins_plain_turns_on_and_resumes_to_the_bit(tmp_path):
 
 
 def test_it_needs_one_answer_for_each_text():
-    with pytest.raises(UserError, match="one answer for each text"):
+    with pytest.raises(UserError, match="one label or number per text"):
         Importance().start(small_model(small_encoder(), pool="mean"))
 
 

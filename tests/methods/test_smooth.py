@@ -191,7 +191,7 @@ def test_the_log_counts_normalised_perturbations_against_normalised_embeddings()
 def test_an_encoder_without_a_norm_of_embeddings_is_refused() -> None:
     made = bench()
     made.model.encoder.net.embeddings.LayerNorm = None
-    with pytest.raises(UserError, match="no norm"):
+    with pytest.raises(UserError, match="no layer norm"):
         made.step(Sift())
 
 

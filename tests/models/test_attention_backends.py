@@ -118,10 +118,10 @@ def test_nested_draws_dropout_and_its_mean_is_attention_without() -> None:
         ({"dropout": True}, "nested", ""),
         ({"dtype": torch.float32}, "nested", ""),
         ({"dtype": torch.float16, "capability": (7, 5)}, "nested", ""),
-        ({"dropout": True, "window": True}, "groups", "no kernel takes a window with dropout"),
-        ({"dtype": torch.float32, "window": True}, "groups", "no kernel takes a window in fp32"),
-        ({"bias": True}, "groups", "no kernel takes a bias of positions"),
-        ({"size": 20}, "groups", "no kernel takes heads of 20 numbers (multiples of 8 up to 256)"),
+        ({"dropout": True, "window": True}, "groups", "no kernel supports a window with dropout"),
+        ({"dtype": torch.float32, "window": True}, "groups", "no kernel supports a window in fp32"),
+        ({"bias": True}, "groups", "no kernel supports a position bias"),
+        ({"size": 20}, "groups", "no kernel supports a head size of 20 (multiples of 8 up to 256)"),
         ({"capability": (7, 5)}, "groups", "this GPU has no kernel for bf16"),
         ({"device": "cpu"}, "groups", ""),
         ({"device": "mps"}, "groups", ""),
@@ -137,10 +137,10 @@ def test_an_encoder_says_which_back_ends_it_has(monkeypatch: pytest.MonkeyPatch)
     assert describe(small_config("bert"), there, half) == {"training": "varlen", "evaluation": "varlen"}
     assert describe(small_config("bert", dropout=0.1), there, half) == {"training": "nested", "evaluation": "varlen"}
     assert describe(small_config("modernbert", dropout=0.1), there, half) == {
-        "training": "nested, groups", "evaluation": "varlen", "why": "no kernel takes a window with dropout",
+        "training": "nested, groups", "evaluation": "varlen", "why": "no kernel supports a window with dropout",
     }  # fmt: skip
     assert describe(small_config("amos"), there, half) == {
-        "training": "groups", "evaluation": "groups", "why": "no kernel takes a bias of positions",
+        "training": "groups", "evaluation": "groups", "why": "no kernel supports a position bias",
     }  # fmt: skip
     assert describe(small_config("bert"), torch.device("cpu"), torch.float32) == {
         "training": "groups", "evaluation": "groups",

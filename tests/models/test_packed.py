@@ -63,7 +63,7 @@ def test_modernbert_has_layers_with_a_window_and_without_here() -> None:
 
 @pytest.mark.parametrize("kind", ["deberta-v2", "mpnet"])
 def test_what_does_not_ask_the_attention_interface_refuses_packed_and_works_in_rows(kind: str) -> None:
-    with pytest.raises(UserError, match=f"packed was not proven for {kind}; use rows"):
+    with pytest.raises(UserError, match=f"packed is not verified for {kind}; use rows"):
         small_encoder(kind, "packed")
     encoder = small_encoder(kind)
     assert encoder.layout == "rows"

@@ -63,7 +63,7 @@ def test_the_repeated_layers_of_every_family_are_found(kind: str) -> None:
     encoder = small_encoder(kind)
     found = layers_of(encoder.net)
     assert len(found) == (1 if kind == "albert" else encoder.layers)  # ALBERT's layers are one module
-    with pytest.raises(UserError, match=r"train.compile: it is not known where Linear has its layers"):
+    with pytest.raises(UserError, match=r"train.compile: cannot find the layers of Linear"):
         layers_of(nn.Linear(2, 2))
 
 

@@ -43,8 +43,8 @@ def test_seeds_can_be_named(sweep: Path) -> None:
         ("rte=4", "say which seed of cola too"),
         ("rte=9,cola=3", "--pick rte=9: no finished run has that seed; there are 1, 2, 3, 4"),
         ("sst2=1,rte=1,cola=3", "there is no run of sst2; there are cola, rte"),
-        ("worst", "is best, median, or seeds by task"),
-        ("rte=", "is best, median, or seeds by task"),
+        ("worst", "expected best, median, or seeds by task"),
+        ("rte=", "expected best, median, or seeds by task"),
     ],
 )
 def test_mistakes_are_named(sweep: Path, how: str, words: str) -> None:

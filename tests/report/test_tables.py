@@ -290,7 +290,7 @@ def test_a_baseline_that_could_be_several_rows_is_refused(tmp_path: Path) -> Non
     run(tmp_path / "plain", 0.7)
     for rate in (0.1, 0.2):
         run(tmp_path / str(rate), 0.8, method={"kind": "freelb", "adv_lr": rate})
-    with pytest.raises(UserError, match=r"has several \(method\.kind=freelb, method\.adv_lr=0\.1; .*say more"):
+    with pytest.raises(UserError, match=r"has several \(method\.kind=freelb, method\.adv_lr=0\.1; .*be more specific"):
         table.table([tmp_path], "freelb")
 
 

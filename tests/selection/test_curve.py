@@ -182,10 +182,10 @@ def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_dat
         ({"fractions": "0.5:0.1:0.1"}, "fractions: there is none below 1"),
         (
             {"methods": {"a": "cartography"}, "scores": {"train.max_steps": 3}, "dynamics": "train"},
-            "methods.a: needs 1 looks .* give 0",
+            "methods.a: needs 1 records .* give 0",
         ),
-        ({"dynamics": "train"}, "methods.el2n: looks at all rows after an epoch, but dynamics: train"),
-        ({"methods": {"a": {"kind": "el2n", "epoch": 3}}}, "methods.a: needs 3 looks .* on everything give 2"),
+        ({"dynamics": "train"}, "methods.el2n: reads the logits after an epoch, but dynamics: train"),
+        ({"methods": {"a": {"kind": "el2n", "epoch": 3}}}, "methods.a: needs 3 records .* on the full set give 2"),
         ({"scores": {"train.maxsteps": 3}}, "train.maxsteps: unknown key; did you mean max_steps"),
         ({"fewer": {"stream": [0.3]}}, "fewer.stream: 0.3: give some of the fractions 0.25, 0.5, 1"),
         ({"fewer": {"streams": [0.5]}}, "there is no method streams"),

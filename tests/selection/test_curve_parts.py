@@ -99,9 +99,9 @@ def test_D27_runs_of_scores_are_of_one_seed_each_unless_shared(tmp_path):
     plan = curve.load(write(tmp_path, seeds=[1, 4], scores={"train.epochs": 1}, score_seeds=2), [], tmp_path)
     assert [plan.curve.score_seeds_of(seed) for seed in (1, 4)] == [[1, 6], [4, 9]]
     assert plan.score_runs == [1, 6, 4, 9]
-    assert "4 runs of scores, 2 behind each choice" in list(plan.lines())
+    assert "4 scoring runs, 2 for each selection" in list(plan.lines())
     assert plan.runs == 2 * (1 + 3 * 2 * 2) + 4
     shared = curve.load(write(tmp_path, seeds=[1, 4], scores={"train.epochs": 1}, selections="shared"), [], tmp_path)
     assert shared.score_runs == [1, 4]
     assert shared.curve.score_seeds_of(4) == [1, 4]
-    assert any("share one choice" in line for line in remarks(shared, []))
+    assert any("share one selection" in line for line in remarks(shared, []))

@@ -49,7 +49,7 @@ def test_predictions_of_other_rows_are_refused():
     folds = OutOfFold(Path("folds"), known)
     with pytest.raises(UserError, match="not of the pool's labels"):
         Confident()(pool(rows, folds=[folds]), 60)
-    with pytest.raises(UserError, match=r"no answer to 1 of 60 rows \(first: id-7\)"):
+    with pytest.raises(UserError, match=r"no prediction for 1 of 60 rows \(first: id-7\)"):
         Confident()(pool(rows, folds=[OutOfFold(Path("x"), {k: v for k, v in known.items() if k != "id-7"})]), 60)
     other = {id: row | {"label": "neutral"} for id, row in known.items()}
     with pytest.raises(UserError, match="40 of 60 rows have another label there"):

@@ -62,4 +62,4 @@ def test_the_meta_file_tells_which_scores_were_used(tmp_path):
     meta = read_json(tmp_path / "out" / "selection.meta.json")
     assert meta["scores_file"]["name"] == "s.csv"
     assert len(meta["scores_file"]["sha256"]) == 64
-    assert meta["notes"] == ["1 scores in s.csv are of rows that the pool has not"]
+    assert meta["notes"] == ["1 scores in s.csv belong to rows that are not in the pool"]

@@ -139,7 +139,7 @@ def test_dynamics_need_one_label(tmp_path):
     from tests.toolbox.tasks import regression_task
 
     tree = config_for(tmp_path, regression_task(tmp_path), train={"dynamics": True})
-    with pytest.raises(UserError, match="not one label for each text"):
+    with pytest.raises(UserError, match="not have exactly one label per text"):
         run(tree, tmp_path / "out")
     with pytest.raises(UserError, match=r"has no dynamics; train it with train\.dynamics"):
         Dynamics.open(tmp_path)
@@ -298,5 +298,5 @@ def test_D29_every_selection_prints_its_labels_beside_those_of_the_pool(home, ca
 
 def test_a_selector_that_takes_nothing_says_so(home, recorded):
     plain = {"selector": {"kind": "clusters", "k": 1, "pick": "whole"}, "fraction": 0.5}
-    with pytest.raises(UserError, match="clusters takes none of the 48 rows"):
+    with pytest.raises(UserError, match="clusters selects none of 48 rows"):
         selection(home, "none", **plain, embed={"model": str(recorded.path)})

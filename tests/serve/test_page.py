@@ -75,7 +75,7 @@ def test_with_a_token_the_page_asks_for_it(browser: Any, run: Path) -> None:
     with served(run, ENCODERY_SERVE_TOKEN=TOKEN) as guarded:
         page, _, _ = watched(browser, guarded.url)
         page.wait_for_selector("#token")
-        assert "a token is needed" in page.inner_text("#status")
+        assert "a token is required" in page.inner_text("#status")
         page.fill("#token", TOKEN)
         page.fill("#text", "a cat")
         page.click("h1")

@@ -91,8 +91,8 @@ def test_health_version_model_and_schema(single: Served, runs: dict[str, Path]) 
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        ({"texts": ["a"] * 21}, 413, "21 texts in one request; at most 20"),
-        ({"text": "x" * 301}, 413, "301 characters; at most 300"),
+        ({"texts": ["a"] * 21}, 413, "21 texts in one request; the limit is 20"),
+        ({"text": "x" * 301}, 413, "301 characters; the limit is 300"),
         ({}, 422, "exactly one of text, texts and pairs"),
         ({"text": "a", "texts": ["b"]}, 422, "exactly one of"),
         ({"texts": ["a"], "text2": "b"}, 422, "go with text"),
@@ -179,7 +179,7 @@ def test_S7_other_hosts_need_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delenv("ENCODERY_SERVE_TOKEN", raising=False)
     for host in ("0.0.0.0", "::", "192.168.1.7", "example.org", ""):
         assert not is_loopback(host)
-        with pytest.raises(UserError, match="a token is needed"):
+        with pytest.raises(UserError, match="a token is required"):
             require_token(Address(host, 0, None))
     for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
         require_token(Address(host, 0, None))
@@ -197,7 +197,7 @@ def test_mistakes_are_known_before_the_model_is_read(capsys: pytest.CaptureFixtu
         assert main(["serve", "no/such/run", "--port", port]) == 2
     assert "cannot listen there" in capsys.readouterr().err
     assert main(["serve", "no/such/run", "--host", "0.0.0.0"]) == 2
-    assert "a token is needed" in capsys.readouterr().err
+    assert "a token is required" in capsys.readouterr().err
     assert main(["serve", "no/such/run", "--batch", "0"]) == 2
     assert "--batch: 0 is not a positive number" in capsys.readouterr().err
 

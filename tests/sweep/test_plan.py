@@ -319,7 +319,7 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("metric: {name: f1}\nearly_stop: {median: {every: 100}}\n", "sweep.yaml:3: early_stop compares runs every"),
         ("metric: {name: loss}\ntrain.log: 30\nearly_stop: {asha: {min: 100}}\n", "but train.log is '30'"),
         ("stages: {b: {needs: a}}\n", "sweep.yaml:2: stages.b.needs: there is no stage a"),
-        ("stages: {a: {needs: b}, b: {needs: a}}\n", "wait for each other in a circle"),
+        ("stages: {a: {needs: b}, b: {needs: a}}\n", "depend on each other in a cycle"),
         ("stages: {a: {}, b: {model: 'stage:a'}}\n", "stage:a is not among the stages that b needs"),
         ("stages: {a b: {}}\n", "cannot be a name"),
         ("grid: {method.adv_1r: [1], method: [plain, freelb]}\n", "adv_1r: no method of this sweep has this key"),
@@ -404,7 +404,7 @@ def test_commands_are_runs_by_their_text(tmp_path: Path) -> None:
     assert [spec.command for spec in specs] == ["python a.py --x 1", "python a.py --x 2"]
     assert all(re.fullmatch(r"[0-9a-f]{8}-[A-Za-z0-9._-]+", spec.name) for spec in specs)
     path.write_text("\n# nothing\n")
-    with pytest.raises(UserError, match="no command in it"):
+    with pytest.raises(UserError, match="it contains no commands"):
         commands(path)
 
 

@@ -149,7 +149,7 @@ def test_a_torn_journal_is_mended_and_a_changed_space_refused(tmp_path: Path, op
         stream.write('{"op_code": 4, "torn')
     ended = {spec.id: Outcome(spec.id, "done", 0.5)}
     assert len(finish(opened(TPE), ended, lr)) == 5
-    with pytest.raises(UserError, match=r"begun with another metric.mode or search.space"):
+    with pytest.raises(UserError, match=r"started with another metric.mode or search.space"):
         opened(TPE.replace("1e-5", "1e-6"))
 
 

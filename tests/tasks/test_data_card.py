@@ -38,7 +38,7 @@ def test_a_card_counts_near_duplicates_within_and_between(tmp_path, monkeypatch,
     [
         (["none.csv"], "there is no such file"),
         (["toy/sentiment", "--dev", "x.csv"], "has its own dev set"),
-        ([".", "-o", "x.json"], "go with one file"),
+        ([".", "-o", "x.json"], "need a single file"),
         (["toy/nothing"], "nothing"),
     ],
 )

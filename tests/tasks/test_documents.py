@@ -104,7 +104,7 @@ def test_missing_files_and_unknown_endings(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.txt does not exist"):
         texts(files=str(tmp_path / "nowhere.txt"))
     (tmp_path / "x.doc").write_text("a")
-    with pytest.raises(UserError, match="say what it is with format"):
+    with pytest.raises(UserError, match="set format: lines"):
         texts(files=str(tmp_path / "x.doc"))
     (tmp_path / "y.txt").write_bytes("a".encode("utf-16"))
     with pytest.raises(UserError, match="UTF-16"):
@@ -192,5 +192,5 @@ def test_a_download_that_breaks_is_one_sentence(monkeypatch):
         raise ConnectionError("gone\nwith details")
 
     monkeypatch.setattr(datasets, "load_dataset", broken)
-    with pytest.raises(UserError, match=r"the hub could not give it \(ConnectionError: gone\)"):
+    with pytest.raises(UserError, match=r"the hub could not provide it \(ConnectionError: gone\)"):
         list(from_hub("a/b", None, "train", "c", "text", stream=True))

@@ -226,7 +226,7 @@ def test_what_is_not_known_here_is_refused_by_name(name: str, words: str, folder
         ("rte", "0\tmaybe\ta\tb\n", '"maybe" is not a label of this task'),
         ("ner", "0\t['O'\t['a']\n", "is not a list"),
         ("ner", "0\t['O']\t['a', 'b']\n", "1 labels for 2 words"),
-        ("qnnli", "0\t0,1\t0,0\ta\tb\tc\n", "does not say which"),
+        ("qnnli", "0\t0,1\t0,0\ta\tb\tc\n", "does not name its correct candidate"),
         ("ner", "0\t__import__('os')\t['a']\n", "is not a list"),
         ("squad", "0\t4:::7:::cat\tthe cat\twho\n", "is not start:::end:::impossible:::answer"),
         ("squad", "0\t3:::6:::0:::cat\tthe cat\twho\n", 'the answer "cat" is not at offset 3'),
@@ -289,7 +289,7 @@ def test_G38_the_dummy_labels_of_a_test_file_are_hidden_ones(file: str, folder: 
     (folder / file).write_text(DUMMY[file])
     found = task(folder, file.partition("_")[0])
     assert labels_of(found) == [None, None]
-    assert "nothing is scored" in str(found.origin("test").note)
+    assert "treated as hidden and not scored" in str(found.origin("test").note)
     assert labels_of(found, "train") != [None] * 2
 
 
@@ -321,7 +321,7 @@ def test_rankings_may_name_their_labels(folder: Path) -> None:
     (folder / "qnnli_train.tsv").write_text("7\t0,1,2\tno,yes,no\ta cat\ta dog\tthe cat\there\n")
     (folder / "qnnli_dev.tsv").write_text("7\t0,1,2\tno,no,no\ta cat\ta dog\tthe cat\there\n")
     assert labels_of(task(folder, "qnnli"), "train") == ["1"]
-    with pytest.raises(UserError, match="does not say which"):
+    with pytest.raises(UserError, match="does not name its correct candidate"):
         task(folder, "qnnli").examples("dev")
 
 

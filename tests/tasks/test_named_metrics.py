@@ -197,10 +197,14 @@ def test_what_a_form_does_not_have_is_refused_before_anything_is_read(options, w
     ("labels", "options", "why"),
     [
         (TWO, {"metric": "f1_eggs"}, "there is no label eggs; there are ham, spam"),
-        (THREE, {"metric": "f1"}, "here are 3; name one of f1_a, f1_b, f1_c, … or macro_f1, micro_f1, weighted_f1"),
+        (
+            THREE,
+            {"metric": "f1"},
+            "exactly two labels, not 3; use f1_a, f1_b, f1_c, … or macro_f1, micro_f1, weighted_f1",
+        ),
         (THREE, {"threshold": "dev"}, "threshold is for two labels"),
-        (THREE, {"positive": "a"}, "is none of two labels"),
-        (TWO, {"positive": "eggs"}, "eggs is none of two labels"),
+        (THREE, {"positive": "a"}, "is not one of the two labels"),
+        (TWO, {"positive": "eggs"}, "eggs is not one of the two labels"),
         (TWO, {"threshold": {"eggs": 0.3}}, "not eggs"),
     ],
 )

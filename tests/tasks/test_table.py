@@ -147,7 +147,7 @@ FAULTS = [
     ({"text": None, "label": "a"}, "text", "null is not text"),
     ({"text": ["x"], "label": "a"}, "text", "is not text"),
     ({"label": "a"}, "text", "is missing"),
-    ({"text": "\ud800", "label": "a"}, "text", "half a character"),
+    ({"text": "\ud800", "label": "a"}, "text", "a lone surrogate"),
     ({"text": "x"}, "label", "there is no label"),
     ({"text": "x", "label": None}, "label", "there is no label"),
     ({"text": "x", "label": ""}, "label", "there is no label"),

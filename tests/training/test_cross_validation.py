@@ -176,7 +176,7 @@ def test_F33_one_table_has_mean_sd_interval_and_all_rows_at_once(validated: Path
     assert page.startswith("| fold | rows | f1 | accuracy | roc_auc |")
     assert f"| mean |  | {f1['mean']:.4f} |" in page
     assert "95 % interval" in page
-    assert "too good" not in page
+    assert "optimistic" not in page
 
 
 def test_F33_run_again_resumes_and_trains_only_what_is_missing(

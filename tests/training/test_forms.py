@@ -159,7 +159,7 @@ def test_candidates_in_choice_out(
     run = runs("ranking")
     choice = en.load(run)(("the cat", "a dog", "the cat", "here"))
     assert set(choice.probabilities) == {"0", "1", "2"}
-    with pytest.raises(UserError, match="two candidates or more"):
+    with pytest.raises(UserError, match="at least two candidates"):
         en.load(run)("the cat")
     file = write_jsonl(tmp_path / "in.jsonl", [{"text": "the cat", "candidates": ["a dog", "the cat", "here"]}])
     assert main(["predict", str(run), "--file", file, "--quiet", "--format", "jsonl"]) == 0

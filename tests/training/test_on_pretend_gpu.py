@@ -91,9 +91,9 @@ def test_a_run_and_doctor_name_the_back_ends_of_attention(tmp_path: Path, preten
     biased = pretend_gpu.call(
         jobs.train, jobs.settings(str(tmp_path), case | {"objective": "amos"}), str(tmp_path / "amos")
     )
-    reason = "no kernel takes a bias of positions"
+    reason = "no kernel supports a position bias"
     assert biased["run"]["attention"] == {"training": "groups", "evaluation": "groups", "why": reason}
-    line = f"attention: {reason}; there sequences are padded in groups of similar length"
+    line = f"attention: {reason}, so sequences are padded in groups of similar length"
     assert line in (tmp_path / "amos" / "log.txt").read_text()
     words = [sys.executable, "-m", "encodery", "doctor"]
     done = subprocess.run(words, env=pretend_gpu.environment, capture_output=True, text=True, check=False)

@@ -349,7 +349,7 @@ def test_foreign_states_are_refused_by_name() -> None:
     less = {name: value for name, value in tensors.items() if name != "head.weight/exp_avg"}
     with pytest.raises(UserError, match=r"lacks head\.weight/exp_avg"):
         optimizer.load(less, state)
-    with pytest.raises(UserError, match=r"has a foreign other\.weight/exp_avg"):
+    with pytest.raises(UserError, match=r"has an unexpected other\.weight/exp_avg"):
         optimizer.load({**tensors, "other.weight/exp_avg": torch.zeros(1)}, state)
     with pytest.raises(UserError, match=r"head\.weight/exp_avg is float64 \[7\] in the checkpoint"):
         optimizer.load({**tensors, "head.weight/exp_avg": torch.zeros(7, dtype=torch.float64)}, state)

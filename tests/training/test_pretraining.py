@@ -105,7 +105,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 def test_a_pretrained_model_that_is_asked_for_answers_is_named(pretrained: RunDir) -> None:
-    sentence = rf"{pretrained.path}: .* toy/corpus \(electra\) and has no head that answers; train it on a task first"
+    sentence = rf"{pretrained.path}: .* toy/corpus \(electra\) and has no prediction head; train it on a task first"
     with pytest.raises(UserError, match=sentence):
         open_classifier(pretrained.path)
 
@@ -489,7 +489,7 @@ def test_shares_of_a_prepared_corpus_may_be_chosen_later(tmp_path: Path) -> None
         drawn_of_few(tree)
     table = BlockTable(tmp_path / "blocks", "train")
     assert sum(table.about.pop("sources")) == 100
-    with pytest.raises(UserError, match="does not tell its sources apart; prepare it again"):
+    with pytest.raises(UserError, match="does not record its sources; prepare it again"):
         table.sources()  # as of an earlier version
 
 

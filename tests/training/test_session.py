@@ -199,7 +199,7 @@ def test_what_cannot_be_done_at_the_end_is_refused_at_the_start(
 def test_a_shorter_encoder_shortens_the_texts_with_a_note(tmp_path: Path) -> None:
     tree = settings(tmp_path, train={"max_length": 512, "max_steps": 1})
     done = run(tree, tmp_path / "run")
-    assert "max_length 512 is more than this encoder has positions for: 64 it is" in done.log_file.read_text()
+    assert "max_length 512 is more than the positions of this encoder; using 64" in done.log_file.read_text()
     assert json.loads((done.model / "encodery.json").read_text())["tasks"]["table/train"]["max_length"] == 64
 
 

@@ -1,5 +1,6 @@
 """What training says of its rows before the first step, and that equal texts are never on both sides of a split."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,20 @@ import pytest
 
 import encodery as en
 from encodery.config import load
+from encodery.inference import outputs
 from encodery.tasks.base import plain_texts
 from encodery.training.run import train_run
+from encodery.training.task_data import trained_on
 from tests.toolbox.runs import config_for
-from tests.toolbox.tasks import mood, pair_task, regression_task, sentences, write_csv
+from tests.toolbox.tasks import (
+    mood,
+    multilabel_task,
+    pair_task,
+    regression_task,
+    sentences,
+    single_task,
+    write_csv,
+)
 
 
 def doubled(path: Path, count: int = 80) -> Path:
@@ -139,3 +150,46 @@ def test_a_label_that_is_renamed_and_never_seen_is_named(tmp_path: Path) -> None
     found = summary(log_of(tmp_path, {"kind": "table", "train": str(path), "labels": names}))
     assert any("tasks.labels renames 11, which no row has" in line for line in found)
     assert not any("renames 0" in line for line in found)
+
+
+def tags_task(folder: Path) -> dict[str, Any]:
+    """Every word occurs in one sentence only, and dev has the sentences of train: then all words are known."""
+    rows = [{"tokens": [f"w{i}a", f"w{i}b", f"w{i}c"], "tags": ["A", "B", "C"]} for i in range(40)]
+    for name in ("train", "dev"):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return {"kind": "table", "form": "tags", "train": str(folder / "train.jsonl"), "dev": str(folder / "dev.jsonl")}
+
+
+@pytest.mark.parametrize(
+    ("made", "entry", "train"),
+    [
+        (tags_task, {"count": 7}, {}),
+        (single_task, {"fraction": 0.2}, {}),
+        (multilabel_task, {"count": 3}, {}),
+        (regression_task, {}, {"holdout": 0.5}),
+    ],
+)
+def test_F75_the_baseline_counts_the_rows_that_were_trained_on(
+    made: Any, entry: dict[str, Any], train: dict[str, Any], tmp_path: Path
+) -> None:
+    tree = config_for(tmp_path, made(tmp_path) | entry, train=train)
+    run = train_run(load.load(tree), tmp_path / "run")
+    resolved = load.load(run.path)
+    ((task, options),) = resolved.tasks
+    rows = trained_on(task, options, resolved.config)
+    assert len(rows) < len(task.examples("train"))
+    ((key, found),) = run.read_scores()["majority"].items()
+    dev = task.examples(key.partition(":")[2])
+    assert found == pytest.approx(outputs.majority(task, rows, dev), abs=1e-5)
+    assert found != pytest.approx(outputs.majority(task, task.examples("train"), dev), abs=1e-5)
+
+
+def test_the_lines_before_the_first_step_speak_of_the_rows_that_are_trained_on(tmp_path: Path) -> None:
+    texts = [f"{text} {i}" for i, text in enumerate(sentences(60))]
+    write_csv(tmp_path / "train.csv", ["text", "label"], [(text, "ab"[i % 2]) for i, text in enumerate(texts)])
+    write_csv(tmp_path / "dev.csv", ["text", "label"], [(text, "ab"[i % 2]) for i, text in enumerate(texts)])
+    task = {"kind": "table", "train": str(tmp_path / "train.csv"), "dev": str(tmp_path / "dev.csv"), "count": 5}
+    whole = "\n".join(summary(log_of(tmp_path, task)))
+    assert "table/train: 5 rows to train on (of 60), 60 for dev" in whole
+    assert "5 of 60 rows of dev (8.3%) have a text that is in train too" in whole
+    assert re.search(r"labels: [ab] (60|80|100)\.0%", whole)

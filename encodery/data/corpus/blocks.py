@@ -140,7 +140,7 @@ class BlockTable(Unlabelled):
     def sources(self) -> list[tuple[int, int]]:
         """First block and number of blocks of each source (entry of `files`), which follow each other."""
         if "sources" not in self.about:
-            raise UserError(f"shares: {self.folder} does not tell its sources apart; prepare it again")
+            raise UserError(f"shares: {self.folder} does not record its sources; prepare it again")
         ends = np.cumsum([0, *self.about["sources"]])
         rows = np.searchsorted(self.example, ends)
         return [(int(begin), int(end - begin)) for begin, end in pairwise(rows)]

@@ -162,7 +162,7 @@ def loss_lines(report: dict[str, Any]) -> Iterator[str]:
         part = short / max(read["characters"], 1)
         yield f"{left['short_lines']:,} lines shorter than min_line were left out ({part:.1%} of the characters)"
     if brackets:
-        yield f"() was taken out {brackets // 2:,} times (drop_brackets)"
+        yield f"() was removed {brackets // 2:,} times (drop_brackets)"
     for split, made in report["made"].items():
         lost = made["text_tokens_read"] - made["text_tokens_kept"]
         if lost:
@@ -249,13 +249,13 @@ def _require_same(folder: Path, recipe: dict[str, Any]) -> None:
     if not path.is_file():
         others = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
         if others:
-            raise UserError(f"{folder} holds other things ({others[0]}); give a new or empty folder with -o")
+            raise UserError(f"{folder} holds other files ({others[0]}); give a new or empty folder with -o")
         return
     old = files.read_json(path)
     flat_old, flat_new = ({**r["corpus"], **{k: v for k, v in r.items() if k != "corpus"}} for r in (old, recipe))
     other = sorted(key for key in {**flat_old, **flat_new} if flat_old.get(key) != flat_new.get(key))
     if other:
-        raise UserError(f"{folder} was begun with another {', '.join(other)}; give another folder with -o")
+        raise UserError(f"{folder} was started with another {', '.join(other)}; give another folder with -o")
 
 
 def _prepare(
@@ -281,7 +281,7 @@ def _prepare(
             if stop.requested:
                 raise Stopped(f"Stopped ({stop.signal_name}); run the same command again to resume.")
     if reading.shards == 0:
-        raise UserError(f"{corpus.name}: there is no document in it")
+        raise UserError(f"{corpus.name}: it contains no documents")
     bad_rows(folder, reading.bad)
     with files.atomic_folder(folder / "tokenizer") as beside:
         pieces.tokenizer.save_pretrained(beside)
@@ -400,7 +400,7 @@ def corpus_table(
     if task.prepared:
         table = BlockTable(task.prepared_folder, split)
         task.origin(split)  # says what is missing
-        cache.require_intact(table.folder, "run the `encodery prepare` that made it: what is damaged is made again")
+        cache.require_intact(table.folder, "run the `encodery prepare` command that wrote it again to repair it")
         _require_fit(table, pieces, max_length)
         return table
     from encodery.data.corpus.prepare import cached

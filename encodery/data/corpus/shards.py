@@ -93,5 +93,5 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         raise UserError(f"{path}: the shard is missing or damaged ({error}); delete it and prepare again") from None
     ends = [about["data_offsets"][1] for key, about in header.items() if key != "__metadata__"]
     if path.stat().st_size != 8 + size + max(ends, default=0):
-        raise UserError(f"{path}: the shard is cut off; delete it and prepare again")
+        raise UserError(f"{path}: the shard is truncated; delete it and prepare again")
     return header, 8 + size

@@ -24,26 +24,27 @@ STEP = 1e-4  # by which the unigram trainer tells rare characters apart
 
 
 class Vocabulary(Options):
-    """How text is cut into pieces."""
+    """How text is split into tokens."""
 
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
-    """wordpiece: BERT's and ELECTRA's; bpe: on bytes, as RoBERTa's and ModernBERT's; unigram: sentencepiece's."""
+    """wordpiece: as in BERT and ELECTRA; bpe: byte-level, as in RoBERTa and ModernBERT; unigram: as in
+    SentencePiece."""
     vocab_size: int = Field(default=30522, ge=16)
-    """Pieces in all, special tokens included; fewer if the corpus has no more."""
+    """Size of the vocabulary, including special tokens. Smaller if the corpus does not yield as many."""
     lowercase: bool = True
-    """Lower all letters first."""
+    """Convert text to lower case first."""
     strip_accents: bool | None = None
-    """Take accents off (é becomes e); default: as lowercase says. Languages that need them: false."""
+    """Remove accents (é becomes e). Default: the value of lowercase. Set to false for languages that need accents."""
     special_tokens: list[str] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    """Names of padding, unknown, first, separator and mask, in this order; they get the ids 0 to 4."""
+    """Names of the padding, unknown, first, separator and mask token, in this order. They get the ids 0 to 4."""
     more_tokens: list[str] = []
-    """Further tokens that are never cut, such as [URL]; their ids follow."""
+    """Additional tokens that are never split, such as [URL]. Their ids come next."""
     min_frequency: int = Field(default=2, ge=1)
-    """A pair of pieces is joined only if it occurs so often (wordpiece, bpe)."""
+    """wordpiece, bpe: merge a pair of tokens only if it occurs at least this often."""
     alphabet: int = Field(default=1000, ge=26)
-    """Most characters that become pieces of their own: the most frequent ones (wordpiece)."""
+    """wordpiece: maximum number of single characters in the vocabulary; the most frequent are kept."""
     max_length: int = Field(default=512, ge=4)
-    """The longest sequence that the tokenizer folder announces."""
+    """Maximum sequence length, as recorded in the tokenizer folder."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -63,7 +64,7 @@ def train(options: Vocabulary, corpus: Corpus) -> Any:
     tokenizer.train_from_iterator(_chunks(corpus), trainer)
     tokenizer = _settled(tokenizer, options)
     if tokenizer.get_vocab_size() <= len(options.special_tokens) + len(options.more_tokens):
-        raise UserError(f"{corpus.name}: there is no text in it to make a vocabulary of")
+        raise UserError(f"{corpus.name}: it contains no text to train a vocabulary on")
     return _as_transformers(tokenizer, options)
 
 
@@ -212,6 +213,6 @@ def summary(tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str]) -> str:
     words = sum(len(text.split()) for text in texts)
     unknown = sum(one == tokenizer.unk_token_id for one in ids)
     return (
-        f"{len(tokenizer):,} pieces; {len(ids) / max(words, 1):.2f} pieces a word and "
-        f"{unknown / max(len(ids), 1):.2%} unknown ones on {len(texts):,} lines of the corpus"
+        f"{len(tokenizer):,} tokens; {len(ids) / max(words, 1):.2f} tokens per word, "
+        f"{unknown / max(len(ids), 1):.2%} of them unknown, on {len(texts):,} lines of the corpus"
     )

@@ -16,14 +16,16 @@ TEACHER = "teacher"  # the target that a teacher's logits are
 
 
 class Distill(Options):
-    """How a teacher's answers are learnt, where the task names one."""
+    """How the predictions of a task's teacher are learnt."""
 
     weight: float = Field(default=1.0, ge=0)
-    """Weight of the teacher's answers; that of the labels is 1."""
+    """Weight of the distillation loss, relative to 1 for the labels."""
     temperature: float = Field(default=1.0, gt=0)
-    """Logits of both are divided by it; the loss is multiplied by its square, so that gradients keep their size."""
+    """Temperature that divides the logits of teacher and student. The loss is multiplied by its square, so that
+    gradients keep their size."""
     loss: Literal["kl", "mse"] = "kl"
-    """kl: divergence of the answers; mse: mean squared difference of the logits (MT-DNN). Numbers: always mse."""
+    """kl: divergence of the probabilities; mse: mean squared error of the logits, as in MT-DNN. Regression always uses
+    mse."""
 
     def apart(self, logits: Tensor, teacher: Tensor, form: str) -> Tensor:
         """How far each answer is from the teacher's."""

@@ -191,7 +191,7 @@ def build_head(
         return StockHead(encoder, outputs, dropout, pooling)
     how: Pooling = encoder.pooling if pooling == "auto" else pooling
     if kind == "san":
-        raise UserError("objective.head: san is for labels of pairs; here use another head")
+        raise UserError("objective.head: san is for classifying pairs; use another head")
     rate = 0.1 if dropout is None else dropout
     if kind == "linear":
         return LinearHead(encoder, outputs, rate, how)
@@ -231,7 +231,7 @@ class SanHead(nn.Module):
     def __init__(self, encoder: Encoder, outputs: int, dropout: float, separator: int, turns: int, turn_dropout: float):
         super().__init__()
         if outputs < 2:
-            raise UserError("objective.head: san chooses between labels; for numbers and rankings use another head")
+            raise UserError("objective.head: san is for classification; use another head for numbers and rankings")
         width = encoder.width
         self.separator, self.turns, self.turn_dropout = separator, turns, turn_dropout
         self.dropout = nn.Dropout(dropout)

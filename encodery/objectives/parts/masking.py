@@ -24,25 +24,28 @@ SELECT, SHOW, RANDOM, SAMPLE = range(4)  # what the four numbers drawn for a tok
 
 
 class Masking(Options):
-    """Which positions are asked about, and what stands there instead."""
+    """Which positions are predicted, and what the input shows there."""
 
     probability: float = Field(default=0.15, gt=0, lt=1)
-    """Share of a sequence's tokens that are asked about."""
+    """Fraction of a sequence's tokens to predict."""
     final_probability: float | None = Field(default=None, gt=0, lt=1)
-    """The share moves from `probability` to this one, step by step, until `final_step`; held-out text is always asked
-    by `probability`."""
+    """The fraction changes linearly from `probability` to this value, which it reaches at `final_step`. Held-out text
+    always uses `probability`."""
     final_step: int | None = Field(default=None, ge=1)
-    """The step at which `final_probability` is reached, such as the last of the run."""
+    """Step at which `final_probability` is reached, such as the last step of the run."""
     positions: Literal["distinct", "bernoulli", "with_replacement"] = "distinct"
-    """distinct: exactly round(share · tokens), at least 1; bernoulli: each by chance; with_replacement: as Google's."""
+    """How positions are drawn. distinct: exactly round(fraction · tokens), at least 1; bernoulli: each position
+    independently; with_replacement: as in Google's code."""
     cap: int | None = Field(default=None, ge=1)
-    """Most positions of a sequence; Google's code has floor((probability + 0.005) · max_length)."""
+    """Maximum number of positions per sequence. Google's code uses floor((probability + 0.005) · max_length)."""
     whole_words: Literal["no", "fairseq", "hf"] = "no"
-    """fairseq: a share of the words, each shown in one way; hf: whole words until the share of tokens is covered."""
+    """Mask whole words. no: single tokens; fairseq: draw a fraction of the words, and replace all tokens of a word in
+    the same way;
+    hf: draw words until the fraction of tokens is reached."""
     mask: float = Field(default=0.85, ge=0, le=1)
-    """Share of the asked positions that show the mask token."""
+    """Fraction of these positions that show the mask token."""
     random: float = Field(default=0.0, ge=0, le=1)
-    """Share that show any ordinary token; the rest show the true one."""
+    """Fraction of these positions that show a random token. The rest show the original token."""
 
     @model_validator(mode="after")
     def _must_fit(self) -> Self:
@@ -64,19 +67,19 @@ class Masking(Options):
 
 
 class BertMasking(Masking):
-    """BERT's: 80 % mask token, 10 % any token, 10 % the true one."""
+    """As in BERT: 80 % mask token, 10 % random token, 10 % original token."""
 
     mask: float = Field(default=0.8, ge=0, le=1)
-    """Share of the asked positions that show the mask token."""
+    """Fraction of these positions that show the mask token."""
     random: float = Field(default=0.1, ge=0, le=1)
-    """Share that show any ordinary token; the rest show the true one."""
+    """Fraction of these positions that show a random token. The rest show the original token."""
 
 
 class FullMasking(Masking):
-    """AMOS's: every asked position shows the mask token."""
+    """As in AMOS: every predicted position shows the mask token."""
 
     mask: float = Field(default=1.0, ge=0, le=1)
-    """Share of the asked positions that show the mask token."""
+    """Fraction of these positions that show the mask token."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def said(dots: Dots) -> str:
     whole = dots.of or len(dots.ids)
     left = f" {len(dots.ids):,} of {whole:,} points are drawn." if whole > len(dots.ids) else ""
     cut = letters(len(dots.ids))
-    shortened = f" Texts are cut at {cut} letters." if dots.texts and cut < TEXT else ""
+    shortened = f" Texts are truncated to {cut} characters." if dots.texts and cut < TEXT else ""
     return f"{dots.note}{left}{shortened}".strip()
 
 

@@ -39,7 +39,7 @@ async function describe() {
   at("second").hidden = about.texts === 1;
   at("text2").required = pair;
   if (about.answers === "span") { at("text-label").textContent = "Question"; at("text2-label").textContent = "Context"; }
-  if (about.answers === "ranking") { at("second").hidden = false; at("text2-label").textContent = "Candidates, one a line"; }
+  if (about.answers === "ranking") { at("second").hidden = false; at("text2-label").textContent = "Candidates, one per line"; }
   at("text2").dataset.lines = about.answers === "ranking" ? "yes" : "";
   show(about.scores);
 }

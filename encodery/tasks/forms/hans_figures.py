@@ -16,7 +16,7 @@ ENTAILED = "entailment"
 Z = 1.959963984540054  # of a 95 % interval
 CAUSES = (
     "Usual causes: a model that has collapsed to one answer (look at its score on its own dev set), segment ids that "
-    "training had and evaluation has not, and a wrong order of the model's labels"
+    "were set in training but not in evaluation, and a wrong order of the model's labels"
 )
 REGENERATED = "regenerated HANS, drawn again from the authors' templates: NOT the published file"
 NOT_PUBLISHED = "regenerated, not the published HANS"
@@ -220,7 +220,8 @@ class Heuristics(Classification):
     more_ids: ClassVar[bool] = True
 
     collapse: Literal["argmax", "sum"] = "argmax"
-    """How three answers become two: argmax (McCoy's), or sum (neutral and contradiction together)."""
+    """How three classes become two. argmax: as in McCoy et al.; sum: add the probabilities of neutral and
+    contradiction."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -67,5 +67,5 @@ def fit(metric: Metric, labels: Sequence[str], form: str) -> str | None:
     if metric.base in BY_LABEL and not metric.mean and metric.label is None and (form != "single" or len(labels) != 2):
         some = ", ".join(f"{metric.base}_{label}" for label in labels[:3])
         means = ", ".join(f"{mean}_{metric.base}" for mean, bases in MEANS.items() if metric.base in bases)
-        return f"without a label it is for two labels, and here are {len(labels)}; name one of {some}, … or {means}"
+        return f"without a label it needs exactly two labels, not {len(labels)}; use {some}, … or {means}"
     return None

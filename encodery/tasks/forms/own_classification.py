@@ -20,16 +20,16 @@ class Scored(Classification):
     """Base: a subclass says what form its answers have and which labels there are."""
 
     metric: str | None = None
-    """The main metric, such as f1, f1_spam, macro_f1, mcc, roc_auc; default: accuracy, micro_f1 (multilabel) or
-    spearman (regression)."""
+    """Main metric, such as f1, f1_spam, macro_f1, mcc, roc_auc. Default: accuracy, micro_f1 (multilabel) or spearman
+    (regression)."""
     metrics: list[str] | None = None
-    """What is reported, by name, besides the main metric; default: the usual scores of the form."""
+    """Metrics to report besides the main metric. Default: the usual ones for the form."""
     positive_label: str | int | None = Field(default=None, alias="positive")
-    """Of two labels the one that f1, precision, recall, roc_auc, average_precision and a threshold are about; default:
-    the second one."""
+    """With two labels: the positive one, for f1, precision, recall, roc_auc, average_precision and threshold. Default:
+    the second label."""
     threshold: Literal["dev", "dev_each"] | float | dict[str, float] | None = None
-    """Probability above which the positive label of two, or each of several labels, is given; default 0.5. dev: the one
-    that is best for the main metric on dev (or train.holdout), kept in the model; dev_each: one for each label
+    """Probability above which the positive label, or each label of a multilabel task, is predicted. Default: 0.5. dev:
+    the threshold with the best main metric on dev (or train.holdout), stored in the model; dev_each: one per label
     (multilabel); or numbers."""
 
     @model_validator(mode="after")
@@ -38,7 +38,7 @@ class Scored(Classification):
             by_name.parse(name, self.answer_form)
         limits = self.threshold.values() if isinstance(self.threshold, dict) else [self.threshold]
         if any(isinstance(limit, float) and not 0 <= limit <= 1 for limit in limits):
-            raise ValueError("threshold: a probability from 0 to 1 is needed")
+            raise ValueError("threshold: expected a probability from 0 to 1")
         if self.threshold is not None and self.answer_form == "regression":
             raise ValueError("threshold: a regression has none")
         if self.threshold == "dev_each" and self.answer_form != "multilabel":
@@ -81,7 +81,9 @@ class Scored(Classification):
             if why := by_name.fit(by_name.parse(name, form), labels, form):
                 raise UserError(f"{self.name}: metric {name}: {why}")
         if self.positive_label is not None and (not two or str(self.positive_label) not in labels):
-            raise UserError(f"{self.name}: positive: {self.positive_label} is none of two labels: {', '.join(labels)}")
+            raise UserError(
+                f"{self.name}: positive: {self.positive_label} is not one of the two labels: {', '.join(labels)}"
+            )
         if self.threshold is not None and form == "single" and not two:
             raise UserError(
                 f"{self.name}: threshold is for two labels or form multilabel; there are {len(labels)} labels"
@@ -89,8 +91,8 @@ class Scored(Classification):
         if isinstance(self.threshold, dict):
             unknown = [label for label in self.threshold if label not in labels]
             if unknown or (two and len(self.threshold) != 1):
-                wanted = "one of two labels" if two else f"labels among {', '.join(labels)}"
-                raise UserError(f"{self.name}: threshold: {wanted} are needed, not {', '.join(self.threshold)}")
+                wanted = "one of the two labels" if two else f"labels among {', '.join(labels)}"
+                raise UserError(f"{self.name}: threshold: expected {wanted}, not {', '.join(self.threshold)}")
 
     def choose_thresholds(self, answers: Mapping[str, Answer], examples: Sequence[Example]) -> dict[str, Any] | None:
         """The thresholds that are best for the main metric on these rows, and how good they are."""

@@ -183,15 +183,17 @@ class Spans(Task):
     """
 
     head: Literal["simple", "joint"] = "simple"
-    """simple: transformers' own class; joint: ELECTRA's, the end conditioned on the start, with answerability."""
+    """simple: the class in transformers; joint: as in ELECTRA, where the end is conditioned on the start and
+    answerability is predicted too."""
     stride: int = Field(default=128, ge=1)
-    """Long contexts are read in windows that begin this many tokens apart."""
+    """Long contexts are read in windows that start this many tokens apart."""
     max_question: int = Field(default=64, ge=1)
-    """Longer questions are cut to this many tokens."""
+    """Maximum question length in tokens. Longer questions are truncated."""
     max_answer: int = Field(default=30, ge=1)
-    """Longest answer in tokens."""
+    """Maximum answer length in tokens."""
     null_threshold: float | None = None
-    """`No answer` where its score is above this; default: 0 (simple), -2.75 (joint). Scores also name the best one."""
+    """Predict `no answer` if its score is above this. Default: 0 (simple), -2.75 (joint). The scores also report the
+    best threshold."""
 
     @property
     def unanswerable(self) -> bool:

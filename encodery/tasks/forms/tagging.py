@@ -129,7 +129,7 @@ def _texts(value: Any, column: str) -> tuple[str, ...]:
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise Bad("half a character in a word", column) from None
+            raise Bad("a lone surrogate in a word", column) from None
     return tuple(value)
 
 
@@ -161,9 +161,9 @@ class Tagging(Task):
     """Base: a subclass gives name, splits, examples, origin and labels. The words stand in `extra["words"]`."""
 
     stride: int = Field(default=128, ge=1)
-    """Sentences longer than max_length are read in windows that begin this many tokens apart."""
+    """Sentences longer than max_length are read in windows that start this many tokens apart."""
     train_on_special_labels: bool = False
-    """Also learn X (inside a word), CLS and SEP as labels, as MT-DNN does; they are never given as answers."""
+    """Also train on the labels X (inside a word), CLS and SEP, as MT-DNN does. They are never predicted."""
 
     @property
     def main_metric(self) -> str:

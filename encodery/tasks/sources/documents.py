@@ -69,7 +69,7 @@ def format_of(path: Path, given: Format) -> str:
         return given
     ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if ending.lower() not in ENDINGS:
-        raise UserError(f"{path}: say what it is with format: lines, document, jsonl or parquet")
+        raise UserError(f"{path}: set format: lines, document, jsonl or parquet")
     return ENDINGS[ending.lower()]
 
 
@@ -183,7 +183,7 @@ def from_hub(
     except UserError:
         raise
     except Exception as error:  # the hub's client raises a zoo: offline, DNS, time-out, a broken download
-        raise UserError(f"{name}: the hub could not give it ({_reason(error)})") from error
+        raise UserError(f"{name}: the hub could not provide it ({_reason(error)})") from error
 
 
 def hub_commit(repository: str, revision: str | None) -> str:
@@ -194,8 +194,8 @@ def hub_commit(repository: str, revision: str | None) -> str:
         return str(HfApi().dataset_info(repository, revision=revision, timeout=10).sha)
     except Exception as error:  # as above
         raise UserError(
-            f"corpus {repository}: the hub could not be asked ({_reason(error)}); put its files on this disk and name "
-            "them with files:"
+            f"corpus {repository}: the hub could not be reached ({_reason(error)}); put its files on this disk and "
+            "name them with files:"
         ) from error
 
 

@@ -24,24 +24,24 @@ class Own(Read):
     train: str | None = None
     """File with the training rows."""
     dev: str | None = None
-    """File with the dev rows; without it a part of train is set aside."""
+    """File with the dev rows. Without it, a part of train is set aside."""
     test: str | None = None
-    """File with the test rows; its labels may be absent."""
+    """File with the test rows. It may lack labels."""
     dev_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """How much of train is set aside when there is no dev file."""
+    """Fraction of train to set aside if there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
-    """Another number sets another part aside."""
+    """Seed that decides which rows are set aside."""
     equal_texts: Literal["together", "apart"] = "together"
-    """Whether rows with equal texts are on one side when a part of train is set aside; `group` decides where it is
-    given. Runs that were begun before there was this key keep `apart`."""
+    """Whether rows with equal texts stay on the same side of an automatic split. `group` takes precedence. Runs started
+    before this key existed keep `apart`."""
     folds: int | None = Field(default=None, ge=2)
-    """Cross-validation: train is split into this many parts; --folds of `encodery train` sets this and fold."""
+    """Cross-validation: number of parts to split train into. `encodery train --folds 5` sets this key and fold."""
     held_fold: int | None = Field(default=None, ge=1, alias="fold")
-    """Which of the folds is the dev set, from 1; the others are trained on."""
+    """Cross-validation: the fold to use as the dev set, from 1. The others are trained on."""
     called: str | None = Field(default=None, alias="name", min_length=1, max_length=100)
-    """The task is called table/<name>, in any letters; default: the name of the training file."""
+    """Name of the task: table/<name>, in any script. Default: the name of the training file."""
     root: str | None = None
-    """Folder that the paths start from; default: the folder of the config, or where the command runs."""
+    """Folder that relative paths start from. Default: the folder of the config, else the current directory."""
     _fold_of: dict[str, int] = PrivateAttr(default_factory=dict)
     _like: str | None = PrivateAttr(default=None)
 

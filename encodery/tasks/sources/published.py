@@ -126,7 +126,7 @@ def _sentence(dataset: PublishedSet, missing: str, error: Exception) -> Encodery
     reason = f"{type(error).__name__}: {words[0][:200]}".rstrip(": ")
     if out_of_order(error):
         return RunFailed(f"{missing}: the hub ({dataset.repository}) says {reason}, {LATER}")
-    return UserError(f"{missing}, and the hub ({dataset.repository}) could not give it ({reason}). {ADVICE}")
+    return UserError(f"{missing}, and the hub ({dataset.repository}) could not provide it ({reason}). {ADVICE}")
 
 
 # How a split may be called in file names; the first is ours.
@@ -346,7 +346,7 @@ class OnHub(Read):
     family: ClassVar[str]
 
     revision: str | None = None
-    """Commit, tag or branch on the hub; what was used is recorded as a commit."""
+    """Commit, tag or branch on the hub. The run records the commit that it resolved to."""
 
     @property
     def dataset(self) -> PublishedSet:

@@ -122,7 +122,7 @@ def _must_encode(text: str, column: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Bad(f"half a character (\\u{ord(text[error.start]):04x}) at place {error.start + 1}", column) from None
+        raise Bad(f"a lone surrogate (\\u{ord(text[error.start]):04x}) at position {error.start + 1}", column) from None
 
 
 def name_of(values: dict[str, Any], column: str) -> str:
@@ -144,7 +144,7 @@ def label_name(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and abs(value) >= _LARGEST_LABEL:
-        raise Bad("is a number of too many digits for a label")
+        raise Bad("has too many digits for a label")
     if isinstance(value, str | int):
         return _short(str(value))
     raise Bad(f"{shown(value)} is not a label; labels are text or whole numbers (form regression reads a quantity)")
@@ -155,7 +155,7 @@ def _short(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise Bad(f"half a character (\\u{ord(name[error.start]):04x}) in the label") from None
+        raise Bad(f"a lone surrogate (\\u{ord(name[error.start]):04x}) in the label") from None
     if len(name) > LONGEST_LABEL:
         raise Bad(f"{shown(name)} is not a label; labels have at most {LONGEST_LABEL} characters")
     return name
@@ -214,7 +214,7 @@ class Read(Task):
     """Base: a subclass says in `loaded` how a split is read, and keeps it in `_loaded`."""
 
     skip_bad_rows: bool = False
-    """Continue without rows that cannot be used, instead of refusing the file."""
+    """Skip rows that cannot be used, instead of refusing the file."""
 
     _loaded: dict[str, Loaded] = PrivateAttr(default_factory=dict)
 

@@ -72,7 +72,7 @@ def test_names_stand_on_the_scale_of_the_points() -> None:
 
 def test_what_is_left_out_of_a_map_is_said() -> None:
     one = Dots("m", "Map", ["a"] * 15_000, [0.0], [0.0], {}, texts=["t"], of=99_000, note="Note.")
-    assert point_map.said(one) == "Note. 15,000 of 99,000 points are drawn. Texts are cut at 80 letters."
+    assert point_map.said(one) == "Note. 15,000 of 99,000 points are drawn. Texts are truncated to 80 characters."
     assert len(point_map.thinned(50_000)) == point_map.POINTS
     assert point_map.thinned(50_000)[-1] == 49_999
 

@@ -40,8 +40,8 @@ def told(marks: RowMarks) -> list[str]:
     between = int((marks.variability > SOMETIMES).sum())
     seeds = f" and {marks.runs} seeds" if marks.runs > 1 else ""
     return [
-        f"Of {count:,} rows {always:,} ({always / count:.0%}) are right at every one of {marks.looks} looks{seeds}, "
-        f"and {never:,} ({never / count:.1%}) at none.",
+        f"Of {count:,} rows {always:,} ({always / count:.0%}) are predicted correctly at each of {marks.looks} records"
+        f"{seeds}, and {never:,} ({never / count:.1%}) at none.",
         f"{between:,} rows ({between / count:.0%}) are ambiguous: their confidence varies by more than {SOMETIMES:g}.",
     ]
 
@@ -57,8 +57,8 @@ def _map(page: PageData, id: str, marks: RowMarks, most: int) -> Dots:
     }
     how = {"train": "during each epoch, with dropout", "eval": "after each epoch"}.get(marks.record, marks.record)
     note = (
-        "Confidence is the mean probability of the row's label over all looks, variability its standard deviation, "
-        f"correctness the share of looks that were right. Looks: {how}."
+        "Confidence is the mean probability of the row's label over all records, variability its standard deviation, "
+        f"correctness the share of records with the right prediction. Records: {how}."
     )
     return Dots(
         id, f"{marks.name}: {len(marks.examples):,} training rows", [example.id for example in examples],

@@ -69,8 +69,8 @@ def _bars(page: PageData, id: str, data: str, reports: Sequence[tuple[Row, list[
         label = page.name(row) or data
         series.append(Series(label, names, means, kind="bars", low=low, high=high))
     note = (
-        "Whiskers: 95 % interval of the mean over seeds (from three on). Who follows a heuristic is right where it is "
-        "entailed, and wrong elsewhere."
+        "Whiskers: 95 % interval of the mean over seeds (from three on). A model that follows a heuristic is right "
+        "where the label is entailment, and wrong elsewhere."
     )
     rules = [(GUESSING, "guessing: 50 %")]
     return Chart(id, f"{data} by heuristic", "", "accuracy", series, rules=rules, note=note, y_range=(0.0, 1.02))
