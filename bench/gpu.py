@@ -228,7 +228,10 @@ def of_processes(folder: Path, args: argparse.Namespace, count: int) -> float:
     config = folder / f"processes-{count}.json"
     config.write_text(json.dumps(tree))
     words = [sys.executable, "-m", "encodery", "train", str(config), "-o", str(folder / f"run-{count}"), "--quiet"]
-    subprocess.run([*words, *(["--processes", str(count)] if count > 1 else [])], check=True, cwd=HERE.parent)
+    words += ["--processes", str(count)] if count > 1 else []
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False, cwd=HERE.parent)
+    if done.returncode:
+        raise RuntimeError(f"{count} process(es) ended with exit code {done.returncode}: {done.stderr[-2000:]}")
     lines = [json.loads(line) for line in (folder / f"run-{count}" / "metrics.jsonl").read_text().splitlines()]
     return float(next(line["elapsed"] for line in reversed(lines) if "elapsed" in line))
 

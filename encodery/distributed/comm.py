@@ -48,7 +48,7 @@ def join() -> None:
     if not launched():
         return
     if not dist.is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         with contact():
             dist.init_process_group(backend, timeout=LONGEST_WAIT)
     heartbeat.start(rank(), size())
@@ -72,6 +72,11 @@ def leave() -> None:
 
 def local_device(device: torch.device) -> torch.device:
     """The device of this process, where several share a machine with several devices."""
+    if launched() and device.type == "cuda" and not dist.is_nccl_available():
+        raise UserError(
+            "several processes on GPUs exchange gradients through nccl, which this build of torch lacks: "
+            "install a build with it (see pytorch.org), or train with one process, or with --device cpu"
+        )
     if not launched() or device.type == "cpu" or ":" in str(device):  # cuda:1 is a wish
         return device
     if local_rank() >= torch.accelerator.device_count():

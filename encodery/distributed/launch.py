@@ -37,7 +37,8 @@ def launch(words: Sequence[str], processes: int, restarts: int, say: Callable[[s
             return
         if not failure.again or left == 0:
             raise failure.error()
-        say(f"{failure.sentence}; all {processes} restart from the last checkpoint ({left} restarts left)")
+        tries = f"{left} {'restart' if left == 1 else 'restarts'} left"
+        say(f"{failure.sentence}; all {processes} restart from the last checkpoint ({tries})")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,14 @@ def test_pretraining_has_tokens_a_second_and_back_ends(tmp_path: Path, pretend_g
         assert found["pretraining"][kind]["attention"] == {"training": "nested", "evaluation": "varlen"}
 
 
+@pytest.mark.slow
+def test_processes_without_nccl_say_so_at_once(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    code, _, found = bench(pretend_gpu, tmp_path, 64, "processes")
+    assert code == 1
+    assert "exchange gradients through nccl, which this build of torch lacks" in found["processes"]["FAILED"]
+    assert "restart" not in found["processes"]["FAILED"]
+
+
 def test_without_a_gpu_it_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "gpu.py"], cwd=ROOT / "bench", capture_output=True, text=True, check=False, timeout=200
