@@ -20,6 +20,7 @@ def row(record: records.Record) -> dict[str, Any]:
         "variant": record.variant,
         "task": record.task,
         "seed": record.seed,
+        "rows": record.tree["tasks"][0].get("count"),  # of train; None: all
         "scores": {data: {name: round(value, 6) for name, value in of.items()} for data, of in record.scores.items()},
         "main": dict(record.main),
         "majority": {data: {name: round(v, 6) for name, v in of.items()} for data, of in record.majority.items()},

@@ -7,7 +7,6 @@ A page holds the marks <!-- table --> … <!-- /table -->; what is between them 
 
 import argparse
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,19 +62,11 @@ GLUE_TASKS = {
 }
 
 
-def rows_of(run: str) -> int:
-    """How many training rows: part of the run's name, see stories/petit.yaml."""
-    found = re.search(r"-count-(\d+)", run)
-    assert found, f"{run}: no count in its name"
-    return int(found[1])
-
-
 def read(file: Path) -> dict[tuple[str, int], dict[str, Cell]]:
     """Task and rows -> arm -> scores."""
     gathered: dict[tuple[str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in json.loads(file.read_text(encoding="utf-8"))["runs"]:
-        key = run["task"], rows_of(run["run"])
-        arm = next(name for name in ARMS if f"-{name}-" in run["run"] or run["variant"] == name)
+        key, arm = (run["task"], run["rows"]), run["variant"]
         gathered[key][arm][run["seed"]] = 100 * run["scores"][f"{key[0]}:dev"][PETIT_TASKS[key][1]]
     return {key: {arm: Cell(dict(sorted(seeds.items()))) for arm, seeds in by.items()} for key, by in gathered.items()}
 
