@@ -241,14 +241,14 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         amos_tokenizer.build(tmp_path / "sp.model", tmp_path / "dict.txt", 9)
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/dict.txt").write_text("nonsense\n")
-    with pytest.raises(UserError, match=r"dict\.txt, line 1: a token and its count"):
+    with pytest.raises(UserError, match=r"dict\.txt, line 1: expected a token and its count"):
         amos_tokenizer.read_dictionary(tmp_path / "bad/dict.txt")
     for content in (b"", b"\xff\xff\xff", b"plain text"):
         (tmp_path / "bad/sp.model").write_bytes(content)
         with pytest.raises(UserError, match="is not a sentencepiece model"):
             importers_amos_tokenizer.read(tmp_path / "bad/sp.model")
     torch.save({"model": state | {"encoder.sentence_encoder.extra.weight": torch.ones(1)}}, file)
-    with pytest.raises(UserError, match=r"the tensor extra\.weight has no place"):
+    with pytest.raises(UserError, match=r"the tensor extra\.weight is not part of AMOS's encoder"):
         amos.convert(file, tmp_path / "out", Heads(), None)
     torch.save({"model": {"decoder.x": torch.ones(1)}}, file)
     with pytest.raises(UserError, match="is this an AMOS checkpoint"):
