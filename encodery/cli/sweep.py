@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,9 +177,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         return planner, planner.specs()
 
     planner, specs = light(planned)
-    for name in planner.resolver.absent:
-        what = "the ids of its runs will change once it is, because they depend on its content"
-        print(f"note: {name} is not on this machine: {what}", file=sys.stderr)
+    _note_absent(planner.resolver.absent)
     if args.json:
         print(json.dumps([_plain(spec) for spec in specs], indent=1))
         return 0
@@ -194,12 +192,16 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
-    print(
-        f"{len(specs)} {'run' if len(specs) == 1 else 'runs'}, {done} of them done in {folder}"
-        + _time_left(folder, specs, len(find_slots(resources)))
-    )
+    runs = "1 run" if len(specs) == 1 else f"{len(specs)} runs"
+    print(f"{runs}, {done} of them done in {folder}{_time_left(folder, specs, len(find_slots(resources)))}")
     args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same arguments"
     return 0
+
+
+def _note_absent(models: Iterable[str]) -> None:
+    what = "the ids of its runs will change once it is, because they depend on its content"
+    for name in models:
+        print(f"note: {name} is not on this machine: {what}", file=sys.stderr)
 
 
 def _show_plan(specs: "Sequence[RunSpec]", folder: Path, form: str) -> None:

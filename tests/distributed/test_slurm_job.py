@@ -89,5 +89,5 @@ def test_a_job_that_slurm_does_not_take_is_a_sentence(tmp_path: Path, monkeypatc
         (folder / name).write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines) + "exit 1\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(UserError, match="not take the job: sbatch: error: Batch job submission failed"):
+    with pytest.raises(UserError, match="rejected the job: sbatch: error: Batch job submission failed"):
         submit(["train"], tmp_path / "jobs", 1, 1, on_cpu=True)

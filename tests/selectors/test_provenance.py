@@ -124,7 +124,7 @@ def test_D24_dynamics_of_another_task_are_refused_and_older_ones_warn(home, reco
 def test_D24_logits_of_other_labels_are_refused_and_another_order_is_put_right():
     logits = np.arange(12.0).reshape(1, 4, 3)
     found = Dynamics(logits, list("abcd"), ("x", "y", "z"), "eval", Path("run/dynamics"))
-    with pytest.raises(UserError, match="of the labels x, y, z, but the pool has x, y"):
+    with pytest.raises(UserError, match="for the labels x, y, z, but the pool has x, y"):
         found.aligned(list("abcd"), ("x", "y"))
     assert found.aligned(["b"], ("z", "x", "y")).tolist() == [[[5.0, 3.0, 4.0]]]
 

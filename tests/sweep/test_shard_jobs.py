@@ -49,7 +49,7 @@ class Here:
     def __init__(self, breaks_at: int | None = None) -> None:
         self.breaks_at, self.done = breaks_at, list[int]()
 
-    def room(self) -> int:
+    def max_running(self) -> int:
         return 3
 
     def submit(self, text: str) -> str:

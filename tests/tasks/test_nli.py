@@ -73,5 +73,5 @@ def test_catalogue_lists_every_part():
     entries = {entry.name: entry for entry in catalogue()}
     assert entries["glue/stsb"].kind == "regression"
     assert entries["glue/mnli"].splits == ("train", "dev", "dev_mismatched", "test", "test_mismatched")
-    assert entries["table"].description.startswith("Own files")
+    assert entries["table"].description.startswith("Your own files")
     assert {"glue", "nli", "table"} <= set(task_classes())
