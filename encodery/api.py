@@ -278,7 +278,7 @@ def evaluate(
             raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")
         evaluation = answer(models, asked, head)
         if evaluation.scores is None:
-            raise UserError(f"{asked.key}: its labels are hidden, so it cannot be scored")
+            raise UserError(f"{asked.key}: {evaluation.unscored.partition(':')[0]}, so it cannot be scored")
         if out is not None:
             keep_in_folder(Path(out), evaluation, [one.source for one in models])
         scores[asked.key] = dict(evaluation.scores)

@@ -123,6 +123,14 @@ class Evaluation:
         """The data with what must stand beside every figure: `hans:dev (regenerated, not the published HANS)`."""
         return self.asked.key + caution(self.asked.task.origin(self.asked.split).note)
 
+    @property
+    def unscored(self) -> str:
+        """Why there are no scores."""
+        task, split = self.asked
+        if not isinstance(task, Own):
+            return "labels are hidden: predictions only"
+        return f"{task.file_name(split)} has no labels: predictions only"
+
     def pages(self) -> dict[str, str]:
         """Further files that people read; a note on the rows stands in each but those of another program's form."""
         task, split = self.asked

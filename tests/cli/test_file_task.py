@@ -75,6 +75,27 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
 
 
+def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp_path, encodery):
+    file = gold(tmp_path / "part.csv", "key,what,points")
+    answers = tmp_path / "answers.csv"
+    answers.write_text("key,prediction\n" + "".join(f"g{i},5\n" for i in range(6)))
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], lines[3].removesuffix("5"), *lines[4:]]) + "\n")
+    for words in (("evaluate", run.path), ("score", answers)):
+        said = encodery(*words, "--on", file, "--label-column", "points", "--json")
+        assert said.code == 2
+        assert 'part.csv, line 4, column "points": there is no label' in said.err
+        assert "--skip-bad-rows" in said.err
+        said = encodery(*words, "--on", file, "--label-column", "points", "--json", "--skip-bad-rows")
+        assert (said.code, "accuracy" in said.out) == (0, True)
+    file.write_text("\n".join([lines[0], *(line.removesuffix("5") for line in lines[1:])]) + "\n")
+    said = encodery("evaluate", run.path, "--on", file)
+    assert (said.code, "part.csv has no labels: predictions only" in said.out) == (0, True)
+    file.write_text(file.read_text().replace("points", "stars"))
+    said = encodery("score", answers, "--on", file)
+    assert (said.code, "part.csv has no labels: column stars is empty (--label-column" in said.err) == (2, True)
+
+
 def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     rows = [(text, "ab"[i % 2], "xyz"[i % 3]) for i, text in enumerate(sentences(30))]
     file = write_csv(tmp_path / "pool.csv", ["text", "topic", "priority"], rows)

@@ -477,7 +477,11 @@ class _Guess:
         raise self._undecided("label", candidates or list(rest), marks)
 
     def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
-        """A column that is called like a label but says the same of every row teaches nothing."""
+        """A column that is called like a label but says the same of every row, or nothing at all."""
+        empty = self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and not c.distinct)
+        if empty and self.labelled and self.least == 1:
+            other = self.flag.format("label")
+            raise UserError(f"{self.sheet.file} has no labels: column {empty[0]} is empty ({other} names another)")
         for name in self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and len(c.distinct) == 1):
             if self.labelled and self.least > 1 and not any(c.labels(2) for c in rest.values()):
                 value = shown(next(iter(rest[name].distinct)))

@@ -26,7 +26,7 @@ class Own(Read):
     dev: str | None = None
     """File with the dev rows. Without it, a part of train is set aside."""
     test: str | None = None
-    """File with the test rows. It may lack labels."""
+    """File with the test rows. It may lack labels, all of them: where some rows have one, a row without is bad."""
     dev_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Fraction of train to set aside if there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
@@ -113,6 +113,10 @@ class Own(Read):
 
     def _path(self, split: str) -> Path:
         return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
+
+    def file_name(self, split: str) -> str:
+        """The file that holds a split, for messages."""
+        return _printed(self._path(split if split in self._files() else "train").name)
 
     def loaded(self, split: str) -> Loaded:
         """A file that is not here is an error only when its rows are asked for."""
