@@ -129,7 +129,9 @@ class Evaluation:
         task, split = self.asked
         if not isinstance(task, Own):
             return "labels are hidden: predictions only"
-        return f"{task.file_name(split)} has no labels: predictions only"
+        column = getattr(task, "lacking", None)
+        other = f" (the run has them in {column}; --label-column names another column)" if column else ""
+        return f"{task.file_name(split)} has no labels: predictions only{other}"
 
     def pages(self) -> dict[str, str]:
         """Further files that people read; a note on the rows stands in each but those of another program's form."""

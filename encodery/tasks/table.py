@@ -214,6 +214,8 @@ class Table(Own, Scored):
     """Encoding of text files, such as cp1252 or utf-16. Default: UTF-8."""
     _names: list[str] = PrivateAttr(default_factory=list)
     _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
+    _texts_only: bool = PrivateAttr(default=False)
+    _lacking: str | None = PrivateAttr(default=None)
 
     @classmethod
     def of_file(
@@ -225,6 +227,16 @@ class Table(Own, Scored):
         path = Path(file) if folder.resolve() == Path.cwd() else folder / file
         found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"}, flag=flag)
         return {"kind": "table", "train": file, **found.options}, found.remarks
+
+    def without_labels(self, lacking: str | None = None) -> Self:
+        """The task, for which no labels of its file are read; `lacking` is the column that should hold them."""
+        self._texts_only, self._lacking = True, lacking
+        return self
+
+    @property
+    def lacking(self) -> str | None:
+        """The column that holds the labels of a run, and that this file does not have."""
+        return self._lacking
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
@@ -358,7 +370,7 @@ class Table(Own, Scored):
     def _columns(self, split: str, sheet: Sheet) -> Columns:
         """The group matters only where rows are set aside, in train; the label may be absent, in test."""
         column = MARKS if isinstance(self.label, list) else self.label
-        label = column if column in sheet.columns else None
+        label = column if column in sheet.columns and not self._texts_only else None
         group = self.group if split == "train" else None
         return Columns((self.text, *filter(None, [self.text2])), label, self.id, group)
 

@@ -96,6 +96,23 @@ def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp
     assert (said.code, "part.csv has no labels: column stars is empty (--label-column" in said.err) == (2, True)
 
 
+def test_no_other_column_is_the_label_where_a_file_lacks_the_label_of_the_run(run, tmp_path, encodery):
+    rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
+    file = write_csv(tmp_path / "new.csv", ["key", "priority", "what"], rows)
+    said = encodery("embed", run.path, "--on", file, "-o", tmp_path / "vectors", "--quiet")
+    assert (said.code, "30 × 32" in said.out) == (0, True)
+    said = encodery("evaluate", run.path, "--on", file, "--quiet")
+    assert said.code == 0
+    assert "new.csv has no labels: predictions only (the run has them in points; --label-column" in said.out
+    said = encodery("heads", run.path, "--on", file, "-o", tmp_path / "heads", "--quiet")
+    assert (said.code, "the labels are hidden" in said.err) == (2, True)
+    wrong = write_csv(
+        tmp_path / "wrong.csv", ["key", "points", "what"], [(k, "" if k == "g3" else p, t) for k, p, t in rows]
+    )
+    said = encodery("embed", run.path, "--on", wrong, "-o", tmp_path / "more", "--quiet")  # labels are not looked at
+    assert (said.code, "30 × 32" in said.out) == (0, True)
+
+
 def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     rows = [(text, "ab"[i % 2], "xyz"[i % 3]) for i, text in enumerate(sentences(30))]
     file = write_csv(tmp_path / "pool.csv", ["text", "topic", "priority"], rows)

@@ -64,7 +64,7 @@ class Inferred:
 
 
 def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str = "--tasks.{}") -> Inferred:
-    """The settings that a file asks for. `given` ones stay; without `labelled` a label may be absent.
+    """The settings that a file asks for. `given` ones stay; without `labelled` no column is taken for the label.
 
     `flag` is how the command line names a column, for errors.
     """
@@ -347,7 +347,7 @@ class _Guess:
             return Inferred({**self.given, **special})
         id = self.given.get("id") or self._id()
         self.texts = self._texts(id)
-        label = self.given.get("label") or self._label(id)
+        label = self.given.get("label") or (self._label(id) if self.labelled else None)
         options = {**self.given, "text": self.texts[0]}
         if len(self.texts) == 2:
             options["text2"] = self.texts[1]
@@ -462,7 +462,7 @@ class _Guess:
             marks = [n for n, c in rest.items() if c.marks and n not in candidates]
             if len(candidates) == 1 and (tier is _LABELS[0] or len(marks) < 3):
                 return candidates[0]
-            if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
+            if len(candidates) > 1 and not all(rest[name].marks for name in candidates):
                 raise self._undecided("label", candidates)
         self._refuse_single_value(rest)
         marks = [name for name, column in rest.items() if column.marks]
@@ -472,18 +472,16 @@ class _Guess:
             return marks
         if len(candidates) == 1:
             return candidates[0]
-        if not self.labelled:
-            return None
         raise self._undecided("label", candidates or list(rest), marks)
 
     def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
         """A column that is called like a label but says the same of every row, or nothing at all."""
         empty = self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and not c.distinct)
-        if empty and self.labelled and self.least == 1:
+        if empty and self.least == 1:
             other = self.flag.format("label")
             raise UserError(f"{self.sheet.file} has no labels: column {empty[0]} is empty ({other} names another)")
         for name in self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and len(c.distinct) == 1):
-            if self.labelled and self.least > 1 and not any(c.labels(2) for c in rest.values()):
+            if self.least > 1 and not any(c.labels(2) for c in rest.values()):
                 value = shown(next(iter(rest[name].distinct)))
                 raise UserError(
                     f"{self.sheet.file}: column {name} has one value in all rows ({value}): there is "
