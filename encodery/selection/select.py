@@ -25,6 +25,7 @@ from encodery.errors import UserError
 from encodery.inference.task_argument import TaskSplit
 from encodery.selectors.base import Pool, Ranked, Selector
 from encodery.tasks.base import Task
+from encodery.tasks.sources.own_files import Own
 
 Say = Callable[[str], None]
 
@@ -129,6 +130,9 @@ def pool_of(asking: Asking, say: Say) -> Pool:
         raise UserError(f"pool: {task.name} is plain text and has no examples to select")
     names = runs_of(asking)
     examples = task.examples(chosen.split)
+    if isinstance(task, Own) and chosen.split == "train" and task.dev is None:
+        aside = len(task.examples("dev"))
+        say(f"pool: {len(examples):,} rows of {task.file_name('train')}; {aside:,} others are set aside as dev")
     made_from = Provenance.of(task.name, chosen.split, examples)
     return Pool(
         examples,

@@ -130,6 +130,7 @@ def test_select_from_a_file(tmp_path, encodery):
     said = encodery("select", "--pool", file, "--selector", "random", "--count", "5", "-o", tmp_path / "chosen")
     assert said.code == 0
     assert "5 of 36 rows" in said.out  # a tenth is set aside, as it is when the file is trained on
+    assert "pool: 36 rows of pool.csv; 4 others are set aside as dev" in said.err
 
 
 def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery):
