@@ -46,6 +46,15 @@ def of_file(name: str, runs: Sequence[RunDir], columns: Mapping[str, Any], label
     return task if read_labels else task.without_labels(lacking)
 
 
+def unlabelled(path: Path, run: RunDir, own: Mapping[str, Any], flag: str) -> dict[str, Any] | None:
+    """The settings of a file that lacks the label column of a run; None if it has it. `own` ones stay."""
+    _, given = _given(path, list(_heads(run).items()))
+    given = {key: value for key, value in given.items() if key in _KEPT} | dict(own)
+    if _lacking(path, given) is None:
+        return None
+    return {"kind": "table", SPLIT: str(path.absolute()), **infer(path, given, labelled=False, flag=flag).options}
+
+
 def _lacking(path: Path, given: Mapping[str, Any]) -> str | None:
     """The label column of the run, if the file does not have it."""
     label, there = given.get("label"), set(columns_in(path))

@@ -124,6 +124,19 @@ def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     assert (said.code, "5 of 27 rows" in said.out) == (0, True)
 
 
+def test_a_pool_that_lacks_the_label_of_the_run_gets_no_other_label(run, tmp_path, encodery):
+    rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
+    file = write_csv(tmp_path / "pool.csv", ["key", "priority", "what"], rows)
+    words = ("select", "--pool", file, "--selector.kind", "clusters", "--embed.model", run.path, "--count", "5")
+    said = encodery(*words, "-o", tmp_path / "chosen", "--export", tmp_path / "five.csv")
+    assert (said.code, "5 of 30 rows" in said.out) == (0, True), said.err
+    assert "pool: pool.csv has no labels (the run has them in points); all its rows are the pool" in said.err
+    assert "high" not in said.err
+    assert len((tmp_path / "five.csv").read_text().splitlines()) == 6
+    said = encodery(*words, "-o", tmp_path / "more", "--pool.label", "priority")
+    assert (said.code, "5 of 27 rows" in said.out) == (0, True), said.err
+
+
 def test_select_from_a_file(tmp_path, encodery):
     rows = [(text, mood(text)) for text in sentences(40)]
     file = write_csv(tmp_path / "pool.csv", ["text", "label"], rows)
