@@ -42,8 +42,9 @@ def of_file(name: str, runs: Sequence[RunDir], columns: Mapping[str, Any], label
     lacking = _lacking(path, given) if columns.get("label") is None else None
     found = infer(path, given, labelled and lacking is None, flag="--{}-column")
     task = _built({"train": None, "dev": None, SPLIT: str(path.absolute()), **found.options}).asking_like(like)
-    read_labels = not isinstance(task, Table) or (labelled and lacking is None)
-    return task if read_labels else task.without_labels(lacking)
+    if isinstance(task, Table) and not (labelled and lacking is None):
+        task.without_labels(lacking)
+    return task
 
 
 def unlabelled(path: Path, run: RunDir, own: Mapping[str, Any], flag: str) -> dict[str, Any] | None:

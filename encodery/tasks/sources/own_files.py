@@ -152,10 +152,9 @@ class Own(Read):
         if any(e.group is not None for e in train.examples):
             by = str(self._set_aside_by)
         note = f"{self.dev_fraction:g} of {self._path('train').name} set aside by {by}, split_seed {self.split_seed}"
-        notes = "; ".join(filter(None, [train.origin.note, note]))
         return splits | {
             "train": replace(train, examples=rest, origin=renewed(train.origin, rest, train.origin.note)),
-            "dev": Loaded(aside, renewed(train.origin, aside, notes)),
+            "dev": Loaded(aside, renewed(train.origin, aside, note)),  # the bad rows are told of train
         }
 
     def _with_fold(self, splits: dict[str, Loaded]) -> dict[str, Loaded]:
@@ -173,10 +172,9 @@ class Own(Read):
         aside = [e for e in train.examples if self._fold_of[e.id] == self.held_fold]
         by = f", rows of one {self._set_aside_by} together" if self._set_aside_by else ""
         note = f"fold {self.held_fold} of {self.folds} of {self._path('train').name}{by}, split_seed {self.split_seed}"
-        notes = "; ".join(filter(None, [train.origin.note, note]))
         return splits | {
             "train": replace(train, examples=rest, origin=renewed(train.origin, rest, train.origin.note)),
-            "dev": Loaded(aside, renewed(train.origin, aside, notes)),
+            "dev": Loaded(aside, renewed(train.origin, aside, note)),  # the bad rows are told of train
         }
 
     def _strata(self, examples: Sequence[Example]) -> tuple[Strata, int]:
