@@ -105,7 +105,10 @@ def test_no_other_column_is_the_label_where_a_file_lacks_the_label_of_the_run(ru
     assert said.code == 0
     assert "new.csv has no labels: predictions only (the run has them in points; --label-column" in said.out
     said = encodery("heads", run.path, "--on", file, "-o", tmp_path / "heads", "--quiet")
-    assert (said.code, "the labels are hidden" in said.err) == (2, True)
+    assert (said.code, "new.csv has no labels, and a loss needs them (the run has them in points" in said.err) == (
+        2,
+        True,
+    )
     wrong = write_csv(
         tmp_path / "wrong.csv", ["key", "points", "what"], [(k, "" if k == "g3" else p, t) for k, p, t in rows]
     )
