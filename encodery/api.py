@@ -267,7 +267,7 @@ def evaluate(
     columns and labels. `out` keeps predictions and scores in a folder.
     """
     from encodery.inference.evaluate import evaluate as answer
-    from encodery.inference.evaluate import keep_in_folder
+    from encodery.inference.evaluate import keep_in_folder, without_labels
     from encodery.inference.task_argument import resolve_split
 
     models = [_opened(one, device, undecided=True) for one in _several(model)]
@@ -278,7 +278,7 @@ def evaluate(
             raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")
         evaluation = answer(models, asked, head)
         if evaluation.scores is None:
-            raise UserError(f"{asked.key}: its labels are hidden, so it cannot be scored")
+            raise UserError(f"{asked.key}: {without_labels(asked)}, so it cannot be scored")
         if out is not None:
             keep_in_folder(Path(out), evaluation, [one.source for one in models])
         scores[asked.key] = dict(evaluation.scores)

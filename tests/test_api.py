@@ -233,3 +233,21 @@ def test_a_model_takes_lists_series_and_data_frames(trained):
     with pytest.raises(UserError, match='no column "text"'):
         model(frame.rename(columns={"text": "words"}))
     assert model("a good film").answer == want[0]
+
+
+@pytest.mark.parametrize("missing", ["None", "nan", "<NA>"])
+def test_a_cell_without_a_text_is_named_by_its_row(trained, missing):
+    import pandas as pd
+
+    model = en.load(trained("single"))
+    value = {"None": None, "nan": float("nan"), "<NA>": pd.NA}[missing]
+    frame = pd.DataFrame({"text": ["a film", "", value]}, index=["a", "b", "c"], dtype=object)
+    with pytest.raises(TypeError) as wrong:
+        model(frame)
+    assert f'column "text", row \'c\': there is no text ({missing}); frame["text"].fillna("")' in str(wrong.value)
+    with pytest.raises(TypeError, match=r"the series, row 'c': there is no text .* series\.dropna\(\) leaves"):
+        model(frame["text"])
+    assert len(model(frame.dropna(subset=["text"]))) == 2  # the empty one counts
+    frame.loc["c", "text"] = 5
+    with pytest.raises(TypeError, match=r"row 'c': expected a text, not 5; .*astype\(str\)"):
+        model(frame)

@@ -23,12 +23,13 @@ from encodery.data.token_table import TokenTable, memory_table
 from encodery.errors import UserError
 from encodery.inference.answer_head import Head
 from encodery.inference.classifier import CHUNK, Classifier
-from encodery.inference.evaluate import with_head_for
+from encodery.inference.evaluate import other_column, with_head_for, without_labels
 from encodery.inference.task_argument import TaskSplit
 from encodery.methods._perturbation import Norm, Perturbation, Space
 from encodery.methods._scale import Scale, embedding_scales, unit_of
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.sources.own_files import Own
 
 Kind = Literal["pgd", "fgsm", "random"]
 STRIDE = 2.5  # how often the ascents of pgd could cross the radius
@@ -159,6 +160,8 @@ def under_attack(
 def require_labels(asked: TaskSplit, examples: Sequence[Example]) -> None:
     """An attack climbs the loss, which needs labels."""
     hidden = next((example.id for example in examples if example.label is None), None)
+    if hidden is not None and isinstance(asked.task, Own) and asked.split == "test":
+        raise UserError(f"{without_labels(asked)}, and a loss needs them{other_column(asked)}")
     if hidden is not None:
         raise UserError(
             f"{asked.key}: the labels are hidden (first: example {hidden}), so there is no loss to attack; "

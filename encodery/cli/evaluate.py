@@ -441,9 +441,7 @@ def _warn(evaluation: "Evaluation", quiet: bool) -> None:
 def _print(evaluation: "Evaluation", path: Path | None) -> None:
     from encodery.core.progress import spell_scores
 
-    scores = (
-        spell_scores(evaluation.scores, evaluation.main) if evaluation.scores else "labels are hidden: predictions only"
-    )
+    scores = spell_scores(evaluation.scores, evaluation.main) if evaluation.scores else evaluation.unscored
     page = evaluation.pages().get("report.md")
     if page:
         print(f"{evaluation.label}\n\n{page}" + (f"({path})" if path else ""))

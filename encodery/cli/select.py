@@ -123,7 +123,7 @@ def _analyse(
     from encodery.selection.select import runs_of
 
     selector: Any = asking.selector
-    counts = parse_counts(args.try_k) if args.try_k else usual_counts(selector.k, min(len(pool), 5000))
+    counts = parse_counts(args.try_k) if args.try_k else usual_counts(selector.number(pool), min(len(pool), 5000))
     options = Options(args.map, columns, difficulty(pool, runs_of(asking)), counts, selector.algorithm, args.map_rows)
     overview = analyse(selector.clusters(pool), selector.points(pool), pool, folder, options)
     for one in overview["k_choice"]:

@@ -101,6 +101,8 @@ class Classifier:
         """
         if hasattr(texts, "columns"):
             return self._of_frame(texts)
+        if hasattr(texts, "index") and hasattr(texts, "tolist"):
+            _require_text_in(texts, "the series", "series", "series.dropna()", pairs=True)
         if hasattr(texts, "tolist"):
             texts = texts.tolist()
         many = isinstance(texts, list)
@@ -116,6 +118,8 @@ class Classifier:
         if missing:
             have = ", ".join(map(str, frame.columns))
             raise UserError(f'the data frame has no column "{missing[0]}", which {self.source} reads; it has {have}')
+        for name in names:
+            _require_text_in(frame[name], f'column "{name}"', f'frame["{name}"]', f'frame.dropna(subset=["{name}"])')
         texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
         found = self(texts)
         chances = [f"p_{label}" for label in self.labels if found and found[0].probabilities]
@@ -178,6 +182,20 @@ class Classifier:
         if wrong is not None:
             needs = "pairs of texts" if count == 2 else "single texts"
             raise UserError(f"{self.source}: this model reads {needs}; example {wrong.id} has {len(wrong.texts)}")
+
+
+def _require_text_in(series: Any, where: str, name: str, dropped: str, pairs: bool = False) -> None:
+    """A cell that holds no text (None and NaN are the usual ones) is named by its row."""
+    kinds = (str, tuple) if pairs else (str,)
+    for row, value, missing in zip(series.index.tolist(), series.tolist(), series.isna().tolist(), strict=True):
+        if isinstance(value, kinds):
+            continue
+        if missing:
+            ways = f'{name}.fillna("") reads it as an empty text, {dropped} leaves such rows out'
+            raise TypeError(f"{where}, row {row!r}: there is no text ({value!r}); {ways}")
+        raise TypeError(
+            f"{where}, row {row!r}: expected a text, not {value!r:.80}; {name}.astype(str) makes texts of all"
+        )
 
 
 def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:

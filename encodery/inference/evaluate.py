@@ -123,6 +123,11 @@ class Evaluation:
         """The data with what must stand beside every figure: `hans:dev (regenerated, not the published HANS)`."""
         return self.asked.key + caution(self.asked.task.origin(self.asked.split).note)
 
+    @property
+    def unscored(self) -> str:
+        """Why there are no scores."""
+        return f"{without_labels(self.asked)}: predictions only{other_column(self.asked)}"
+
     def pages(self) -> dict[str, str]:
         """Further files that people read; a note on the rows stands in each but those of another program's form."""
         task, split = self.asked
@@ -137,6 +142,18 @@ class Evaluation:
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
         known |= {"without_heads": list(self.without)} if self.without else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
+
+
+def without_labels(asked: TaskSplit) -> str:
+    """`new.csv has no labels`; those of a published set are hidden."""
+    task, split = asked
+    return f"{task.file_name(split)} has no labels" if isinstance(task, Own) else "labels are hidden"
+
+
+def other_column(asked: TaskSplit) -> str:
+    """Where the labels of a file were looked for, if it does not have that column."""
+    column = getattr(asked.task, "lacking", None)
+    return f" (the run has them in {column}; --label-column names another column)" if column else ""
 
 
 def with_note(pages: Mapping[str, str], note: str | None) -> dict[str, str]:

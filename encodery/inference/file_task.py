@@ -27,7 +27,10 @@ _AMBIGUOUS = (".txt", ".jsonl", ".ndjson", ".json")  # may be plain text for a p
 
 
 def of_file(name: str, runs: Sequence[RunDir], columns: Mapping[str, Any], labelled: bool = True) -> Task | None:
-    """The task that a file is; None if the word names no such file, or if the file is text for a pretrained model."""
+    """The task that a file is; None if the word names no such file, or if the file is text for a pretrained model.
+
+    A file that lacks the label column of the run has no labels; without `labelled` none are read.
+    """
     path = Path(name).expanduser()
     if not is_data_file(name) or not path.is_file():
         return None
@@ -36,8 +39,29 @@ def of_file(name: str, runs: Sequence[RunDir], columns: Mapping[str, Any], label
         return None
     like, given = _given(path, heads)
     given |= {key: value for key, value in columns.items() if value is not None}
-    found = infer(path, given, labelled, flag="--{}-column")
-    return _built({"train": None, "dev": None, SPLIT: str(path.absolute()), **found.options}).asking_like(like)
+    lacking = _lacking(path, given) if columns.get("label") is None else None
+    found = infer(path, given, labelled and lacking is None, flag="--{}-column")
+    task = _built({"train": None, "dev": None, SPLIT: str(path.absolute()), **found.options}).asking_like(like)
+    if isinstance(task, Table) and not (labelled and lacking is None):
+        task.without_labels(lacking)
+    return task
+
+
+def unlabelled(path: Path, run: RunDir, own: Mapping[str, Any], flag: str) -> dict[str, Any] | None:
+    """The settings of a file that lacks the label column of a run; None if it has it. `own` ones stay."""
+    _, given = _given(path, list(_heads(run).items()))
+    given = {key: value for key, value in given.items() if key in _KEPT} | dict(own)
+    if _lacking(path, given) is None:
+        return None
+    return {"kind": "table", SPLIT: str(path.absolute()), **infer(path, given, labelled=False, flag=flag).options}
+
+
+def _lacking(path: Path, given: Mapping[str, Any]) -> str | None:
+    """The label column of the run, if the file does not have it."""
+    label, there = given.get("label"), set(columns_in(path))
+    if label is None or not there or _here(label, there):
+        return None
+    return ", ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
 def _heads(run: RunDir) -> dict[str, Any]:
@@ -64,7 +88,11 @@ def _given(path: Path, heads: Sequence[tuple[str, Any]]) -> tuple[str | None, di
         task = about.get("task") or {}
         if "train" in task and "form" in task and (not there or task.get("text") in there):
             kept = {key: task[key] for key in _KEPT if task.get(key) is not None}
-            missing = [key for key in _COLUMNS if there and kept.get(key) is not None and not _here(kept[key], there)]
+            missing = [
+                key
+                for key in _COLUMNS
+                if key != "label" and there and kept.get(key) is not None and not _here(kept[key], there)
+            ]
             return head, _with_labels({k: v for k, v in kept.items() if k not in missing}, about)
     if not heads:
         return None, {}

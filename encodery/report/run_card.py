@@ -12,6 +12,8 @@ from encodery.core.redact import without_paths
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms.hans_figures import caution
 
+NAMED = 3  # files of a split
+
 
 def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """What was trained, on what, how well, how to repeat it, and what not to conclude."""
@@ -125,8 +127,14 @@ def _data_lines(info: Mapping[str, Any]) -> list[str]:
     lines = []
     for split, origin in info["data"].items():
         more = [text for text in (origin.get("part"), origin.get("note")) if text]
-        lines.append(f"- {split}: {origin['rows']:,} rows from {origin['source']}" + "".join(f"; {m}" for m in more))
+        lines.append(f"- {split}: {origin['rows']:,} rows from {_whence(origin)}" + "".join(f"; {m}" for m in more))
     return lines
+
+
+def _whence(origin: Mapping[str, Any]) -> str:
+    """The files where there are a few of them, else the kind of source."""
+    names = list(origin.get("files") or ())
+    return ", ".join(names) if origin["source"] == "folder" and 0 < len(names) <= NAMED else str(origin["source"])
 
 
 def _limits(result: Mapping[str, Any]) -> list[str]:

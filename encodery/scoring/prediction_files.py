@@ -28,6 +28,9 @@ def answers_of(
     if task.more_ids:
         wanted = {example.id for example in examples}
         answers = {id: answer for id, answer in answers.items() if id in wanted}
+    if isinstance(task, Table) and task.bad_rows(split):  # which were skipped: their answers are not scored
+        skipped = set(task.raw_rows(split)) - {example.id for example in examples}
+        answers = {id: answer for id, answer in answers.items() if id not in skipped}
     _same_ids(str(path), answers, examples)
     if null_odds is not None:
         odds = read_mapping(null_odds)

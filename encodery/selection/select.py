@@ -22,9 +22,12 @@ from encodery.data.provenance import Provenance
 from encodery.data.row_dynamics import Dynamics
 from encodery.data.subset import Subset, share
 from encodery.errors import UserError
+from encodery.inference.file_task import SPLIT, unlabelled
 from encodery.inference.task_argument import TaskSplit
+from encodery.runs.directory import RunDir
 from encodery.selectors.base import Pool, Ranked, Selector
 from encodery.tasks.base import Task
+from encodery.tasks.sources.own_files import Own
 
 Say = Callable[[str], None]
 
@@ -91,6 +94,7 @@ class Asking:
     task: Task
     selector: Selector
     folder: Path
+    notes: tuple[str, ...] = ()
 
 
 def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: bool = False) -> Asking:
@@ -101,8 +105,28 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
         raise UserError(f"{source or 'command line'}: pool: is required, such as glue/mnli")
     if isinstance(layer.tree.get("selector"), str):
         layer.tree["selector"] = {"kind": layer.tree["selector"]}
+    notes = _without_labels(layer, folder)
     chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
-    return Asking(chosen, task, selector_of(chosen.selector, layer), folder)
+    return Asking(chosen, task, selector_of(chosen.selector, layer), folder, notes)
+
+
+def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
+    """A pool that lacks the label column of the run that embeds it is read without labels, and all of it."""
+    pool, embed = layer.tree["pool"], layer.tree.get("embed")
+    entry = {"file": pool} if isinstance(pool, str) and layers.is_data_file(pool) else pool
+    model = embed.get("model") if isinstance(embed, dict) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or not isinstance(model, str):
+        return ()
+    run = next((path for path in (folder / model, Path(model)) if (path / "run.json").is_file()), None)
+    file = folder / Path(entry["file"]).expanduser()
+    if run is None or not file.is_file() or {"label", "split"} & {*entry, *layer.tree}:
+        return ()
+    own = {key: value for key, value in entry.items() if key != "file"}
+    settings = unlabelled(file, RunDir.open(run), own, "--pool.{}")
+    if settings is None:
+        return ()
+    layer.tree |= {"pool": settings, "split": SPLIT}
+    return (f"pool: {file.name} has no labels (the run has them in {settings['label']}); all its rows are the pool",)
 
 
 def from_plain(plain: Mapping[str, Any], task: Task, folder: Path) -> Asking:
@@ -127,8 +151,13 @@ def pool_of(asking: Asking, say: Say) -> Pool:
     needs = asking.selector.needs
     if not task.labelled:
         raise UserError(f"pool: {task.name} is plain text and has no examples to select")
+    for note in asking.notes:
+        say(note)
     names = runs_of(asking)
     examples = task.examples(chosen.split)
+    if isinstance(task, Own) and chosen.split == "train" and task.dev is None:
+        aside = len(task.examples("dev"))
+        say(f"pool: {len(examples):,} rows of {task.file_name('train')}; {aside:,} others are set aside as dev")
     made_from = Provenance.of(task.name, chosen.split, examples)
     return Pool(
         examples,

@@ -8,6 +8,7 @@ import numpy as np
 from encodery.errors import UserError
 from encodery.selectors.base import Numbers
 
+ROWS_EACH = 10  # of a cluster, where there are few rows
 UNEVEN = 20  # largest cluster against the median one
 
 Algorithm = Literal["minibatch", "kmeans", "dbscan"]
@@ -34,7 +35,8 @@ def found_by(
     if algorithm == "dbscan":
         return _dbscan(points, eps, min_samples)
     if k > len(points):
-        raise UserError(f"selector.k: {k} clusters of {len(points):,} rows; ask for fewer")
+        fewer = f"ask for fewer, such as --selector.k {max(1, len(points) // ROWS_EACH)}"
+        raise UserError(f"selector.k: {k} clusters of {len(points):,} rows; {fewer}")
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
     if algorithm == "kmeans":

@@ -11,8 +11,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from encodery.selectors._clustering import Algorithm, Clusters, found_by
+from encodery.selectors._clustering import ROWS_EACH, Algorithm, Clusters, found_by
 from encodery.selectors.base import Numbers, Pool, Ranked, Selector, apportioned, interleaved, prepared
+
+USUAL = 512  # clusters of a pool that has so many rows
 
 
 class ByCluster(Selector):
@@ -28,8 +30,8 @@ class ByCluster(Selector):
     for stream, near for proportional, file for whole."""
     algorithm: Algorithm = "minibatch"
     """Clustering algorithm of scikit-learn. minibatch: mini-batch k-means."""
-    k: int = Field(default=512, ge=1)
-    """Number of clusters."""
+    k: int | None = Field(default=None, ge=1)
+    """Number of clusters. Default: 512; of fewer rows a tenth of them."""
     normalise: bool = False
     """Scale embeddings to length 1."""
     pca: int | None = Field(default=None, ge=1)
@@ -45,7 +47,21 @@ class ByCluster(Selector):
         """All positions; of whole and centroid only those that are chosen."""
         clusters = self.clusters(pool)
         order = self.order(clusters, pool, count)
-        return Ranked(order, clusters.distances, clusters.labels, notes=clusters.notes)
+        number, notes = self.number(pool), clusters.notes
+        if self.algorithm == "dbscan":
+            return Ranked(order, clusters.distances, clusters.labels, notes=notes)
+        if self.k is None and number < USUAL:
+            notes = (
+                f"{number} clusters, since there are {len(pool):,} rows (--selector.k N sets another number)",
+                *notes,
+            )
+        return Ranked(order, clusters.distances, clusters.labels, notes=notes, about={"k": number})
+
+    def number(self, pool: Pool) -> int:
+        """How many clusters are made of a pool."""
+        if self.k is not None:
+            return self.k
+        return USUAL if len(pool) >= USUAL else max(1, len(pool) // ROWS_EACH)
 
     def points(self, pool: Pool) -> Numbers:
         """The vectors that are clustered."""
@@ -54,7 +70,7 @@ class ByCluster(Selector):
     def clusters(self, pool: Pool) -> Clusters:
         """Of the pool's vectors."""
         if self not in pool.kept:
-            options = self.algorithm, self.k, pool.seed, self.eps, self.min_samples, self.batch_size
+            options = self.algorithm, self.number(pool), pool.seed, self.eps, self.min_samples, self.batch_size
             pool.kept[self] = found_by(self.points(pool), *options)
         found: Clusters = pool.kept[self]
         return found

@@ -1,7 +1,7 @@
 """Anyone's own files: one or two text columns and a label, several labels or a number."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -64,14 +64,15 @@ class RankTable(Own, Ranking):
         return {split: self._finished(split, examples, sheet.bad) for split, (examples, sheet) in by_split.items()}
 
     def _rows(self, split: str, sheet: Sheet) -> list[Example]:
-        return good_rows(sheet, lambda place, row: self._example(split, place, row.values), self.id)
+        hidden = split == "test" and all(row.values.get(self.label) is None for row in sheet.rows)
+        return good_rows(sheet, lambda place, row: self._example(hidden, place, row.values), self.id)
 
-    def _example(self, split: str, number: int, values: dict[str, Any]) -> Example:
+    def _example(self, hidden: bool, number: int, values: dict[str, Any]) -> Example:
         texts = values.get(self.candidates)
         if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", self.candidates)
         label = right_one(values.get(self.label), texts, self.label)
-        if label is None and split != "test":
+        if label is None and not hidden:
             raise Bad("the correct candidate is not given", self.label)
         id = name_of(values, self.id) if self.id else str(number)
         group = name_of(values, self.group) if self.group else None
@@ -163,7 +164,8 @@ class TagTable(Own, Tagging):
             sheet = read_tagged(
                 self._path(split), self.text, self.label, self.id, hidden=split == "test", encoding=self.encoding
             )
-            by_split[split] = tagged_examples(sheet, split == "test", legal), sheet.bad
+            hidden = split == "test" and all(row.values.get("tags") is None for row in sheet.rows)
+            by_split[split] = tagged_examples(sheet, hidden, legal), sheet.bad
             legal = legal or tag_set(by_split[split][0])
             bad += sheet.bad
         if not self.skip_bad_rows:
@@ -212,6 +214,8 @@ class Table(Own, Scored):
     """Encoding of text files, such as cp1252 or utf-16. Default: UTF-8."""
     _names: list[str] = PrivateAttr(default_factory=list)
     _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
+    _texts_only: bool = PrivateAttr(default=False)
+    _lacking: str | None = PrivateAttr(default=None)
 
     @classmethod
     def of_file(
@@ -223,6 +227,16 @@ class Table(Own, Scored):
         path = Path(file) if folder.resolve() == Path.cwd() else folder / file
         found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"}, flag=flag)
         return {"kind": "table", "train": file, **found.options}, found.remarks
+
+    def without_labels(self, lacking: str | None = None) -> Self:
+        """The task, for which no labels of its file are read; `lacking` is the column that should hold them."""
+        self._texts_only, self._lacking = True, lacking
+        return self
+
+    @property
+    def lacking(self) -> str | None:
+        """The column that holds the labels of a run, and that this file does not have."""
+        return self._lacking
 
     @classmethod
     def variant(cls, options: Mapping[str, Any]) -> type[Task]:
@@ -288,7 +302,9 @@ class Table(Own, Scored):
         if legal is None and isinstance(self.label, list) and not self._new_names:
             legal = self.label  # a column that is never marked is a label all the same
         for split, sheet in sheets.items():
-            rows[split] = to_examples(sheet, self._columns(split, sheet), self._label_reader(split, legal))
+            columns = self._columns(split, sheet)
+            hidden = split == "test" and not self._any_label(split, sheet, columns.label)
+            rows[split] = to_examples(sheet, columns, self._label_reader(split, legal, hidden))
             if legal is None and self.form != "regression":
                 named = list(dict.fromkeys(self._new_names.values()))
                 legal = named + [name for name in label_set(rows[split]) if name not in named]
@@ -354,12 +370,17 @@ class Table(Own, Scored):
     def _columns(self, split: str, sheet: Sheet) -> Columns:
         """The group matters only where rows are set aside, in train; the label may be absent, in test."""
         column = MARKS if isinstance(self.label, list) else self.label
-        label = column if column in sheet.columns else None
+        label = column if column in sheet.columns and not self._texts_only else None
         group = self.group if split == "train" else None
         return Columns((self.text, *filter(None, [self.text2])), label, self.id, group)
 
-    def _label_reader(self, split: str, legal: Sequence[str] | None) -> Callable[[Any], Label]:
-        """How a label is read. Only in test may it be absent; only legal ones count, as soon as they are known."""
+    def _any_label(self, split: str, sheet: Sheet, column: str | None) -> bool:
+        """Whether a row of the file has a label: then a row without one is a bad row."""
+        read_one = self._plain_reader(self._path(split).suffix.lower())
+        return column is not None and any_given((row.values.get(column) for row in sheet.rows), read_one)
+
+    def _label_reader(self, split: str, legal: Sequence[str] | None, hidden: bool) -> Callable[[Any], Label]:
+        """How a label is read. Only where all are `hidden` may it be absent; legal ones count, once they are known."""
         read_one, new_names = self._plain_reader(self._path(split).suffix.lower()), self._new_names
 
         def renamed(name: str) -> str:
@@ -370,7 +391,7 @@ class Table(Own, Scored):
 
         def label(value: Any) -> Label:
             answer = read_one(value)
-            if answer is None and split != "test":
+            if answer is None and not hidden:
                 raise Bad("there is no label")
             if isinstance(answer, tuple):
                 return tuple(dict.fromkeys(renamed(str(name)) for name in answer))  # two may have become one
@@ -387,6 +408,17 @@ class Table(Own, Scored):
             return marked_labels
         separator = self.label_separator or ("," if suffix in (".csv", ".tsv", ".txt") else None)
         return lambda value: label_list(value, separator)
+
+
+def any_given(values: Iterable[Any], read_one: Callable[[Any], Label]) -> bool:
+    """Whether one of the values is a label, be it a wrong one."""
+    for value in values:
+        try:
+            if read_one(value) is not None:
+                return True
+        except Bad:
+            return True
+    return False
 
 
 MARKS = "several label columns"  # what their values are called together

@@ -323,14 +323,15 @@ def summary(tasks_data: Sequence[TaskData]) -> list[str]:
     """Rows, labels with shares, cuts, texts on both sides, odd labels; of several tasks a line each."""
     if len(tasks_data) == 1:
         return _one_task(tasks_data[0]) if tasks_data[0].task.labelled else [text_line(tasks_data[0])]
-    lines = [f"{rows_line(one)}; {labels_line(one)}" for one in tasks_data if one.task.labelled]
+    lines = [f"{rows_line(one)}; {labels_line(one)}{empty_texts(one)}" for one in tasks_data if one.task.labelled]
     more = [f"and {len(lines) - SHOWN_TASKS} more tasks"] if len(lines) > SHOWN_TASKS + 1 else []
     return [*lines[:SHOWN_TASKS], *(more or lines[SHOWN_TASKS:])]
 
 
 def _one_task(task_data: TaskData) -> list[str]:
     task = task_data.task
-    lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths_line(task_data), shared_line(task_data)]
+    lengths = (line := lengths_line(task_data)) and f"{line}{empty_texts(task_data)}"
+    lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths, shared_line(task_data)]
     return [line for line in (*lines, numbers_line(task), spelling_line(task_data)) if line]
 
 
@@ -406,6 +407,15 @@ def lengths_line(task_data: TaskData) -> str | None:
     share = longer / len(measured) * len(full) / len(table)
     windows = ", or tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
     return f"{median}, {share:.1%} are cut at max_length {limit}: set train.max_length higher{windows}"
+
+
+def empty_texts(task_data: TaskData) -> str:
+    """`; rows with an empty text: 5 to train on and 1 for dev`; nothing where there is none."""
+    choice = task_data.choice
+    parts = [("to train on", task_data.trained_on), *([(f"for {choice.name}", choice.examples)] if choice else [])]
+    counts = [(sum(any(not text.strip() for text in e.texts) for e in rows), where) for where, rows in parts]
+    said = " and ".join(f"{count:,} {where}" for count, where in counts if count)
+    return f"; rows with an empty text: {said}" if said else ""
 
 
 def shared_line(task_data: TaskData) -> str | None:

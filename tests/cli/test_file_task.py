@@ -75,6 +75,47 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
 
 
+def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp_path, encodery):
+    file = gold(tmp_path / "part.csv", "key,what,points")
+    answers = tmp_path / "answers.csv"
+    answers.write_text("key,prediction\n" + "".join(f"g{i},5\n" for i in range(6)))
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], lines[3].removesuffix("5"), *lines[4:]]) + "\n")
+    for words in (("evaluate", run.path), ("score", answers)):
+        said = encodery(*words, "--on", file, "--label-column", "points", "--json")
+        assert said.code == 2
+        assert 'part.csv, line 4, column "points": there is no label' in said.err
+        assert "--skip-bad-rows" in said.err
+        said = encodery(*words, "--on", file, "--label-column", "points", "--json", "--skip-bad-rows")
+        assert (said.code, "accuracy" in said.out) == (0, True)
+    file.write_text("\n".join([lines[0], *(line.removesuffix("5") for line in lines[1:])]) + "\n")
+    said = encodery("evaluate", run.path, "--on", file)
+    assert (said.code, "part.csv has no labels: predictions only" in said.out) == (0, True)
+    file.write_text(file.read_text().replace("points", "stars"))
+    said = encodery("score", answers, "--on", file)
+    assert (said.code, "part.csv has no labels: column stars is empty (--label-column" in said.err) == (2, True)
+
+
+def test_no_other_column_is_the_label_where_a_file_lacks_the_label_of_the_run(run, tmp_path, encodery):
+    rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
+    file = write_csv(tmp_path / "new.csv", ["key", "priority", "what"], rows)
+    said = encodery("embed", run.path, "--on", file, "-o", tmp_path / "vectors", "--quiet")
+    assert (said.code, "30 × 32" in said.out) == (0, True)
+    said = encodery("evaluate", run.path, "--on", file, "--quiet")
+    assert said.code == 0
+    assert "new.csv has no labels: predictions only (the run has them in points; --label-column" in said.out
+    said = encodery("heads", run.path, "--on", file, "-o", tmp_path / "heads", "--quiet")
+    assert (said.code, "new.csv has no labels, and a loss needs them (the run has them in points" in said.err) == (
+        2,
+        True,
+    )
+    wrong = write_csv(
+        tmp_path / "wrong.csv", ["key", "points", "what"], [(k, "" if k == "g3" else p, t) for k, p, t in rows]
+    )
+    said = encodery("embed", run.path, "--on", wrong, "-o", tmp_path / "more", "--quiet")  # labels are not looked at
+    assert (said.code, "30 × 32" in said.out) == (0, True)
+
+
 def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     rows = [(text, "ab"[i % 2], "xyz"[i % 3]) for i, text in enumerate(sentences(30))]
     file = write_csv(tmp_path / "pool.csv", ["text", "topic", "priority"], rows)
@@ -86,12 +127,26 @@ def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     assert (said.code, "5 of 27 rows" in said.out) == (0, True)
 
 
+def test_a_pool_that_lacks_the_label_of_the_run_gets_no_other_label(run, tmp_path, encodery):
+    rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
+    file = write_csv(tmp_path / "pool.csv", ["key", "priority", "what"], rows)
+    words = ("select", "--pool", file, "--selector.kind", "clusters", "--embed.model", run.path, "--count", "5")
+    said = encodery(*words, "-o", tmp_path / "chosen", "--export", tmp_path / "five.csv")
+    assert (said.code, "5 of 30 rows" in said.out) == (0, True), said.err
+    assert "pool: pool.csv has no labels (the run has them in points); all its rows are the pool" in said.err
+    assert "high" not in said.err
+    assert len((tmp_path / "five.csv").read_text().splitlines()) == 6
+    said = encodery(*words, "-o", tmp_path / "more", "--pool.label", "priority")
+    assert (said.code, "5 of 27 rows" in said.out) == (0, True), said.err
+
+
 def test_select_from_a_file(tmp_path, encodery):
     rows = [(text, mood(text)) for text in sentences(40)]
     file = write_csv(tmp_path / "pool.csv", ["text", "label"], rows)
     said = encodery("select", "--pool", file, "--selector", "random", "--count", "5", "-o", tmp_path / "chosen")
     assert said.code == 0
     assert "5 of 36 rows" in said.out  # a tenth is set aside, as it is when the file is trained on
+    assert "pool: 36 rows of pool.csv; 4 others are set aside as dev" in said.err
 
 
 def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery):

@@ -124,8 +124,16 @@ def test_clusters_warn_and_take_shares():
     far = ByCluster(k=4, pick="proportional", within="far")(where, 60)
     inside = [i for i in far.order if far.clusters[i] == cluster]
     assert np.all(np.diff(far.scores[inside]) <= 0)
-    with pytest.raises(UserError, match="ask for fewer"):
+    with pytest.raises(UserError, match=r"ask for fewer, such as --selector\.k 6$"):
         ByCluster(k=61)(where, 60)
+
+
+def test_a_small_pool_has_fewer_clusters_and_says_so():
+    found = ByCluster()(pool(examples()), 60)
+    assert found.about == {"k": 6}
+    assert found.clusters.max() < 6
+    assert found.notes[0].startswith("6 clusters, since there are 60 rows (--selector.k N")
+    assert ByCluster(k=6)(pool(examples()), 60).order.tolist() == found.order.tolist()
 
 
 def test_dbscan_keeps_rows_of_no_cluster():

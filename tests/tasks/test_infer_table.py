@@ -10,7 +10,7 @@ import pytest
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.tasks.forms.spans import read_squad
-from encodery.tasks.sources.infer_table import detect_encoding, infer, looks_tagged
+from encodery.tasks.sources.infer_table import Column, detect_encoding, infer, looks_tagged
 from encodery.tasks.sources.readers import read
 from encodery.tasks.table import Table
 
@@ -95,6 +95,47 @@ def test_two_columns_of_texts_are_a_pair(tmp_path: Path) -> None:
     assert found(unnamed)["text2"] == "theirs"
     numbers = table(tmp_path / "c.csv", ["s1", "s2", "score"], rows(TEXTS, OTHERS, [i / 9 for i in range(60)]))
     assert (found(numbers)["form"], found(numbers)["text2"]) == ("regression", "s2")
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["first second", "question answer", "premise hypothesis", "text_a text_b", "first_text second_text", "mine theirs"],
+)
+def test_two_columns_of_texts_are_a_pair_by_their_names(tmp_path: Path, names: str) -> None:
+    file = table(tmp_path / "a.csv", [*names.split(), "label"], rows(TEXTS, OTHERS, labels("a", "b")))
+    assert [found(file)[key] for key in ("form", "text", "text2")] == ["pair", *names.split()]
+
+
+def test_no_text_of_nested_objects_is_dropped_although_it_comes_often(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    both = zip(TEXTS[:12] * 5, OTHERS, labels("same", "different"), strict=True)
+    lines = [
+        {"id": i, "data": {"first": {"text": a}, "second": {"text": b}}, "annotation": {"label": c, "by": "kim"}}
+        for i, (a, b, c) in enumerate(both)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert found(file) == {
+        "form": "pair", "text": "data.first.text", "text2": "data.second.text", "label": "annotation.label", "id": "id",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "often"), [("text comment", 60), ("text comment", 12), ("mine theirs", 25)])
+def test_texts_that_may_be_one_or_two_stop_with_the_flags(tmp_path: Path, names: str, often: int) -> None:
+    one, other = names.split()
+    file = table(tmp_path / "a.csv", [one, other, "label"], rows(TEXTS * 2, OTHERS[:often] * 10, labels("a", "b") * 2))
+    if names == "mine theirs":  # 25 different sentences of 120 rows: rather a text than a label
+        assert not infer_columns(file)[other].texts
+    with pytest.raises(UserError) as stopped:
+        infer(file, {})
+    assert "which column is the text? Add one of these:" in str(stopped.value)
+    assert f"--tasks.text {one} --tasks.text2 {other}  (both, as a pair)" in str(stopped.value)
+    assert found(file, text=one)["form"] == "single"
+    assert found(file, text=one, text2=other)["form"] == "pair"
+
+
+def infer_columns(path: Path) -> dict[str, Column]:
+    sheet = read(path)
+    return {name: Column(name, [row.values[name] for row in sheet.rows]) for name in sheet.columns}
 
 
 @pytest.mark.parametrize("separator", [";", "|", ","])

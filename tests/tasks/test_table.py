@@ -325,3 +325,33 @@ def test_a_file_with_1_answers_a_model_that_was_trained_on_1_0(tmp_path):
     task = table(tmp_path, train="a.csv", test="gold.csv")
     assert task.labels == ("0.0", "1.0")
     assert [e.label for e in task.examples("test")] == ["1.0", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "why"),
+    [
+        (
+            {"form": "single", "labels": ["a", "b"]},
+            [{"text": "x", "label": "a"}, {"text": "y", "label": ""}],
+            "no label",
+        ),
+        ({"form": "regression"}, [{"text": "x", "label": 0.5}, {"text": "y", "label": None}], "no label"),
+        ({"form": "multilabel", "labels": ["a"]}, [{"text": "x", "label": []}, {"text": "y"}], "no label"),
+        ({"form": "tags", "labels": ["O", "B"]}, [{"tokens": ["x"], "tags": ["O"]}, {"tokens": ["y"]}], "no tags"),
+        (
+            {"form": "ranking"},
+            [{"text": "x", "candidates": ["a", "b"], "label": 1}, {"text": "y", "candidates": ["a", "b"]}],
+            "correct candidate is not given",
+        ),
+    ],
+)
+def test_in_a_test_file_all_labels_are_absent_or_none(tmp_path, options, rows, why):
+    kind = Table.variant(options)
+    test = str(tmp_path / jsonl(tmp_path, "t.jsonl", rows))
+    with pytest.raises(UserError, match=rf"1 bad row:\n.*line 2.*{why}"):
+        kind.model_validate({**options, "test": test}).examples("test")
+    kept = kind.model_validate({**options, "test": test, "skip_bad_rows": True})
+    assert [e.label is None for e in kept.examples("test")] == [False]
+    jsonl(tmp_path, "t.jsonl", [rows[1], rows[1]])
+    hidden = kind.model_validate({**options, "test": test})
+    assert [e.label for e in hidden.examples("test")] == [None, None]

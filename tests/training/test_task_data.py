@@ -120,6 +120,25 @@ def test_six_lines_say_what_the_rows_are(tmp_path: Path) -> None:
     assert "differ in case or blanks only" in whole
 
 
+def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> None:
+    texts = [f"{text} {i}" if i % 10 else "" for i, text in enumerate(sentences(60))]
+    rows = [(text, "" if i in (7, 19, 33) else "ab"[i % 2]) for i, text in enumerate(texts)]
+    path = write_csv(tmp_path / "a.csv", ["text", "label"], rows)
+    task = {"kind": "table", "train": str(path), "skip_bad_rows": True, "equal_texts": "apart"}
+    log = log_of(tmp_path, task)
+    found = "\n".join(summary(log))
+    assert log.count("3 bad rows skipped") == 1
+    assert "bad rows" not in found
+    counts = re.search(r"; rows with an empty text: (\d) to train on(?: and (\d) for dev)?$", found, re.MULTILINE)
+    assert counts is not None
+    assert sum(int(count or 0) for count in counts.groups()) == 6
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert re.search(r"^- train: 5\d rows from a\.csv; 3 bad rows skipped$", card, re.MULTILINE)
+    assert re.search(
+        r"^- dev: \d rows from a\.csv; 0\.1 of a\.csv set aside by label, split_seed 0$", card, re.MULTILINE
+    )
+
+
 @pytest.mark.parametrize(
     ("labels", "line"),
     [(("1", "2", "3"), "tasks.form regression reads them as a quantity"), (("0", "1"), "tasks.labels gives names")],

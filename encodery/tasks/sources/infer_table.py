@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ _TEXTS = (
 _PAIRS = (
     "premise hypothesis", "sentence1 sentence2", "text1 text2", "text text2", "text_a text_b", "question1 question2",
     "sentence_a sentence_b", "question answer", "question sentence", "query passage", "query document", "s1 s2",
-    "title1 title2", "claim evidence", "left right",
+    "title1 title2", "claim evidence", "left right", "first second", "prompt response", "query response",
+    "question response", "context response",
 )  # fmt: skip
 _LABELS = (
     "label labels gold gold_label gold_labels target y label_name class_label",
@@ -62,7 +64,7 @@ class Inferred:
 
 
 def infer(path: Path, given: Mapping[str, Any], labelled: bool = True, flag: str = "--tasks.{}") -> Inferred:
-    """The settings that a file asks for. `given` ones stay; without `labelled` a label may be absent.
+    """The settings that a file asks for. `given` ones stay; without `labelled` no column is taken for the label.
 
     `flag` is how the command line names a column, for errors.
     """
@@ -237,6 +239,11 @@ class Column:
         return tuple(dict.fromkeys((_plain(self.name), _plain(self.name.rpartition(".")[2]))))
 
     @cached_property
+    def partners(self) -> tuple[str, ...]:
+        """Its names as those of one of two texts: `first_text` is the first."""
+        return (*self.names, *(name.removesuffix("_text") for name in self.names))
+
+    @cached_property
     def distinct(self) -> Counter[str]:
         return Counter(value if isinstance(value, str) else json.dumps(value, default=str) for value in self.values)
 
@@ -280,6 +287,12 @@ class Column:
     def texts(self) -> bool:
         """Whether it looks like free text: several words, and seldom the same twice."""
         return not self.technical and self.words >= WORDS_OF_TEXT and len(self.distinct) > 0.3 * len(self.values)
+
+    @cached_property
+    def sentences(self) -> bool:
+        """Whether it may be text although the same comes often: more different values than labels have, or its name."""
+        several = not self.technical and self.words >= WORDS_OF_TEXT
+        return self.texts or (several and (len(self.distinct) > FEW_LABELS or self.names[-1] in _TEXTS[0].split()))
 
     def labels(self, least: int) -> bool:
         """Whether it could be a label: some values that come again, or numbers."""
@@ -334,7 +347,7 @@ class _Guess:
             return Inferred({**self.given, **special})
         id = self.given.get("id") or self._id()
         self.texts = self._texts(id)
-        label = self.given.get("label") or self._label(id)
+        label = self.given.get("label") or (self._label(id) if self.labelled else None)
         options = {**self.given, "text": self.texts[0]}
         if len(self.texts) == 2:
             options["text2"] = self.texts[1]
@@ -419,22 +432,27 @@ class _Guess:
             return [self.given["text"], *filter(None, [self.given.get("text2")])]
         free = {n: c for n, c in self.columns.items() if n != id and n not in _names_of(self.given, ["label"])}
         for pair in map(str.split, _PAIRS):
-            both = [next((n for n, c in free.items() if word in c.names and c.words), None) for word in pair]
-            if all(both):
+            both = [next((n for n, c in free.items() if word in c.partners and c.words), None) for word in pair]
+            if all(both) and both[0] != both[1]:
                 return [str(name) for name in both]
-        named = self._by_name(_TEXTS[:1], lambda c: c.words > 0 and c.name in free)
-        if named:
-            return [named]
-        candidates = [name for name, column in free.items() if column.texts]
-        if len(candidates) in (1, 2):
+        named = self._named(_TEXTS[0].split(), lambda c: c.words > 0 and c.name in free)
+        if len(named) == 1 or (len(named) == 2 and self._twins(*named)):
+            return named
+        candidates = [name for name, column in free.items() if column.texts or name in named]
+        if len(candidates) == 1 or (len(candidates) == 2 and not named):
             return candidates
-        if not candidates and (named := self._by_name(_TEXTS, lambda c: c.words > 0 and c.name in free)):
-            return [named]
+        if not candidates and (second := self._by_name(_TEXTS, lambda c: c.words > 0 and c.name in free)):
+            return [second]
         if not candidates:
             candidates = [name for name, column in free.items() if column.words > 0 and not column.technical]
             if len(candidates) == 1:
                 return candidates
         raise self._undecided("text", candidates or list(free))
+
+    def _twins(self, one: str, other: str) -> bool:
+        """`data.first.text` and `data.second.text`: the same key of two objects. A text and a comment on it are not."""
+        same = self.columns[one].names[-1] == self.columns[other].names[-1]
+        return same or self.given.get("form") == "pair"
 
     def _label(self, id: str | None) -> str | list[str] | None:
         """By its name, else the only column that could be one; columns of 0 and 1 are a label each."""
@@ -444,7 +462,7 @@ class _Guess:
             marks = [n for n, c in rest.items() if c.marks and n not in candidates]
             if len(candidates) == 1 and (tier is _LABELS[0] or len(marks) < 3):
                 return candidates[0]
-            if len(candidates) > 1 and self.labelled and not all(rest[name].marks for name in candidates):
+            if len(candidates) > 1 and not all(rest[name].marks for name in candidates):
                 raise self._undecided("label", candidates)
         self._refuse_single_value(rest)
         marks = [name for name, column in rest.items() if column.marks]
@@ -454,14 +472,16 @@ class _Guess:
             return marks
         if len(candidates) == 1:
             return candidates[0]
-        if not self.labelled:
-            return None
         raise self._undecided("label", candidates or list(rest), marks)
 
     def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
-        """A column that is called like a label but says the same of every row teaches nothing."""
+        """A column that is called like a label but says the same of every row, or nothing at all."""
+        empty = self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and not c.distinct)
+        if empty and self.least == 1:
+            other = self.flag.format("label")
+            raise UserError(f"{self.sheet.file} has no labels: column {empty[0]} is empty ({other} names another)")
         for name in self._named(" ".join(_LABELS).split(), lambda c: c.name in rest and len(c.distinct) == 1):
-            if self.labelled and self.least > 1 and not any(c.labels(2) for c in rest.values()):
+            if self.least > 1 and not any(c.labels(2) for c in rest.values()):
                 value = shown(next(iter(rest[name].distinct)))
                 raise UserError(
                     f"{self.sheet.file}: column {name} has one value in all rows ({value}): there is "
@@ -479,6 +499,8 @@ class _Guess:
             )
         if not flags:
             return UserError(f"{self.sheet.file}: has no column for the {what}; it has {', '.join(self.columns)}")
+        if what == "text" and 1 < len(names) < 4 and "form" not in self.given:
+            flags += [(self._both(*pair), "both, as a pair") for pair in combinations(names, 2)]
         width = max(len(flag) for flag, _ in flags)
         listed = "".join(f"\n  {flag:{width}}  ({about})" for flag, about in flags)
         return UserError(f"{self.sheet.file}: which column is the {what}? Add one of these:{listed}")
@@ -523,13 +545,20 @@ class _Guess:
             )
         return "regression"
 
+    def _both(self, one: str, other: str) -> str:
+        return f"{self.flag.format('text')} {_quoted(one)} {self.flag.format('text2')} {_quoted(other)}"
+
     def _say_unused(self, options: Mapping[str, Any]) -> None:
+        """Texts that are left out: a remark where the name of the chosen column is sure, else an error."""
         names = _names_of(options, ("text", "text2", "label", "id", "group"))
-        others = [name for name, column in self.columns.items() if column.texts and name not in names]
-        if others and len(self.texts) == 1 and not self.given.get("text"):
-            self.remarks.append(
-                f"{', '.join(others)} also holds texts; {self.flag.format('text2')} {_quoted(others[0])} reads both"
-            )
+        others = [name for name, column in self.columns.items() if column.sentences and name not in names]
+        if not others or len(self.texts) == 2 or self.given.get("text"):
+            return
+        if not set(self.columns[self.texts[0]].names) & set(_TEXTS[0].split()):
+            raise self._undecided("text", [name for name in self.columns if name in (self.texts[0], *others)])
+        self.remarks.append(
+            f"{', '.join(others)} also holds texts; {self.flag.format('text2')} {_quoted(others[0])} reads both"
+        )
 
 
 def _names_of(options: Mapping[str, Any], keys: Iterable[str]) -> set[str]:

@@ -26,7 +26,7 @@ class Own(Read):
     dev: str | None = None
     """File with the dev rows. Without it, a part of train is set aside."""
     test: str | None = None
-    """File with the test rows. It may lack labels."""
+    """File with the test rows. It may lack labels, all of them: where some rows have one, a row without is bad."""
     dev_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Fraction of train to set aside if there is no dev file."""
     split_seed: int = Field(default=0, ge=0)
@@ -114,6 +114,10 @@ class Own(Read):
     def _path(self, split: str) -> Path:
         return Path(self.root or "").expanduser() / Path(self._files()[split]).expanduser()
 
+    def file_name(self, split: str) -> str:
+        """The file that holds a split, for messages."""
+        return _printed(self._path(split if split in self._files() else "train").name)
+
     def loaded(self, split: str) -> Loaded:
         """A file that is not here is an error only when its rows are asked for."""
         file = "train" if split == "dev" and self.dev is None else split  # which it is a part of
@@ -148,10 +152,9 @@ class Own(Read):
         if any(e.group is not None for e in train.examples):
             by = str(self._set_aside_by)
         note = f"{self.dev_fraction:g} of {self._path('train').name} set aside by {by}, split_seed {self.split_seed}"
-        notes = "; ".join(filter(None, [train.origin.note, note]))
         return splits | {
             "train": replace(train, examples=rest, origin=renewed(train.origin, rest, train.origin.note)),
-            "dev": Loaded(aside, renewed(train.origin, aside, notes)),
+            "dev": Loaded(aside, renewed(train.origin, aside, note)),  # the bad rows are told of train
         }
 
     def _with_fold(self, splits: dict[str, Loaded]) -> dict[str, Loaded]:
@@ -169,10 +172,9 @@ class Own(Read):
         aside = [e for e in train.examples if self._fold_of[e.id] == self.held_fold]
         by = f", rows of one {self._set_aside_by} together" if self._set_aside_by else ""
         note = f"fold {self.held_fold} of {self.folds} of {self._path('train').name}{by}, split_seed {self.split_seed}"
-        notes = "; ".join(filter(None, [train.origin.note, note]))
         return splits | {
             "train": replace(train, examples=rest, origin=renewed(train.origin, rest, train.origin.note)),
-            "dev": Loaded(aside, renewed(train.origin, aside, notes)),
+            "dev": Loaded(aside, renewed(train.origin, aside, note)),  # the bad rows are told of train
         }
 
     def _strata(self, examples: Sequence[Example]) -> tuple[Strata, int]:
