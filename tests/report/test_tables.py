@@ -158,6 +158,39 @@ def test_alarms_are_told_once_for_a_configuration(tmp_path: Path) -> None:
     assert "ALARM in 2 of 3 seeds: training loss 0.691 is near ln 2" in said
 
 
+def with_majority(folder: Path, easy: float) -> None:
+    """The commonest label gets `easy` in every run below the folder."""
+    for path in sorted(folder.glob("**/scores.json")):
+        result = json.loads(path.read_text())
+        result["majority"] = {data: dict.fromkeys(scores, easy) for data, scores in result["scores"].items()}
+        path.write_text(json.dumps(result))
+        (path.parent / "DONE").unlink()
+        RunDir(path.parent).mark_done()
+
+
+def test_a_run_at_or_below_the_majority_is_named_under_the_table(tmp_path: Path) -> None:
+    seeds(tmp_path / "low", [0.72, 0.406], optim__lr=1e-3)
+    seeds(tmp_path / "equal", [0.5, 0.5], optim__lr=1e-4)
+    seeds(tmp_path / "fine", [0.7, 0.8], optim__lr=1e-5)
+    with_majority(tmp_path, 0.5)
+    said = [line for line in table.table([tmp_path]).remarks if "majority" in line]
+    assert said == [
+        "toy/nli:dev: 2 of 2 runs of optim.lr=0.0001 are not better than the majority baseline "
+        "(seed-1: 50.00 against 50.00; seed-2: 50.00 against 50.00); see docs/after-an-alarm.md",
+        "toy/nli:dev: 1 of 2 runs of optim.lr=0.001 is not better than the majority baseline "
+        "(seed-2: 40.60 against 50.00); see docs/after-an-alarm.md",
+    ]
+
+
+def test_of_an_error_more_is_not_better_than_the_majority_and_a_perfect_run_is_not_named(tmp_path: Path) -> None:
+    run(tmp_path / "mse", {"rmse": 1.2})
+    with_majority(tmp_path, 1.0)
+    assert any("(mse: 1.2000 against 1.0000)" in line for line in table.table([tmp_path]).remarks)
+    run(tmp_path / "all" / "right", 1.0)
+    with_majority(tmp_path / "all", 1.0)
+    assert not any("majority" in line for line in table.table([tmp_path / "all"]).remarks)
+
+
 def test_what_many_rows_say_is_said_once_under_a_pivot(tmp_path: Path) -> None:
     for number, (lr, size) in enumerate([(1e-5, 16), (1e-5, 32), (2e-5, 16), (2e-5, 32)]):
         alarms = ["training loss 0.691 is near ln 2"] if number else []

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from encodery.runs.identity import identity_of_config
 from encodery.training import checkpoint
 from encodery.training.best_checkpoint import majority_warning
 from encodery.training.run import train_run
+from encodery.training.session import marks
 from tests.toolbox.faults import kill_9, running, start_child
 
 WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
@@ -330,6 +332,14 @@ def test_F75_the_end_of_a_run_shows_the_majority_baseline_and_warns_below_it(set
         assert (found is not None) == warned
     perfect = {"accuracy": 1.0}  # rows so easy that the baseline has them all right, too
     assert majority_warning({**result, "scores": {"a:dev": perfect}, "majority": {"a:dev": perfect}}, "a:dev") is None
+
+
+def test_a_perfect_score_that_needs_no_model_says_so() -> None:
+    result: dict[str, Any] = {"main": {"a:dev": "f1"}, "majority": {"a:dev": {"f1": 1.0}}, "chosen": {}}
+    same = marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev", "tagging")
+    assert same == " (majority baseline, the commonest tag of each word: f1 1.0000; not better than the baseline)"
+    result["majority"] = {"a:dev": {"f1": 0.9}}
+    assert marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev") == " (majority baseline: f1 0.9000)"
 
 
 def test_F74_the_card_tells_a_change_on_the_way_and_how_to_repeat_it(setup: list[str], tmp_path: Path) -> None:

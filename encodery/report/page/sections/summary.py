@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row, short
+from encodery.report.majority import remarks as single_runs
 from encodery.report.page.chart import Section
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, tag
@@ -130,7 +131,7 @@ def _trouble(page: PageData) -> Html:
 
 
 def _below(page: PageData) -> list[str]:
-    """Configurations that are no better than the commonest label."""
+    """Configurations that are no better than the commonest label, and single runs of the others."""
     lines = []
     for data in page.data:
         rows = page.rows_of(data)
@@ -142,6 +143,7 @@ def _below(page: PageData) -> list[str]:
             lines.append(
                 f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
             )
+        lines += single_runs([row for row in rows if row not in low])
     return lines
 
 
