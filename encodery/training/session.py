@@ -366,7 +366,7 @@ class Session:
 
     def objective_of(self, key: str) -> str | None:
         """The kind of objective of the task that a key of the scores belongs to."""
-        task: dict[str, Any] = self.built.card["tasks"].get(key.rpartition(":")[0], {})
+        task: dict[str, dict[str, str]] = self.built.card["tasks"].get(key.rpartition(":")[0], {})
         return task.get("objective", {}).get("kind")
 
     def result(self) -> dict[str, Any]:
