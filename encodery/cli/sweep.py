@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser, without_bad_rows
+from encodery.core.counted import counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -195,8 +196,8 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
-    runs = "1 run" if len(specs) == 1 else f"{len(specs)} runs"
-    print(f"{runs}, {done} of them done in {folder}{_time_left(folder, specs, len(find_slots(resources)))}")
+    left = _time_left(folder, specs, len(find_slots(resources)))
+    print(f"{counted(len(specs), 'run')}, {done} of them done in {folder}{left}")
     args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same arguments"
     return 0
 
@@ -410,9 +411,9 @@ def _retry(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("encodery sweep retry: give the sweep's folder, and ids or --failed.")
     folder = Path(args.what[0])
     queued = retry(folder, args.what[1:] or None)
-    print(f"{len(queued)} runs queued again: {' '.join(queued)}" if queued else "nothing to retry")
+    print(f"{counted(len(queued), 'run')} queued again: {' '.join(queued)}" if queued else "nothing to retry")
     if queued and (command := read_about(folder).get("command")):
-        print(f"start them with: {shlex.join(command)}")
+        print(f"start {'it' if len(queued) == 1 else 'them'} with: {shlex.join(command)}")
     return 0
 
 

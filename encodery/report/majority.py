@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from encodery.core.counted import are
 from encodery.errors import AFTER_ALARM
 from encodery.report.groups import Row
 from encodery.report.records import Record
@@ -33,8 +34,8 @@ def sentence(row: Row) -> str | None:
     of = f" of {settings}" if settings else ""
     told = [f"{run.name}: {row.about.text(score)} against {row.about.text(easy)}" for run, score, easy in low[:NAMED]]
     told += [f"and {len(low) - NAMED} more"] if len(low) > NAMED else []
-    verb = "is" if len(low) == 1 else "are"
-    return f"{row.data}: {who}{of} {verb} not better than the majority baseline ({'; '.join(told)}); {AFTER_ALARM}"
+    runs = f"{who}{of} {are(len(low))}"
+    return f"{row.data}: {runs} not better than the majority baseline ({'; '.join(told)}); {AFTER_ALARM}"
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:

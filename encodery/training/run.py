@@ -12,6 +12,7 @@ import torch
 from encodery.config import load
 from encodery.config.load import Resolved
 from encodery.core import files, yaml
+from encodery.core.counted import counted
 from encodery.core.environment import environment, version
 from encodery.core.progress import Portion, Progress
 from encodery.core.signals import StopRequest
@@ -409,7 +410,7 @@ def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     if bad:
         lines = [files.plain_json(asdict(row)) for row in bad]
         files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")
-        run.log(f"{len(lines)} bad row{'s' * (len(lines) > 1)} left out, listed in bad_rows.jsonl")
+        run.log(f"{counted(len(lines), 'bad row')} left out, listed in bad_rows.jsonl")
 
 
 # The same run for several seeds, one after the other in this process.

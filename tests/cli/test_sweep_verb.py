@@ -183,7 +183,7 @@ def test_commands_are_runs(room: Path, executed: list[dict[str, Any]]) -> None:
 def test_retry_says_how_to_start_them(room: Path, executed: list[dict[str, Any]], capsys: Any) -> None:
     write_plan(room, [], {"command": ["encodery", "sweep", "run", "my file.yaml"]})
     assert cli.main(["sweep", "retry", "."]) == 0
-    assert "start them with: encodery sweep run 'my file.yaml'" in capsys.readouterr().out
+    assert "start it with: encodery sweep run 'my file.yaml'" in capsys.readouterr().out
 
 
 def test_stop_hands_over_how(room: Path, executed: list[dict[str, Any]]) -> None:

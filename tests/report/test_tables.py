@@ -197,7 +197,7 @@ def test_what_many_rows_say_is_said_once_under_a_pivot(tmp_path: Path) -> None:
         run(tmp_path / str(number), 0.5, alarms=alarms, optim__lr=lr, train__batch_size=size)
     said = table.markdown(table.table([tmp_path]), "train.batch_size")
     assert said.count("ALARM") == 1
-    assert "3 of 4 rows: ALARM in 1 of 1 seeds: training loss 0.691 is near ln 2" in said
+    assert "3 of 4 rows: ALARM in 1 of 1 seed: training loss 0.691 is near ln 2" in said
 
 
 def test_time_in_all_counts_every_run_once(tmp_path: Path) -> None:
@@ -232,7 +232,10 @@ def test_W16_what_left_the_plan_leaves_the_table_unless_all(tmp_path: Path) -> N
     assert found.settings == []
     assert "70.00 (1 of 2)" in table.markdown(found)
     assert "1 queued" in table.markdown(found)
-    assert any("1 runs are no longer in the plan" in remark for remark in found.remarks)
+    assert any(
+        "1 run is no longer in the plan of its sweep and is left out (--all includes it)" in remark
+        for remark in found.remarks
+    )
     assert table.table([tmp_path], every=True).settings == ["optim.lr"]
     assert table.table([tmp_path], "slow").rows[0].more["is_baseline"]
     (tmp_path / "plan.json").write_text("{")

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from encodery.core.counted import are, counted
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row, short
 from encodery.report.majority import remarks as single_runs
@@ -34,7 +35,7 @@ def trained(page: PageData) -> str:
     states = Counter(one.state for one in page.records)
     ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
     of = f" in {kinds} configurations" if kinds > len(tasks) else ""
-    return f"{_count(len(page.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
+    return f"{counted(len(page.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
 
 
 def _models(those: Sequence[Record]) -> str:
@@ -44,10 +45,6 @@ def _models(those: Sequence[Record]) -> str:
         return f"{len(names)} encoders"
     name = next(iter(names))
     return without_paths(str(name)).removeprefix("…/") if name else "a new encoder"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
 def results(page: PageData) -> list[str]:
@@ -137,8 +134,7 @@ def _below(page: PageData) -> list[str]:
         rows = page.rows_of(data)
         low = [row for row in rows if below_majority(row)]
         if low:
-            verb = "is" if len(low) == 1 else "are"
-            who = f"{len(low)} of {len(rows)} configurations {verb}" if len(rows) > 1 else "the model is"
+            who = f"{len(low)} of {len(rows)} configurations {are(len(low))}" if len(rows) > 1 else "the model is"
             who = f"{page.name(low[0])} is" if len(low) == 1 < len(rows) else who
             lines.append(
                 f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
@@ -158,7 +154,7 @@ def _alarms(records: Sequence[Record]) -> list[str]:
         runs.update(kinds.keys())  # a mapping would be added by its values
         first = {**kinds, **first}
         names = {**dict.fromkeys(kinds, f"run {record.name}"), **names}
-    where = {kind: _count(count, "run") if count > 1 else names[kind] for kind, count in runs.items()}
+    where = {kind: counted(count, "run") if count > 1 else names[kind] for kind, count in runs.items()}
     return [f"Alarm in {where[kind]}: {without_paths(first[kind])}" for kind, _ in runs.most_common()]
 
 
