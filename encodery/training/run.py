@@ -329,7 +329,8 @@ def check_same(
     if not info and checkpoint.steps(run.checkpoints):
         progress.say(f"{run.path}: run.json was missing, it is written again")
         notes.append("run.json was missing and was written again")
-    for sentence in other_hardware(info, resolved) if info else ():
+    goes_on = not run.is_done or (allow_change and asks_for_steps(run, resolved))
+    for sentence in other_hardware(info, resolved) if info and goes_on else ():
         progress.say(sentence)
         notes.append(sentence)
     if notes:

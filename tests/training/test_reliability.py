@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from encodery.cli import main
 from encodery.config import load
+from encodery.core.progress import Progress
 from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
@@ -376,6 +377,19 @@ def test_R9_other_thread_count_goes_on_with_a_notice(setup: list[str], tmp_path:
     finally:
         torch.set_num_threads(1)
     assert any("threads was 1, is now 2" in n["text"] for n in RunDir.open(out).info()["notices"])
+
+
+def test_other_threads_are_no_news_of_a_run_that_is_done(
+    setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_run(load.load(None, [*setup, "train.max_steps=1"]), tmp_path / "run")
+    try:
+        train_run(load.load(None, [*setup, "train.max_steps=1", "threads=2"]), tmp_path / "run", progress=Progress())
+    finally:
+        torch.set_num_threads(1)
+    said = capsys.readouterr().err
+    assert "is done already" in said
+    assert "threads was" not in said
 
 
 def stop_at(setup: list[str], out: Path, step: int, config: str | None = None) -> None:
