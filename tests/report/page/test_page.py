@@ -100,7 +100,7 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
     assert "15 runs in 7 configurations of 3 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
     assert re.search(
-        r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
+        r"toy/nli:dev: best of 2: freelb[^.]*, accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
         page,
     )
     assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)

@@ -55,20 +55,20 @@ def results(page: PageData) -> list[str]:
 
 
 def best(page: PageData, rows: Sequence[Row]) -> str:
-    """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
+    """`glue/rte:dev: best of 2: freelb, accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
     first = rows[0]
     label = page.name(first)
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
-    who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
+    who = f"best of {len(rows)}: {label}, " if len(rows) > 1 else ""
     return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(page, first)}{beside(first)}."
 
 
 def beside(row: Row) -> str:
-    """`; the majority gets 52.71; macro_f1 70.11`: what a score must be read with."""
+    """`; majority baseline: 52.71; macro_f1 70.11`: what a score must be read with."""
     easy, other = majority(row), second_metric(row)
-    words = [f"; the majority gets {scaled(row, easy)}"] if easy is not None else []
+    words = [f"; majority baseline: {scaled(row, easy)}"] if easy is not None else []
     words += [f"; {other.name} {other.text}"] if other else []
     return "".join(words)
 
