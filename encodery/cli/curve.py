@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser, without_bad_rows
+from encodery.core.counted import counted
 
 
 def arguments(parser: Parser) -> None:
@@ -35,8 +36,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         methods, parts, seeds = len(plan.curve.selectors), len(plan.curve.parts) - 1, len(plan.curve.seed_list)
         print("\n".join(plan.lines()))
         few = "at most " if plan.curve.fewer else ""
-        what = f"{methods} methods × {few}{parts} parts × {seeds} seeds, and the full set {seeds} times"
-        print(f"at most {plan.runs} runs: {what}")
+        what = (
+            f"{counted(methods, 'method')} × {few}{counted(parts, 'part')} × {counted(seeds, 'seed')}, and the full set"
+        )
+        what += f" {counted(seeds, 'time')}"
+        print(f"at most {counted(plan.runs, 'run')}: {what}")
         return 0
     found = curve.run(plan, Progress(args.quiet), args.executor)
     show(markdown(found), args.format)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+from encodery.core.extras import install
 
 if TYPE_CHECKING:
     import torch
@@ -123,6 +124,6 @@ def _extras() -> list[tuple[str, str]]:
     rows = []
     for extra, names in packages.items():
         missing = [name for name in names if not here(name)]
-        how = f"missing {', '.join(missing)}: pip install 'encodery[{extra}]'"
+        how = f"missing {', '.join(missing)}: {install(extra)}"
         rows.append((f"extra {extra}", how if missing else f"installed ({', '.join(names)})"))
     return rows

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 
 
 def arguments(parser: Parser) -> None:
@@ -42,7 +43,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     away = is_remote(args.folder)
     done = export_away(args.run, args.folder, args.head) if away else export(args.run, Path(args.folder), args.head)
     outputs = "logits" if done.what == "the model" else "hidden states"
-    same = f"{done.rows} texts give the same {outputs} (to {done.difference:.0e})"
+    same = (
+        f"{counted(done.rows, 'text')} give{'' if done.rows > 1 else 's'} the same {outputs} (to {done.difference:.0e})"
+    )
     print(f"{done.folder}: {done.what}; opens with {done.opens_with}; {same}")
     if done.not_there:
         print(f"  {done.not_there}")
@@ -69,5 +72,5 @@ def _onnx(args: argparse.Namespace) -> int:
         found = export_onnx(source, Path(args.folder), args.int8, tolerance)
     for one in found:
         against = f"largest difference to torch {one.difference:.1e}, cosine {one.cosine:.6f}"
-        print(f"{Path(args.folder) / one.path.name}: {', '.join(one.outputs)}; {one.rows} texts, {against}")
+        print(f"{Path(args.folder) / one.path.name}: {', '.join(one.outputs)}; {counted(one.rows, 'text')}, {against}")
     return 0

@@ -107,7 +107,7 @@ def _print(found: Any, about: dict[str, Any]) -> None:
     print(f"{found.folder}: {shape} (examples × layers × heads), {about['estimator']}")
     by = "" if about["norm"] == "none" else f" ({about['norm']}-normalised layers)"
     first, last = about["order"][:SHOWN], about["order"][: -SHOWN - 1 : -1]
-    print(f"  most important{by} {', '.join(first)}; least {', '.join(last)}")
+    print(f"  most important{by}, as layer.head: {', '.join(first)}; least: {', '.join(last)}")
     print(f"  Kendall's tau between the matrices of two halves of the examples: {about['halves']:.3f}")
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 from encodery.errors import UserError
 
 
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         rows = raw_text.answered(models, examples, on_progress, brief=not write and form == "rich")
         if write:
             write(rows)
-            print(f"{args.out}: {len(examples):,} predictions")
+            print(f"{args.out}: {counted(len(examples), 'prediction')}")
             args.next = f"encodery score {args.out} --on gold.csv  # once you have labels"
         else:
             raw_text.show(rows, form)

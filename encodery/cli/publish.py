@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 
 if TYPE_CHECKING:
     from encodery.exchange.publish import Parcel
@@ -57,4 +58,6 @@ def _show(parcel: "Parcel", kept: bool, name: str | None) -> None:
         print(f"{size:>12,} bytes  {file}")
     where = f"kept in {parcel.folder}" if kept else "nothing was written"
     how = f"add --yes to send it to {name}" if name else "--to OWNER/NAME --yes sends it"
-    print(f"{len(parcel.sizes)} files, {sum(parcel.sizes.values()):,} bytes; {where}; nothing was sent: {how}")
+    print(
+        f"{counted(len(parcel.sizes), 'file')}, {sum(parcel.sizes.values()):,} bytes; {where}; nothing was sent: {how}"
+    )

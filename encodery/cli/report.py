@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 
 EVERY = 10  # seconds between two looks of --watch
 
@@ -86,7 +87,7 @@ def write(args: argparse.Namespace, out: Path, reload: int | None = None) -> Non
         from encodery.report.page.print_figures import write as draw
 
         pictures = draw([picture for one in made for picture in one.pictures], Path(args.figures))
-        print(f"{len(pictures)} files in {args.figures}")
+        print(f"{counted(len(pictures), 'file')} in {args.figures}")
 
 
 def _require(out: Path) -> None:

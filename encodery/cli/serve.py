@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 
 if TYPE_CHECKING:
     import socket
@@ -92,5 +93,5 @@ def _serve(args: argparse.Namespace, address: "Address", listening: "socket.sock
         server.run_server(app, listening, started, connections=args.max_waiting + 64)
     finally:
         batcher.close()
-    print(f"Stopped after {batcher.requests:,} requests with {batcher.texts:,} texts.")
+    print(f"Stopped after {counted(batcher.requests, 'request')} with {counted(batcher.texts, 'text')}.")
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.cli.parsing import Parser
+from encodery.core.counted import counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def make(
     for part, one in runs.items():
         answers |= test_answers(one, part, data, device, quiet)
     report = write_submission(answers, out, fill)
-    print(f"{out}: {len(report['rows'])} files, checked")
+    print(f"{out}: {counted(len(report['rows']), 'file')}, checked")
     if report["filled"]:
         print(f"filled with the majority, NOT answered by a model: {', '.join(report['filled'])}")
 
@@ -197,5 +198,5 @@ def _make_answers(model: Any, asked: "TaskSplit", run: "RunDir", quiet: bool) ->
         evaluation = evaluate([model], asked, on_progress=on_progress)
     path: Path = keep_in_run(run, evaluation)
     if not quiet:
-        print(f"{asked.key}  {len(evaluation.answers):,} predictions  ({path})", file=sys.stderr)
+        print(f"{asked.key}  {counted(len(evaluation.answers), 'prediction')}  ({path})", file=sys.stderr)
     return evaluation.answers

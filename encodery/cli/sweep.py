@@ -1,7 +1,7 @@
 """Many runs from one file: plan, run, status, stop, retry, best, import. Run again to resume; finished runs are kept.
 
-A sweep file has a base config and axes (grid, zip, variants, seeds); any config or recipe is a sweep of one run.
-On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
+A sweep file has a base config and axes (grid, zip, variants, seeds); any config, recipe or data file is a sweep
+of one run. On the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all runs.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser, without_bad_rows
+from encodery.core.counted import counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ CLEAR = "\033[H\033[2J"  # what a terminal forgets its lines by
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="plan: show the runs, execute nothing; run: start or resume")
-    parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config or recipe:NAME; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
+    parser.add_argument("what", nargs="*", metavar="FILE|DIR", help="plan, run: sweep.yaml, a config, recipe:NAME or a data file; else: the sweep's folder; retry: also ids; import: search.json")  # fmt: skip # noqa: E501
     parser.add_argument("-o", "--out", metavar="DIR", help="the sweep's folder; default: runs/<name>; import: the file")
     parser.add_argument("--seeds", type=int, metavar="N", help="run each point N times, with consecutive seeds")
     parser.add_argument(
@@ -52,6 +53,7 @@ def arguments(parser: Parser) -> None:
     parser.examples(
         "encodery sweep plan recipe:toy/nli --optim.lr 1e-4,5e-4 --seeds 3",
         "encodery sweep run sweep.yaml --devices cpu:2           # run again to resume",
+        "encodery sweep run tickets.csv --optim.lr 2e-5,1e-4 --seeds 3",
         "encodery sweep run rte.yaml --method freelb --method.adv_lr 0.05,0.1 --seeds 5 -o runs/freelb",
         "encodery sweep status runs/freelb --watch",
         "encodery sweep stop runs/freelb                         # `sweep run` resumes it",
@@ -73,8 +75,8 @@ ABOUT = {
     "import": "Turn a search file of ManyTasks into a sweep file.",
 }
 _WHAT = {
-    "plan": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
-    "run": "sweep.yaml, a config, recipe:NAME, or nothing (settings only)",
+    "plan": "sweep.yaml, a config, recipe:NAME, a data file (as for train), or nothing (settings only)",
+    "run": "sweep.yaml, a config, recipe:NAME, a data file (as for train), or nothing (settings only)",
     "retry": "the sweep's folder, then ids of runs (default: all failed runs)",
     "import": "search.json",
 }
@@ -98,9 +100,9 @@ def narrow(parser: Parser, words: list[str]) -> None:
     parser.prog, parser.description = f"encodery sweep {action}", ABOUT[action]
     if action in ("plan", "run"):
         parser.description += (
-            " A sweep file has a base config and\nwhat to vary (grid, zip, variants, seeds); any config or recipe is a "
-            "sweep of one run.\nOn the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a setting of all "
-            "runs."
+            " A sweep file has a base config and\nwhat to vary (grid, zip, variants, seeds); any config, recipe or "
+            "data file is a sweep of one run.\nOn the command line `--a.b 0.1,0.2` is a grid axis, and `--a.b 0.1` a "
+            "setting of all runs."
         )
     for option in parser.options().values():
         if not {*option.option_strings} & {*_OPTIONS[action], "--help"}:
@@ -142,7 +144,9 @@ def _file(args: argparse.Namespace, rest: list[str]) -> "SweepFile":
     if len(args.what) > 1:
         raise UserError(f"encodery sweep {args.action}: one file at a time, not {' '.join(args.what)}.")
     if not args.what and not rest:
-        raise UserError(f"encodery sweep {args.action}: give a sweep file, a config, recipe:NAME, or settings.")
+        raise UserError(
+            f"encodery sweep {args.action}: give a sweep file, a config, recipe:NAME, a data file, or settings."
+        )
     source = args.what[0] if args.what else None
     if source and Path(source).is_dir():
         raise UserError(f"{source} is a folder; give the file that the sweep was started with.")
@@ -192,8 +196,8 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
-    runs = "1 run" if len(specs) == 1 else f"{len(specs)} runs"
-    print(f"{runs}, {done} of them done in {folder}{_time_left(folder, specs, len(find_slots(resources)))}")
+    left = _time_left(folder, specs, len(find_slots(resources)))
+    print(f"{counted(len(specs), 'run')}, {done} of them done in {folder}{left}")
     args.next = f"encodery sweep run {' '.join(args.what)} …  # with the same arguments"
     return 0
 
@@ -407,9 +411,9 @@ def _retry(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("encodery sweep retry: give the sweep's folder, and ids or --failed.")
     folder = Path(args.what[0])
     queued = retry(folder, args.what[1:] or None)
-    print(f"{len(queued)} runs queued again: {' '.join(queued)}" if queued else "nothing to retry")
+    print(f"{counted(len(queued), 'run')} queued again: {' '.join(queued)}" if queued else "nothing to retry")
     if queued and (command := read_about(folder).get("command")):
-        print(f"start them with: {shlex.join(command)}")
+        print(f"start {'it' if len(queued) == 1 else 'them'} with: {shlex.join(command)}")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 Any setting can be given as --a.b VALUE, --a.b=VALUE or a.b=VALUE; `encodery config` prints the resulting settings, and
 `encodery config --reference` lists all keys. Common settings: --model NAME, --tasks NAME, --data DIR, --device cpu,
---seed N, --method NAME, --optim.lr X, --train.epochs N, --train.batch_size N, --train.max_length N.
+--seed N, --method NAME, --optim.lr X, --train.epochs N, --train.batch_size N, --train.max_length N, --threads N (CPU
+threads; fewer on a busy machine).
 
 With a corpus as its task it pretrains; --tasks.subset and --tasks.fraction train on a part of the rows;
 --train.dynamics records what `encodery select` needs for el2n and related selectors.

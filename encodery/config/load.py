@@ -4,7 +4,7 @@ Defaults < extends < file < command line; later wins. See layers.py for merging 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -141,8 +141,11 @@ def _resolve(
     )  # fmt: skip
 
 
-def is_data(source: str | Path) -> bool:
-    """Whether a file holds rows and not settings. Settings may be written in JSON, too: they name a model or tasks."""
+def is_data(source: str | Path, more: Collection[str] = ()) -> bool:
+    """Whether a file holds rows and not settings. Settings may be written in JSON, too: they name a model or tasks.
+
+    `more`: further keys that only settings have, such as those of a sweep.
+    """
     if not layers.is_data_file(str(source)) or Path(source).is_dir():
         return False
     if Path(source).suffix.lower() != ".json":
@@ -151,7 +154,7 @@ def is_data(source: str | Path) -> bool:
         tree = json.loads(Path(source).read_bytes())
     except (OSError, ValueError):
         return True
-    return not (isinstance(tree, dict) and {"model", "tasks", "extends"} & tree.keys())
+    return not (isinstance(tree, dict) and {"model", "tasks", "extends", *more} & tree.keys())
 
 
 def short(resolved: Resolved, folder: Path | None = None) -> str:

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from encodery.core import files
+from encodery.core.extras import install
 from encodery.errors import UserError
 
 DAY = 24 * 60  # minutes: what a job asks for that sets no limit itself
@@ -37,7 +38,7 @@ def require(cluster: str = "slurm") -> Any:
     try:
         import submitit
     except ImportError:
-        raise UserError("--executor slurm needs submitit: pip install 'encodery[slurm]'") from None
+        raise UserError(f"--executor slurm needs submitit: {install('slurm')}") from None
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise UserError("--executor slurm: there is no sbatch here; run this on a login node of the cluster")
     return submitit

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 
@@ -48,7 +49,7 @@ class Provenance:
     @property
     def name(self) -> str:
         """`glue/rte:train (2,490 rows)`."""
-        rows = f" ({self.rows:,} rows)" if self.rows is not None else ""
+        rows = f" ({counted(self.rows, 'row')})" if self.rows is not None else ""
         return f"{self.task or 'an unknown task'}:{self.split or '?'}{rows}"
 
     def require_fit(self, what: str, pool: "Provenance", labels: bool = True, verb: str = "made") -> str | None:

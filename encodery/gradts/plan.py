@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from encodery.config import load as config_load
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.gradts.config import GradTS
 from encodery.tasks.base import Task
@@ -64,7 +65,7 @@ class Plan:
         options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
         wanted = options.importance_seeds
         line = f"{tasks * wanted} fine-tuning runs, whose heads are measured by {options.importance.estimator} "
-        line += f"({tasks} tasks × {wanted} seed{'s' * (wanted > 1)}; importance_seeds: 1 costs {tasks}"
+        line += f"({counted(tasks, 'task')} × {counted(wanted, 'seed')}; importance_seeds: 1 costs {tasks}"
         if options.finetune:
             return f"{line}); the single-task runs have other settings and are additional"
         also = len(self.primaries) * min(wanted, seeds)
@@ -73,9 +74,9 @@ class Plan:
     def lines(self) -> Iterator[str]:
         """What will be trained, for people."""
         options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
-        yield f"{tasks} tasks: {', '.join(self.tasks)}"
+        yield f"{counted(tasks, 'task')}: {', '.join(self.tasks)}"
         beside = ", ".join(options.strategies)
-        yield f"for {', '.join(self.primaries)}: {options.strategy}, beside {beside}; {seeds} seeds"
+        yield f"for {', '.join(self.primaries)}: {options.strategy}, beside {beside}; {counted(seeds, 'seed')}"
         if options.ranks:
             yield self.importance_cost
         if {"trial", "fg"} & set(options.strategies):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from encodery.core import cache, files
+from encodery.core.counted import counted
 from encodery.core.files import as_name
 from encodery.core.progress import Progress
 from encodery.data.provenance import fingerprint
@@ -206,7 +207,7 @@ class Study:
         if place:
             gain = rules.gain(trials[place - 1].scores, alone.scores, picked_from=count)
             if not gain.clear:
-                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {gain.seeds} seed{'s' * (gain.seeds > 1)}"
+                how = f"{100 * gain.mean:+.1f}, not clearly above zero with {counted(gain.seeds, 'seed')}"
                 kept = "single-task stays" if self.options.sure else "it is chosen anyway (sure: true would not)"
                 self.notes.append(f"{primary}: the best trial's gain over single-task is {how}: {kept}.")
                 place = 0 if self.options.sure else place

@@ -17,6 +17,7 @@ from typing import Any
 
 from encodery import recipes
 from encodery.core import yaml
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.importers import paragen
 
@@ -236,7 +237,7 @@ class _Ours:
         tree: dict[str, Any] = {"base": fixed.pop("base")} if "base" in fixed else {}
         tree |= {"fixed": fixed} if fixed else {}
         text = yaml.write(tree | _multiplied(varying))
-        return f"# Imported from {self.path.name} (ManyTasks): {len(kept)} runs.\n{text}"
+        return f"# Imported from {self.path.name} (ManyTasks): {counted(len(kept), 'run')}.\n{text}"
 
     def _settings(self, task: Sequence[Word]) -> dict[str, Any] | None:
         by_key: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.inference.evaluate import Evaluation
 from encodery.report.stats import wilson
@@ -62,4 +63,4 @@ def lines(evaluation: Evaluation) -> list[str]:
 
 def _spelled(entry: Mapping[str, Any], main: str) -> str:
     span = f"  95 % {entry['low']:.4f} to {entry['high']:.4f}" if entry["low"] is not None else ""
-    return f"{main} {entry['scores'][main]:.4f}{span}  ({entry['rows']:,} rows)"
+    return f"{main} {entry['scores'][main]:.4f}{span}  ({counted(entry['rows'], 'row')})"

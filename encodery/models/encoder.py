@@ -105,6 +105,7 @@ HEADS = re.compile(
     r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
 LEFT_OUT = "weights left out: "
+WHY_LEFT_OUT = " (of an earlier head, such as that of pretraining, which is not used here)"
 FIRST_POSITION_AFTER_PAD = frozenset(
     {
         "roberta", "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "xmod",
@@ -281,8 +282,8 @@ def check_loaded(folder: Path, report: dict[str, Any], config: Any = None) -> li
         wrong += [f"{what} {n}" for n in body]
         others = sorted({n.rsplit(".", 1)[0] for n in names if n not in body})
         if others:
-            made = "newly initialised: " if what == "missing" else LEFT_OUT
-            notes.append(made + ", ".join(others))
+            listed = ", ".join(others)
+            notes.append(f"newly initialised: {listed}" if what == "missing" else LEFT_OUT + listed + WHY_LEFT_OUT)
     wrong += [f"wrong shape {n}" for n, *_ in sorted(report["mismatched_keys"])]
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
@@ -307,8 +308,9 @@ def without_taken(notes: list[str], taken: Iterable[str]) -> list[str]:
     kept = []
     for note in notes:
         if note.startswith(LEFT_OUT):
-            left = [name for name in note.removeprefix(LEFT_OUT).split(", ") if name not in parts]
-            kept += [LEFT_OUT + ", ".join(left)] if left else []
+            names = note.removeprefix(LEFT_OUT).removesuffix(WHY_LEFT_OUT).split(", ")
+            left = [name for name in names if name not in parts]
+            kept += [LEFT_OUT + ", ".join(left) + WHY_LEFT_OUT] if left else []
         else:
             kept.append(note)
     return kept

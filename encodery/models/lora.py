@@ -3,6 +3,7 @@
 import torch
 
 from encodery.config.schema import Lora
+from encodery.core.extras import install
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 
@@ -13,7 +14,7 @@ def adapt(encoder: Encoder, options: Lora, seed: int) -> None:
         from peft import LoraConfig
         from peft.tuners.lora import LoraModel
     except ImportError:
-        raise UserError("model.tune: lora needs peft: pip install 'encodery[lora]'") from None
+        raise UserError(f"model.tune: lora needs peft: {install('lora')}") from None
     torch.manual_seed(seed >> 1)
     config = LoraConfig(
         r=options.rank,

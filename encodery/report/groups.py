@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from encodery.config.schema import ModelOptions, OptimOptions, TrainOptions
+from encodery.core.counted import counted
 from encodery.core.redact import without_paths
 from encodery.report import stats
 from encodery.report.records import TASKS, Record
@@ -219,7 +220,7 @@ def _describe(row: Row) -> None:
     runs = list(row.runs.values())
     notes = dict.fromkeys(without_paths(note) for run in runs for note in run.notes.get(row.data, ()))
     alarms = [run.alarms[row.data] for run in runs if run.alarms.get(row.data)]
-    said = [f"ALARM in {len(alarms)} of {len(runs)} seeds: {without_paths(alarms[0][0])}"] if alarms else []
+    said = [f"ALARM in {len(alarms)} of {counted(len(runs), 'seed')}: {without_paths(alarms[0][0])}"] if alarms else []
     row.notes = [*notes, *said, *_missing_notes(row)]
     times = [run.seconds for run in runs if run.seconds is not None]
     row.seconds = stats.mean(times) if times else None

@@ -73,7 +73,11 @@ def _of_task(task: str, members: Sequence[Record], how: str, wanted: Mapping[str
     _require_one_configuration(task, members)
     done = [record for record in members if record.done]
     if not done:
-        raise UserError(f"{task}: none of its {len(members)} runs is finished")
+        raise UserError(
+            f"{task}: its only run is not finished"
+            if len(members) == 1
+            else f"{task}: none of its {len(members)} runs is finished"
+        )
     if wanted is not None:
         return _named(task, done, wanted[_short(task)])
     scored = [(value, record) for record in done if (value := _dev_score(record)) is not None]

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from encodery.core.counted import are, counted
 from encodery.core.environment import version
 from encodery.core.markdown import markdown_table
 from encodery.report.groups import Row
@@ -229,7 +230,7 @@ def data_lines(run: RunDir, config: Mapping[str, Any]) -> list[str]:
 def origin_words(origin: Mapping[str, Any]) -> str:
     """Rows, where from, what a reader must know, and a digest of the content."""
     where = {"folder": "files on disk", "hub": "the hub", "toy": "encodery's own grammar"}
-    words = [f"{origin['rows']:,} rows from {where.get(origin['source'], origin['source'])}"]
+    words = [f"{counted(origin['rows'], 'row')} from {where.get(origin['source'], origin['source'])}"]
     words += [f"revision {origin['revision']}"] if origin.get("revision") else []
     words += [str(origin[part]) for part in ("part", "note") if origin.get(part)]
     return "; ".join([*words, f"content {str(origin['digest'])[:16]}"])
@@ -304,7 +305,7 @@ def seed_limits(info: Mapping[str, Any], key: str, row: Row) -> Iterator[str]:
     if mine is not None and mine == summary.best and summary.mean != mine:
         yield f"{key}: this is the best of {summary.n} seeds on these very rows; expect the mean instead."
     if row.failed:
-        yield f"{len(row.failed)} more seeds failed and are not in the means."
+        yield f"{counted(len(row.failed), 'more seed')} failed and {are(len(row.failed))} not in the means."
 
 
 def seed_of(info: Mapping[str, Any]) -> int | str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from encodery.config.load import flat
 from encodery.core import files, yaml
+from encodery.core.counted import are, counted
 from encodery.errors import UserError
 from encodery.runs import json_schemas
 from encodery.runs.directory import RunDir, find_runs
@@ -140,7 +141,8 @@ def read(folders: Sequence[str | Path], *, every: bool = False) -> tuple[list[Re
         if path.resolve() not in seen and spec.config is not None:
             records.append(_unseen(path, spec, spec.config))
     if left:
-        remarks.append(f"{left} runs are no longer in the plan of their sweep and are left out (--all includes them)")
+        gone = f"{counted(left, 'run')} {are(left)} no longer in the plan of {'its' if left == 1 else 'their'} sweep"
+        remarks.append(f"{gone} and {are(left)} left out (--all includes {'it' if left == 1 else 'them'})")
     return with_short_paths(records), remarks
 
 

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.core.environment import version
 from encodery.core.markdown import markdown_table
 from encodery.core.redact import without_paths
@@ -116,7 +117,7 @@ def _origin_of_thresholds(thresholds: Mapping[str, Any]) -> str:
     on, metric, rows = thresholds["chosen_on"], thresholds["metric"], thresholds["rows"]
     gain = f"{metric} {thresholds['score']:.4f} there, {thresholds['score_at_0.5']:.4f} with 0.5"
     warning = f"Scores on {on} are therefore optimistic: judge the model on other rows."
-    return f"Chosen on the {rows:,} rows of {on} ({gain}). {warning} {use}"
+    return f"Chosen on the {counted(rows, 'row')} of {on} ({gain}). {warning} {use}"
 
 
 def _cell(value: float | None) -> str:
@@ -127,7 +128,8 @@ def _data_lines(info: Mapping[str, Any]) -> list[str]:
     lines = []
     for split, origin in info["data"].items():
         more = [text for text in (origin.get("part"), origin.get("note")) if text]
-        lines.append(f"- {split}: {origin['rows']:,} rows from {_whence(origin)}" + "".join(f"; {m}" for m in more))
+        rows = f"- {split}: {counted(origin['rows'], 'row')} from {_whence(origin)}"
+        lines.append(rows + "".join(f"; {m}" for m in more))
     return lines
 
 

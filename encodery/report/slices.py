@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.report.records import Record
 from encodery.runs.directory import RunDir
@@ -38,5 +39,5 @@ def _of_run(record: Record, column: str) -> Record:
 def _rows(entry: Mapping[str, Any], name: str) -> str:
     about = metric(name)
     if entry.get("low") is None:
-        return f"{entry['rows']:,} rows"
-    return f"{entry['rows']:,} rows: 95 % over rows {about.text(entry['low'])} to {about.text(entry['high'])}"
+        return counted(entry["rows"], "row")
+    return f"{counted(entry['rows'], 'row')}: 95 % over rows {about.text(entry['low'])} to {about.text(entry['high'])}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from encodery.core.markdown import markdown_table
 from encodery.errors import UserError
-from encodery.report import compare, groups, records, stats
+from encodery.report import compare, groups, majority, records, stats
 from encodery.report import groups as report_groups
 from encodery.report.groups import Row, number_or_text
 from encodery.report.over_models import Score, over_models
@@ -352,7 +352,7 @@ def of_records(
         raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
     whole, missing = ([], []) if metric else report_groups.average_rows(runs)
     rows = [*rows, *whole]
-    said = [*remarks, *more, *missing, *best_of_many(rows)]
+    said = [*remarks, *more, *missing, *majority.remarks(rows), *best_of_many(rows)]
     if baseline:
         said += compare.against(rows, baseline)
     elif any(0 < row.summary.n < stats.FEW for row in rows):

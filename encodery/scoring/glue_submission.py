@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks import split_name
 from encodery.tasks.base import Answer
@@ -150,7 +151,7 @@ def _fault(name: str, data: bytes) -> str | None:
             return f"line {row + 2} must have the index {row} and one tab, not {line[:80]!r}"
         if not _is_legal(file, guess):
             return f"line {row + 2} has an illegal prediction, {guess[:80]!r}"
-    return None if len(lines) - 1 == file.rows else f"has {len(lines) - 1:,} rows instead of {file.rows:,}"
+    return None if len(lines) - 1 == file.rows else f"has {counted(len(lines) - 1, 'row')} instead of {file.rows:,}"
 
 
 def _is_legal(file: File, guess: str) -> bool:

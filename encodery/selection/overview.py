@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from encodery.core import files
+from encodery.core.extras import install
 from encodery.data import rng
 from encodery.errors import UserError
 from encodery.report import figures, stats
@@ -143,7 +144,7 @@ def silhouette(clusters: Clusters, points: Numbers, rows: Numbers) -> float | No
 def require_map(how: Map) -> None:
     """UMAP is an extra: said before vectors and clusters are made."""
     if how == "umap" and find_spec("umap") is None:
-        raise UserError("--map umap: needs `pip install 'encodery[umap]'`; pca and tsne need nothing")
+        raise UserError(f"--map umap: needs umap-learn: {install('umap')}; pca and tsne need nothing")
 
 
 def flattened(points: Numbers, how: Map, seed: int) -> tuple[Numbers, float | None]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from encodery.core import environment, files
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.serve.batching import Batcher, Closed, Failed, Full
 from encodery.serve.predictor import Predictor
@@ -171,7 +172,7 @@ async def _answers(batcher: Batcher, examples: list[Example], limits: Limits) ->
 
 def _within(examples: Sequence[Example], limits: Limits) -> None:
     if len(examples) > limits.texts:
-        raise HTTPException(413, f"{len(examples)} texts in one request; the limit is {limits.texts}")
+        raise HTTPException(413, f"{counted(len(examples), 'text')} in one request; the limit is {limits.texts}")
     longest = max((len(text) for example in examples for text in example.texts), default=0)
     if longest > limits.characters:
         raise HTTPException(413, f"a text of {longest} characters; the limit is {limits.characters}")

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from encodery.core.extras import install
 from encodery.errors import UserError
 
 TOKEN = "ENCODERY_SERVE_TOKEN"
 SHORTEST = 16  # characters of a token
-NEEDED = "serve needs two more packages: pip install 'encodery[serve]'"
+NEEDED = f"serve needs two more packages: {install('serve')}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from encodery.core import yaml
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.metrics_log import MetricsFile
@@ -163,7 +164,8 @@ def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candid
 
 def export(best: Candidate, folder: Path) -> str:
     """The configuration as a config file."""
-    head = f"# The best of {folder.name} on {best.task}: {best.mean:.4f}, the mean of {len(best.scores)} runs.\n"
+    over = counted(len(best.scores), "run")
+    head = f"# The best of {folder.name} on {best.task}: {best.mean:.4f}, the mean of {over}.\n"
     head += f"# Chosen by the {best.goal}.\n"
     return head + yaml.write(dict(best.spec.config or {}))
 

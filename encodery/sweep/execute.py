@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from encodery.core import slurm
+from encodery.core.counted import counted
 from encodery.core.progress import Progress
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, Source
@@ -39,7 +40,8 @@ def execute(
     resources, limits, progress = resources or Resources(), limits or Limits(), progress or Progress(quiet=True)
     full = [one.id for one in status(folder) if outcome.lacked_room(one)] if folder.is_dir() else []
     if full:
-        progress.say(f"{len(full)} runs failed because the disk was full: they will be retried")
+        again = "it will" if len(full) == 1 else "they will"
+        progress.say(f"{counted(len(full), 'run')} failed because the disk was full: {again} be retried")
         retry(folder, full)
     if executor == "local":
         slots = find_slots(resources)

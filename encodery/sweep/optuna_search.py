@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
+from encodery.core.extras import install
 from encodery.core.lock import RunLock
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, RunSpec
@@ -30,7 +31,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError:
         raise UserError(
-            "search and early_stop need Optuna: pip install 'encodery[search]' (grid and random need nothing)."
+            f"search and early_stop need Optuna: {install('search')} (grid and random need nothing)."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from encodery.core.extras import install
 from encodery.core.progress import Progress
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, RunSpec, Source
@@ -40,7 +41,7 @@ def _import() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("--executor ray needs Ray: pip install 'encodery[ray]'") from None
+        raise UserError(f"--executor ray needs Ray: {install('ray')}") from None
     return ray
 
 

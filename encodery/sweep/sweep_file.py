@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from encodery.config.layers import Layer, Location
+from encodery.config.load import is_data
 from encodery.config.schema import Config
 from encodery.config.validate import options
 from encodery.core import yaml
@@ -327,12 +328,14 @@ class SweepFile:
 
 
 def read(source: str | None) -> SweepFile:
-    """A sweep file, a config file, `recipe:NAME`, or nothing (settings come from the command line)."""
+    """A sweep file, a config file, `recipe:NAME`, a data file, or nothing (settings come from the command line)."""
     if source is None or source.startswith("recipe:"):
         text = f"base: {source}\n" if source else ""
         name = as_name((source or "sweep").removeprefix("recipe:"))
         return parse(text, source or "command line", Path.cwd(), name)
     path = Path(source)
+    if is_data(path, Sweep.model_fields):
+        return parse(yaml.write({"tasks": source}), source, Path.cwd(), as_name(path.stem))
     yaml.read_file(path)  # its errors name the file
     return parse(path.read_text(encoding="utf-8-sig"), source, path.resolve().parent, as_name(path.stem))
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from encodery.core import yaml
+from encodery.core.counted import each
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Features, Origin, Pieces, Task
 from encodery.tasks.forms.classification import HIDDEN, Classification
@@ -192,7 +193,7 @@ class MtdnnFiles(Read):
         known = [one for e in examples for one in (e.label if isinstance(e.label, tuple) else (e.label,))]
         if len(examples) < 2 or self.form == "spans" or len(set(known)) > 1:
             return None
-        return f"all {len(examples):,} rows have the same label" + (f" ({known[0]})" if known[0] is not None else "")
+        return f"{each(len(examples), 'row')} have the same label" + (f" ({known[0]})" if known[0] is not None else "")
 
     def _of_tsv(self, row: dict[str, Any]) -> Example:
         raise NotImplementedError

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.forms.classification import Form
@@ -331,7 +332,7 @@ class Table(Own, Scored):
         if len(names) < least:
             have = f"only {shown(names[0])}" if names else "none"
             raise UserError(
-                f'{self.name}: column "{self.label}" needs at least {least} label{"s" * (least > 1)}, and has {have}'
+                f'{self.name}: column "{self.label}" needs at least {counted(least, "label")}, and has {have}'
             )
         self._require_fitting_labels(names)
         return names

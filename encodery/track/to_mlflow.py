@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from encodery.core.extras import install
 from encodery.errors import RunFailed, UserError
 from encodery.track.base import Event, Tracked
 
@@ -19,7 +20,7 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise UserError(f"track: MLflow needs {error.name} for this store: pip install 'encodery[mlflow]'") from None
+        raise UserError(f"track: MLflow needs {error.name} for this store: {install('mlflow')}") from None
     except Exception as error:
         if type(error).__name__ not in ("MlflowException", "RestException"):
             raise
@@ -37,7 +38,7 @@ class Mlflow:
         try:
             from mlflow import MlflowClient
         except ImportError:
-            raise UserError("track: MLflow is missing: pip install 'encodery[mlflow]'") from None
+            raise UserError(f"track: MLflow is missing: {install('mlflow')}") from None
         with in_words():
             self.client: Any = MlflowClient(tracking_uri=where)
             self.id = run.id if run.is_known else self._new(run, project)

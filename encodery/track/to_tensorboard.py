@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from encodery.core.extras import install
 from encodery.errors import UserError
 from encodery.track.base import Event, Tracked
 
@@ -15,7 +16,7 @@ class TensorBoard:
         try:
             from tensorboard.summary import Writer
         except ImportError:
-            raise UserError("track: TensorBoard is missing: pip install 'encodery[tensorboard]'") from None
+            raise UserError(f"track: TensorBoard is missing: {install('tensorboard')}") from None
         self.id = run.id
         self.writer = Writer(str(Path(where or HERE) / project / (run.group or "") / run.name))
 

@@ -1,5 +1,6 @@
 """trackio: a local dashboard (`trackio show`), or a Space of the hub; a sweep is a group."""
 
+from encodery.core.extras import install
 from encodery.errors import UserError
 from encodery.track.base import Event, Tracked
 
@@ -11,7 +12,7 @@ class Trackio:
         try:
             import trackio
         except ImportError:
-            raise UserError("track: trackio is missing: pip install 'encodery[trackio]'") from None
+            raise UserError(f"track: trackio is missing: {install('trackio')}") from None
         self.id = run.id
         self.inner = trackio.init(
             project=project, name=f"{run.name}-{run.id[:6]}", group=run.group, space_id=where,

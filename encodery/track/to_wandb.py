@@ -1,5 +1,6 @@
 """Weights & Biases: a run of the same id whenever it is sent; a sweep is a group. WANDB_MODE=offline keeps it here."""
 
+from encodery.core.extras import install
 from encodery.errors import UserError
 from encodery.track.base import Event, Tracked
 
@@ -11,7 +12,7 @@ class Wandb:
         try:
             import wandb
         except ImportError:
-            raise UserError("track: W&B is missing: pip install 'encodery[wandb]'") from None
+            raise UserError(f"track: W&B is missing: {install('wandb')}") from None
         self.id = run.id
         self.inner = wandb.init(
             project=project, entity=where, id=run.id, name=run.name, group=run.group, config=dict(run.config),

@@ -98,6 +98,11 @@ def majority_score(result: Mapping[str, Any], key: str) -> float | None:
     return score
 
 
+def baseline_name(objective: str | None) -> str:
+    """What the answers that need no model are called."""
+    return "majority baseline" + (", the commonest tag of each word" if objective == "tagging" else "")
+
+
 def majority_warning(result: Mapping[str, Any], key: str) -> str | None:
     """A sentence if the model is no better than the majority baseline, with what to try; none if all is right."""
     main, easy = result["main"][key], majority_score(result, key)

@@ -12,6 +12,7 @@ import torch
 from encodery.config import load
 from encodery.config.load import Resolved
 from encodery.core import files, yaml
+from encodery.core.counted import counted
 from encodery.core.environment import environment, version
 from encodery.core.progress import Portion, Progress
 from encodery.core.signals import StopRequest
@@ -328,7 +329,8 @@ def check_same(
     if not info and checkpoint.steps(run.checkpoints):
         progress.say(f"{run.path}: run.json was missing, it is written again")
         notes.append("run.json was missing and was written again")
-    for sentence in other_hardware(info, resolved) if info else ():
+    goes_on = not run.is_done or (allow_change and asks_for_steps(run, resolved))
+    for sentence in other_hardware(info, resolved) if info and goes_on else ():
         progress.say(sentence)
         notes.append(sentence)
     if notes:
@@ -409,7 +411,7 @@ def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     if bad:
         lines = [files.plain_json(asdict(row)) for row in bad]
         files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")
-        run.log(f"{len(lines)} bad row{'s' * (len(lines) > 1)} left out, listed in bad_rows.jsonl")
+        run.log(f"{counted(len(lines), 'bad row')} left out, listed in bad_rows.jsonl")
 
 
 # The same run for several seeds, one after the other in this process.

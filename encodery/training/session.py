@@ -27,6 +27,7 @@ from encodery.training import checkpoint, linear_probe, optim
 from encodery.training.best_checkpoint import (
     Headline,
     PredictionCache,
+    baseline_name,
     better,
     majority_score,
     majority_warning,
@@ -352,7 +353,9 @@ class Session:
             self.run.write_scores(result)
             self.run.write_card(model_card(self.run, self.config.to_dict(), result))
             for key, scores in result["scores"].items():
-                self.log(f"{key}  {spell_scores(scores, result['main'][key])}{marks(result, key)}")
+                self.log(
+                    f"{key}  {spell_scores(scores, result['main'][key])}{marks(result, key, self.objective_of(key))}"
+                )
                 if warning := majority_warning(result, key):
                     self.log(warning)
             self.run.mark_done()
@@ -360,6 +363,11 @@ class Session:
                 self.run.drop_checkpoints()
             self.log(f"done: {self.run.path}")
         comm.end_run()
+
+    def objective_of(self, key: str) -> str | None:
+        """The kind of objective of the task that a key of the scores belongs to."""
+        task: dict[str, dict[str, str]] = self.built.card["tasks"].get(key.rpartition(":")[0], {})
+        return task.get("objective", {}).get("kind")
 
     def result(self) -> dict[str, Any]:
         """Choose the weights, save the model, answer the evaluation splits; what scores.json says."""
@@ -493,12 +501,15 @@ class Session:
         self.run.log(line)
 
 
-def marks(result: dict[str, Any], key: str) -> str:
+def marks(result: dict[str, Any], key: str, objective: str | None = None) -> str:
     """What belongs beside a score: the majority baseline, and what was chosen on the very rows that it was taken on."""
     task, _, split = key.rpartition(":")
     chosen = " (best on dev, reported on dev)" if result["chosen"].get("chosen_on") == split else ""
     if (easy := majority_score(result, key)) is not None:
-        chosen += f" (majority baseline: {result['main'][key]} {easy:.4f})"
+        main = result["main"][key]
+        equal = result["scores"][key].get(main) == easy and not majority_warning(result, key)  # else that says it
+        more = "; not better than the baseline" if equal else ""
+        chosen += f" ({baseline_name(objective)}: {main} {easy:.4f}{more})"
     if (thresholds := result.get("thresholds", {}).get(task)) is None:
         return chosen
     on = thresholds["chosen_on"]

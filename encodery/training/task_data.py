@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encodery.config.schema import Config, Entry
+from encodery.core.counted import counted
 from encodery.data import subset
 from encodery.data.balance import Balance, RowRange, classes_of, quotas_of
 from encodery.data.batches import AllRows, Batches, MicroBatcher, Share
@@ -339,7 +340,9 @@ def text_line(task_data: TaskData) -> str:
     """`corpus: 526,217 sequences to train on, 51,053,800 tokens`, of text without labels."""
     table, choice = task_data.train.table, task_data.choice
     held_out = (
-        f"; {len(choice.table):,} for {choice.name}, {int(choice.table.lengths.sum()):,} tokens" if choice else ""
+        f"; {len(choice.table):,} for {choice.name}, {counted(int(choice.table.lengths.sum()), 'token')}"
+        if choice
+        else ""
     )
     return f"{task_data.name}: {len(table):,} sequences to train on, {int(table.lengths.sum()):,} tokens{held_out}"
 
@@ -353,7 +356,7 @@ def rows_line(task_data: TaskData) -> str:
     """`table/mails: 900 rows to train on, 100 for dev (0.1 of mails.csv set aside by label, …)`."""
     task, choice = task_data.task, task_data.choice
     count, whole = len(task_data.trained_on), len(task_data.train.examples)
-    line = f"{task.name}: {count:,} rows to train on" + (f" (of {whole:,})" if count < whole else "")
+    line = f"{task.name}: {counted(count, 'row')} to train on" + (f" (of {whole:,})" if count < whole else "")
     if choice is None:
         return f"{line}, no dev rows are scored during training"
     origin = task.origin("dev").note if choice.name == "dev" and is_set_aside(task) else None

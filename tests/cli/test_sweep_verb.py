@@ -132,6 +132,40 @@ def test_a_plain_config_is_a_sweep_of_one(room: Path, executed: list[dict[str, A
     assert (room / "runs" / "run" / "plan.json").is_file()
 
 
+TICKETS = "".join(f"{'refund' if i % 2 else 'crash'} {i} für,{'billing' if i % 2 else 'tech'}\n" for i in range(60))
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("tickets.csv", "cp1252"), ("tickets.tsv", "utf-8")])
+def test_a_data_file_is_a_base_as_for_train(
+    room: Path, executed: list[dict[str, Any]], capsys: Any, name: str, encoding: str
+) -> None:
+    (room / "data").mkdir()
+    text = "text,team\n" + TICKETS
+    (room / "data" / name).write_text(text.replace(",", "\t") if name.endswith("tsv") else text, encoding=encoding)
+    words = [f"data/{name}", "--optim.lr", "2e-5,1e-3", "--seeds", "2"]
+    assert cli.main(["sweep", "plan", *words]) == 0
+    assert "4 runs, 0 of them done in runs/tickets" in capsys.readouterr().out
+    assert cli.main(["sweep", "run", *words]) == 0
+    specs = read_plan(room / "runs" / "tickets")
+    [task] = specs[0].config["tasks"]
+    assert len(executed[0]["ended"]) == len(specs) == 4
+    assert (task["kind"], task["label"], specs[0].config["model"]["name"]) == ("table", "team", "petit")
+
+
+def test_a_sweep_in_json_is_no_data_file(room: Path, capsys: Any) -> None:
+    (room / "grid.json").write_text('{"base": "run.yaml", "grid": {"optim.lr": [1e-4, 2e-4]}}')
+    assert cli.main(["sweep", "plan", "grid.json"]) == 0
+    assert "2 runs" in capsys.readouterr().out
+
+
+def test_the_end_of_a_sweep_says_what_comes_next(
+    room: Path, executed: list[dict[str, Any]], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main(["sweep", "run", "run.yaml", "-o", "out"]) == 0
+    assert "next: encodery table out, encodery report out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("state", "code"), [("failed", 1), ("oom", 1), ("timeout", 1), ("stopped", 3), ("pruned", 0)])
 def test_exit_codes(room: Path, executed: list[dict[str, Any]], capsys: Any, state: str, code: int) -> None:
     sys.modules["encodery.sweep.execute"].states[1] = state
@@ -149,7 +183,7 @@ def test_commands_are_runs(room: Path, executed: list[dict[str, Any]]) -> None:
 def test_retry_says_how_to_start_them(room: Path, executed: list[dict[str, Any]], capsys: Any) -> None:
     write_plan(room, [], {"command": ["encodery", "sweep", "run", "my file.yaml"]})
     assert cli.main(["sweep", "retry", "."]) == 0
-    assert "start them with: encodery sweep run 'my file.yaml'" in capsys.readouterr().out
+    assert "start it with: encodery sweep run 'my file.yaml'" in capsys.readouterr().out
 
 
 def test_stop_hands_over_how(room: Path, executed: list[dict[str, Any]]) -> None:

@@ -48,7 +48,7 @@ EVERY = [(page, line) for page in PAGES for line in in_shell(page)] + MENTIONS
 @pytest.mark.parametrize(("page", "line"), EVERY, ids=[f"{p.name}: {line}" for p, line in EVERY])
 def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line, comments=True)[1:]
-    if words[0] in ("train", "select") and (data := [word for word in words if word.endswith(".csv")]):
+    if words[0] in ("train", "select", "sweep") and (data := [word for word in words if word.endswith(".csv")]):
         monkeypatch.chdir(tmp_path)  # where the data file is that the line names
         for name in data:
             rows = [f"{i},row {i} has some words,{'abc'[i % 3]},{i % 5},{'xy'[i % 2]},c{i % 9}" for i in range(60)]

@@ -34,7 +34,7 @@ def test_R25_the_verb_does_so_too(tmp_path: Path, capsys: Any) -> None:
     assert main([*words, "--retries", "0"]) == 1
     (tmp_path / "out" / "room").touch()
     assert main(words) == 0
-    assert "1 runs failed because the disk was full" in capsys.readouterr().err
+    assert "1 run failed because the disk was full: it will" in capsys.readouterr().err
 
 
 def test_R25_only_failures_count() -> None:

@@ -158,13 +158,46 @@ def test_alarms_are_told_once_for_a_configuration(tmp_path: Path) -> None:
     assert "ALARM in 2 of 3 seeds: training loss 0.691 is near ln 2" in said
 
 
+def with_majority(folder: Path, easy: float) -> None:
+    """The commonest label gets `easy` in every run below the folder."""
+    for path in sorted(folder.glob("**/scores.json")):
+        result = json.loads(path.read_text())
+        result["majority"] = {data: dict.fromkeys(scores, easy) for data, scores in result["scores"].items()}
+        path.write_text(json.dumps(result))
+        (path.parent / "DONE").unlink()
+        RunDir(path.parent).mark_done()
+
+
+def test_a_run_at_or_below_the_majority_is_named_under_the_table(tmp_path: Path) -> None:
+    seeds(tmp_path / "low", [0.72, 0.406], optim__lr=1e-3)
+    seeds(tmp_path / "equal", [0.5, 0.5], optim__lr=1e-4)
+    seeds(tmp_path / "fine", [0.7, 0.8], optim__lr=1e-5)
+    with_majority(tmp_path, 0.5)
+    said = [line for line in table.table([tmp_path]).remarks if "majority" in line]
+    assert said == [
+        "toy/nli:dev: 2 of 2 runs of optim.lr=0.0001 are not better than the majority baseline "
+        "(seed-1: 50.00 against 50.00; seed-2: 50.00 against 50.00); see docs/after-an-alarm.md",
+        "toy/nli:dev: 1 of 2 runs of optim.lr=0.001 is not better than the majority baseline "
+        "(seed-2: 40.60 against 50.00); see docs/after-an-alarm.md",
+    ]
+
+
+def test_of_an_error_more_is_not_better_than_the_majority_and_a_perfect_run_is_not_named(tmp_path: Path) -> None:
+    run(tmp_path / "mse", {"rmse": 1.2})
+    with_majority(tmp_path, 1.0)
+    assert any("(mse: 1.2000 against 1.0000)" in line for line in table.table([tmp_path]).remarks)
+    run(tmp_path / "all" / "right", 1.0)
+    with_majority(tmp_path / "all", 1.0)
+    assert not any("majority" in line for line in table.table([tmp_path / "all"]).remarks)
+
+
 def test_what_many_rows_say_is_said_once_under_a_pivot(tmp_path: Path) -> None:
     for number, (lr, size) in enumerate([(1e-5, 16), (1e-5, 32), (2e-5, 16), (2e-5, 32)]):
         alarms = ["training loss 0.691 is near ln 2"] if number else []
         run(tmp_path / str(number), 0.5, alarms=alarms, optim__lr=lr, train__batch_size=size)
     said = table.markdown(table.table([tmp_path]), "train.batch_size")
     assert said.count("ALARM") == 1
-    assert "3 of 4 rows: ALARM in 1 of 1 seeds: training loss 0.691 is near ln 2" in said
+    assert "3 of 4 rows: ALARM in 1 of 1 seed: training loss 0.691 is near ln 2" in said
 
 
 def test_time_in_all_counts_every_run_once(tmp_path: Path) -> None:
@@ -199,7 +232,10 @@ def test_W16_what_left_the_plan_leaves_the_table_unless_all(tmp_path: Path) -> N
     assert found.settings == []
     assert "70.00 (1 of 2)" in table.markdown(found)
     assert "1 queued" in table.markdown(found)
-    assert any("1 runs are no longer in the plan" in remark for remark in found.remarks)
+    assert any(
+        "1 run is no longer in the plan of its sweep and is left out (--all includes it)" in remark
+        for remark in found.remarks
+    )
     assert table.table([tmp_path], every=True).settings == ["optim.lr"]
     assert table.table([tmp_path], "slow").rows[0].more["is_baseline"]
     (tmp_path / "plan.json").write_text("{")

@@ -116,7 +116,7 @@ def test_F11_answers_that_do_not_fit_are_refused(tmp_path, given, words):
         ("RTE.tsv", None, "RTE.tsv is missing"),
         ("extra.txt", "x", "extra.txt does not belong there"),
         ("RTE.tsv", "id\tprediction\n", "RTE.tsv must begin with the line"),
-        ("RTE.tsv", "index\tprediction\n0\tentailment\n", "RTE.tsv has 1 rows instead of 3,000"),
+        ("RTE.tsv", "index\tprediction\n0\tentailment\n", "RTE.tsv has 1 row instead of 3,000"),
         ("RTE.tsv", "index\tprediction\n1\tentailment\n", "line 2 must have the index 0"),
         ("RTE.tsv", "index\tprediction\n0\t1\n", "line 2 has an illegal prediction"),
         ("RTE.tsv", "index\tprediction\n0\tentailment\tx\n", "line 2 has an illegal prediction"),

@@ -156,7 +156,7 @@ def test_a_signal_ends_it_cleanly(runs: dict[str, Path], number: int) -> None:
         assert server.ask("/predict", {"text": "a film"})[0] == 200
         assert server.stop(number) == 0
         server.process.wait()
-    assert any("Stopped after 1 requests with 1 texts." in line for line in server.lines)
+    assert any("Stopped after 1 request with 1 text." in line for line in server.lines)
     assert not any("Traceback" in line for line in server.lines)
 
 

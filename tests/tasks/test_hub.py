@@ -86,7 +86,7 @@ def test_snli_rows_without_gold_label_are_left_out(fake_hub, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: rows)
     task = Nli(part="snli")
     assert [e.label for e in task.examples("train")] == ["entailment", "contradiction"]
-    assert task.origin("train").note == "1 rows without a gold label left out"
+    assert task.origin("train").note == "1 row without a gold label left out"
 
 
 def test_an_unreachable_hub_is_one_sentence(monkeypatch):

@@ -304,9 +304,12 @@ def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
     assert open_classifier(done.path, "cpu").head.name == "toy/nli", "only one head answers texts"
 
 
-def test_heads_of_each_task_are_measured_with_its_own_head(trained: RunDir, tmp_path: Path) -> None:
+def test_heads_of_each_task_are_measured_with_its_own_head(
+    trained: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tasks = ["toy/nli", "toy/similarity", "toy/ner"]
     assert main(["heads", str(trained.path), "--on", *tasks, "--quiet", "-o", str(tmp_path)]) == 0
+    assert ", as layer.head: " in capsys.readouterr().out
     found = [Importance.open(tmp_path / f"{name.replace('/', '-')}-train") for name in tasks]
     assert [(one.meta["head"], one.meta["count"]) for one in found] == [(name, 24) for name in tasks]
     assert not np.allclose(found[0].raw, found[1].raw)

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +19,14 @@ from safetensors.torch import load_file
 
 from encodery.cli import main
 from encodery.config import load
+from encodery.core.progress import Progress
 from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
 from encodery.training import checkpoint
 from encodery.training.best_checkpoint import majority_warning
 from encodery.training.run import train_run
+from encodery.training.session import marks
 from tests.toolbox.faults import kill_9, running, start_child
 
 WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
@@ -332,6 +335,14 @@ def test_F75_the_end_of_a_run_shows_the_majority_baseline_and_warns_below_it(set
     assert majority_warning({**result, "scores": {"a:dev": perfect}, "majority": {"a:dev": perfect}}, "a:dev") is None
 
 
+def test_a_perfect_score_that_needs_no_model_says_so() -> None:
+    result: dict[str, Any] = {"main": {"a:dev": "f1"}, "majority": {"a:dev": {"f1": 1.0}}, "chosen": {}}
+    same = marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev", "tagging")
+    assert same == " (majority baseline, the commonest tag of each word: f1 1.0000; not better than the baseline)"
+    result["majority"] = {"a:dev": {"f1": 0.9}}
+    assert marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev") == " (majority baseline: f1 0.9000)"
+
+
 def test_F74_the_card_tells_a_change_on_the_way_and_how_to_repeat_it(setup: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     stop_at(setup, out, 6)
@@ -366,6 +377,19 @@ def test_R9_other_thread_count_goes_on_with_a_notice(setup: list[str], tmp_path:
     finally:
         torch.set_num_threads(1)
     assert any("threads was 1, is now 2" in n["text"] for n in RunDir.open(out).info()["notices"])
+
+
+def test_other_threads_are_no_news_of_a_run_that_is_done(
+    setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_run(load.load(None, [*setup, "train.max_steps=1"]), tmp_path / "run")
+    try:
+        train_run(load.load(None, [*setup, "train.max_steps=1", "threads=2"]), tmp_path / "run", progress=Progress())
+    finally:
+        torch.set_num_threads(1)
+    said = capsys.readouterr().err
+    assert "is done already" in said
+    assert "threads was" not in said
 
 
 def stop_at(setup: list[str], out: Path, step: int, config: str | None = None) -> None:

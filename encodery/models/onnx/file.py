@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from encodery.core.extras import install
 from encodery.errors import UserError
 from encodery.models.encoder import quiet
 
-NEEDED = "ONNX needs two more packages: pip install 'encodery[onnx]'"
+NEEDED = f"ONNX needs two more packages: {install('onnx')}"
 OPSET = 17
 
 

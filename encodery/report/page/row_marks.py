@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
+from encodery.core.counted import are, counted
 from encodery.core.label_errors import area_under_margin
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
@@ -59,7 +60,8 @@ def _of_runs(page: PageData) -> list[RowMarks]:
         each = [one for record in records if (one := _read(page, record, name))]
         same = [one for one in each if [e.id for e in one.examples] == [e.id for e in each[0].examples]]
         if len(same) < len(each):
-            page.remark(f"{name}: dynamics of {len(each) - len(same)} runs are of other rows and not shown")
+            other = len(each) - len(same)
+            page.remark(f"{name}: dynamics of {counted(other, 'run')} {are(other)} of other rows and not shown")
         if same:
             marks.append(_mean(same))
     return marks

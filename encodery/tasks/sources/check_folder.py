@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 from encodery.tasks.glue import Glue
@@ -90,7 +91,7 @@ def _status(task: OnHub, split: str, folder: Path) -> Status:
     state, words = _judge(name, task.examples(split), official)
     if task.is_ours(split, folder):  # whatever its size: it is not the published split
         state = "other" if state == "whole" and official else "part"
-        words = f"{origin.rows:,} of {origin.of:,} rows" if origin.of else f"{origin.rows:,} rows"
+        words = f"{origin.rows:,} of {counted(origin.of, 'row')}" if origin.of else counted(origin.rows, "row")
     words = "; ".join(filter(None, [words, origin.note]))
     return Status(name, state, origin.rows, f"{words} ({', '.join(origin.files)})")
 
@@ -102,8 +103,8 @@ def _judge(name: str, examples: Sequence[Example], official: int | None) -> tupl
     if official is not None and rows < official:
         return "part", f"{rows:,} of {official:,} rows"
     if name in DIGESTS and words_digest(examples) != DIGESTS[name]:
-        return "other", f"{rows:,} rows, whose words differ from the copy known here"
-    return "whole", f"{rows:,} rows" + (", digest as known" if name in DIGESTS else "")
+        return "other", f"{counted(rows, 'row')}, whose words differ from the copy known here"
+    return "whole", counted(rows, "row") + (", digest as known" if name in DIGESTS else "")
 
 
 def words_digest(examples: Iterable[Example]) -> str:

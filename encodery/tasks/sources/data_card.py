@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from encodery.core.counted import counted
 from encodery.core.near_duplicates import pairs
 from encodery.tasks.base import Example, Task
 from encodery.tasks.sources.readers import BadRow
@@ -108,7 +109,7 @@ def lines(card: Mapping[str, Any]) -> Iterator[str]:
         counts = list(split["labels"].items())[:12]
         shares = ", ".join(f"{label} {n:,} ({n / split['rows']:.1%})" for label, n in counts)
         words = split["words"]
-        yield f"  {name}: {split['rows']:,} rows" + (f": {shares}" if shares else "")
+        yield f"  {name}: {counted(split['rows'], 'row')}" + (f": {shares}" if shares else "")
         empty = f", {split['empty']:,} empty" if split["empty"] else ""
         yield f"    words: median {words['median']}, longest {words['longest']}{empty}"
         yield from _near_lines("row repeats another one", "rows repeat another one", split["near_duplicates"])

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, plain_texts
 
@@ -77,7 +78,7 @@ def require_enough(examples: Sequence[Example], strata: Strata, least: int, coun
         units.update({name for row in unit for name in strata[row]})
     few = [name for name in sorted(rows) if units[name] < least]
     if few:
-        shown = ", ".join(f"{name} ({rows[name]} rows, {units[name]} groups)" for name in few[:5])
+        shown = ", ".join(f"{name} ({counted(rows[name], 'row')}, {units[name]} groups)" for name in few[:5])
         raise UserError(
             f"{count} folds need each label in {least} groups of rows or more (rows with one group, or with equal "
             f"texts, are one); too few have: {shown}{', …' if len(few) > 5 else ''}. Use fewer folds, or merge or drop "

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
+from encodery.core.counted import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.sources.folds import Strata, assign, require_enough
@@ -138,7 +139,7 @@ class Own(Read):
 
     def _finished(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
         path = self._path(split)
-        note = f"{len(bad):,} bad row{'s' * (len(bad) > 1)} skipped" if bad else None
+        note = f"{counted(len(bad), 'bad row')} skipped" if bad else None
         if not examples:
             raise UserError(f"{path}: has no rows that can be used")
         files = {path.name: file_digest(path)}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
+from encodery.core.counted import counted
 from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.forms.classification import Classification, Form
@@ -298,7 +299,7 @@ def _skip_short(known: PublishedSet, sheet: Sheet) -> list[str]:
 def _skip_unlabelled(examples: list[Example], notes: list[str]) -> tuple[list[Example], list[str]]:
     kept = [e for e in examples if e.label is not None]
     gone = len(examples) - len(kept)
-    return kept, [*notes, f"{gone:,} rows without a gold label left out"] if gone else notes
+    return kept, [*notes, f"{counted(gone, 'row')} without a gold label left out"] if gone else notes
 
 
 def _divide(dataset: PublishedSet, split: str, loaded: Loaded) -> Loaded:

@@ -21,7 +21,7 @@ from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread
 from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import embedded, join, tag
 from encodery.report.page.references import number, published
-from encodery.report.page.sections import heads, pretraining
+from encodery.report.page.sections import heads, pretraining, summary
 from encodery.runs.directory import RunDir
 from encodery.tasks.toy import Toy
 from tests.report import runs
@@ -77,6 +77,19 @@ def test_a_perfect_model_is_not_called_no_better_than_the_majority(tmp_path: Pat
     assert "toy/easy:dev: the model is no better" not in page
 
 
+def test_one_seed_below_the_majority_is_among_what_went_wrong(tmp_path: Path) -> None:
+    for seed, score in ((1, 0.8), (2, 0.4)):
+        path = runs.run(tmp_path / f"seed-{seed}", score, seed=seed)
+        (path / "scores.json").write_text(
+            json.dumps(RunDir(path).read_scores() | {"majority": {"toy/nli:dev": {"accuracy": 0.5}}})
+        )
+        (path / "DONE").unlink()
+        RunDir(path).mark_done()
+    section = summary.section(gather([tmp_path]))
+    assert section is not None
+    assert "1 of 2 runs is not better than the majority baseline (seed-2: 40.00 against 50.00)" in section.body
+
+
 def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
     for words in ("failed: failed – loss is NaN", "killed: unfinished", "torn: damaged", "rubbish: damaged"):
         assert words in page
@@ -87,7 +100,7 @@ def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
 def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) -> None:
     assert "15 runs in 7 configurations of 3 encoders on toy/nli, table/hostile, toy/corpus: 11 done" in page
     assert re.search(
-        r"toy/nli:dev: freelb[^.]* is best of 2 with accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
+        r"toy/nli:dev: best of 2: freelb[^.]*, accuracy [\d.]+ ± [\d.]+ over 3 seeds; \+[\d.]+ against plain",
         page,
     )
     assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)

@@ -40,7 +40,7 @@ def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None
     tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page))
     assert tiles["majority baseline, accuracy"] == "55.00"
     assert tiles["its macro_f1"] == "61.00"
-    assert "; the majority gets 55.00; macro_f1 61.00." in page
+    assert "; majority baseline: 55.00; macro_f1 61.00." in page
     assert ">macro_f1 61.00</td>" in page
     assert "no better than the majority" not in page
 
@@ -57,8 +57,8 @@ def test_another_metric_can_be_asked_for(tmp_path: Path) -> None:
         runs.run(tmp_path / f"{seed}", {"accuracy": one, "macro_f1": other}, optim__lr=seed + 1e-5)
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path), "-o", str(out), "--metric", "f1_macro"]) == 0
-    assert "is best of 2 with macro_f1 50.00" in out.read_text()
-    assert "is best of 2 with accuracy 70.00" in page_of(tmp_path)
+    assert "best of 2: lr 1.00001, macro_f1 50.00" in out.read_text()
+    assert "best of 2: lr 1e-05, accuracy 70.00" in page_of(tmp_path)
     with pytest.raises(UserError, match="--metric bleu: no run has it; they have accuracy, macro_f1"):
         gather([tmp_path], metric="bleu")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from encodery.core.counted import counted as number_of
 from encodery.report import stats
 from encodery.report.examples import is_right
 from encodery.report.groups import Row
@@ -181,7 +182,7 @@ def _reliability(page: PageData, answered: Answered) -> Series | None:
     x = np.bincount(which, confidence, BINS)[here] / counts[here]
     y = np.bincount(which, mark, BINS)[here] / counts[here]
     label = page.name(answered.row) or answered.row.data
-    text = [f"{n:,} predictions" for n in counts[here]]
+    text = [number_of(n, "prediction") for n in counts[here]]
     return Series(label, x.tolist(), y.tolist(), label, text=text)
 
 

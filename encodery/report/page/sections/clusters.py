@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report.groups import short
@@ -271,7 +272,7 @@ def _members(page: PageData, id: str, stored: Stored) -> Html:
             continue
         header = ["which", "id", *(["text"] if page.text else []), "label", "distance"]
         caption = f"Cluster #{cluster['cluster']}: rows nearest to its centre, and farthest from it"
-        name = f"#{cluster['cluster']} ({cluster['size']:,} rows)"
+        name = f"#{cluster['cluster']} ({counted(cluster['size'], 'row')})"
         panels.append(
             (name, table(header, rows, id=f"{id}-rows-{cluster['cluster']}", caption=caption, numbers=["distance"]))
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from encodery.core.counted import counted
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report.groups import short
@@ -173,7 +174,7 @@ def _balance(id: str, task: Task, splits: Sequence[Split]) -> Chart | None:
         total = sum(split.labels.values())
         if total:
             shares = [split.labels[label] / total for label in ordered]
-            text = [f"{split.labels[label]:,} rows" for label in ordered]
+            text = [counted(split.labels[label], "row") for label in ordered]
             series.append(Series(split.name, ordered, shares, kind="bars", text=text))
     return Chart(f"{id}-labels", f"Labels of {task.name}", "", "share", series) if series else None
 

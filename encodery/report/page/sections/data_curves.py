@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report import stats
@@ -51,7 +52,7 @@ def _chart(curves: Curves, id: str, data: str, metric: str, match: str) -> Chart
         x = [100 * fraction for fraction, _ in line]
         middle = [stats.mean(values) for _, values in line]
         low, high = stats.band([values for _, values in line])
-        text = [f"{len(values)} seeds" for _, values in line]
+        text = [counted(len(values), "seed") for _, values in line]
         series.append(Series(method, x, middle, low=low, high=high, text=text))
     note = "Band: Student's 95 % interval of the mean over seeds; none below three seeds."
     return Chart(id, f"{curves.label(data)}, {match}-matched", "% of the training set", metric, series, note=note)

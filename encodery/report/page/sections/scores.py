@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from encodery.core.counted import each
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row
 from encodery.report.page.chart import Section
@@ -102,7 +103,7 @@ def _table(page: PageData, rows: Sequence[Row], id: str, task: str) -> Html:
     numbers = ["n", "mean ± sd", MEAN, "median", "best", "majority", "second metric", *COMPARED, "published", "time"]
     against = f", compared with {page.baseline}" if page.baseline else ""
     caption = f"{task}: " if task else ""
-    caption += ("one row" if len(rows) == 1 else f"all {len(rows)} rows") + against
+    caption += ("one row" if len(rows) == 1 else each(len(rows), "row")) + against
     body = table(
         header,
         [[cell for cell, _ in line] for line in lines],

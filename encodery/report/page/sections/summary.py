@@ -4,8 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from encodery.core.counted import are, counted
 from encodery.core.redact import without_paths
 from encodery.report.groups import Row, short
+from encodery.report.majority import remarks as single_runs
 from encodery.report.page.chart import Section
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, join, paragraphs, tag
@@ -33,7 +35,7 @@ def trained(page: PageData) -> str:
     states = Counter(one.state for one in page.records)
     ended = ", ".join(f"{count} {state}" for state, count in states.most_common())
     of = f" in {kinds} configurations" if kinds > len(tasks) else ""
-    return f"{_count(len(page.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
+    return f"{counted(len(page.records), 'run')}{of} of {_models(readable)} on {shown}: {ended}."
 
 
 def _models(those: Sequence[Record]) -> str:
@@ -45,10 +47,6 @@ def _models(those: Sequence[Record]) -> str:
     return without_paths(str(name)).removeprefix("…/") if name else "a new encoder"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
-
-
 def results(page: PageData) -> list[str]:
     """A sentence for each data set."""
     lines = [best(page, rows) for data in page.data if (rows := page.rows_of(data))]
@@ -57,20 +55,20 @@ def results(page: PageData) -> list[str]:
 
 
 def best(page: PageData, rows: Sequence[Row]) -> str:
-    """`glue/rte:dev: freelb is best with accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
+    """`glue/rte:dev: best of 2: freelb, accuracy 72.31 ± 0.80 over 5 seeds; +1.2 against plain, not significant.`"""
     first = rows[0]
     label = page.name(first)
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
-    who = f"{label} is best of {len(rows)} with " if len(rows) > 1 else ""
+    who = f"best of {len(rows)}: {label}, " if len(rows) > 1 else ""
     return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(page, first)}{beside(first)}."
 
 
 def beside(row: Row) -> str:
-    """`; the majority gets 52.71; macro_f1 70.11`: what a score must be read with."""
+    """`; majority baseline: 52.71; macro_f1 70.11`: what a score must be read with."""
     easy, other = majority(row), second_metric(row)
-    words = [f"; the majority gets {scaled(row, easy)}"] if easy is not None else []
+    words = [f"; majority baseline: {scaled(row, easy)}"] if easy is not None else []
     words += [f"; {other.name} {other.text}"] if other else []
     return "".join(words)
 
@@ -130,18 +128,18 @@ def _trouble(page: PageData) -> Html:
 
 
 def _below(page: PageData) -> list[str]:
-    """Configurations that are no better than the commonest label."""
+    """Configurations that are no better than the commonest label, and single runs of the others."""
     lines = []
     for data in page.data:
         rows = page.rows_of(data)
         low = [row for row in rows if below_majority(row)]
         if low:
-            verb = "is" if len(low) == 1 else "are"
-            who = f"{len(low)} of {len(rows)} configurations {verb}" if len(rows) > 1 else "the model is"
+            who = f"{len(low)} of {len(rows)} configurations {are(len(low))}" if len(rows) > 1 else "the model is"
             who = f"{page.name(low[0])} is" if len(low) == 1 < len(rows) else who
             lines.append(
                 f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
             )
+        lines += single_runs([row for row in rows if row not in low])
     return lines
 
 
@@ -156,7 +154,7 @@ def _alarms(records: Sequence[Record]) -> list[str]:
         runs.update(kinds.keys())  # a mapping would be added by its values
         first = {**kinds, **first}
         names = {**dict.fromkeys(kinds, f"run {record.name}"), **names}
-    where = {kind: _count(count, "run") if count > 1 else names[kind] for kind, count in runs.items()}
+    where = {kind: counted(count, "run") if count > 1 else names[kind] for kind, count in runs.items()}
     return [f"Alarm in {where[kind]}: {without_paths(first[kind])}" for kind, _ in runs.most_common()]
 
 

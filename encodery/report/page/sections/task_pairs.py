@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
+from encodery.core.counted import counted
 from encodery.core.redact import without_paths
 from encodery.errors import UserError
 from encodery.report import stats
@@ -40,7 +41,11 @@ class Gain:
     @property
     def told(self) -> str:
         spread = stats.sd(list(self.values))
-        return f"{self.mean:+.2f}" + (f" ± {spread:.2f}" if spread is not None else "") + f" ({len(self.values)} seeds)"
+        return (
+            f"{self.mean:+.2f}"
+            + (f" ± {spread:.2f}" if spread is not None else "")
+            + f" ({counted(len(self.values), 'seed')})"
+        )
 
 
 def section(page: PageData) -> Section | None:
