@@ -59,6 +59,10 @@ class Chart:
         return [*self.palette, *(name for name in self.groups if name not in self.palette)].index(group)
 
 
+# Widths in a table of coloured cells, in pixels; a cell holds `12 (100%)`.
+LETTER, CELL, PADDING, HALF = 8.2, 9, 26, 380
+
+
 @dataclass(frozen=True)
 class Heat:
     """A table of numbers with coloured cells."""
@@ -79,8 +83,15 @@ class Heat:
 
     @property
     def dense(self) -> bool:
-        """Whether names of columns must be turned to fit."""
+        """Whether there are so many columns that all must be small, and their names turned."""
         return len(self.columns) > 8
+
+    @property
+    def turned(self) -> bool:
+        """Whether names of columns must be turned to fit: their longest words are wider than half a page."""
+        words = [max(map(len, name.split()), default=0) for name in self.columns]
+        wide = sum(LETTER * max(length, CELL) + PADDING for length in words) > HALF
+        return self.dense or (wide and max(words, default=0) > CELL)
 
     @property
     def span(self) -> tuple[float, float]:

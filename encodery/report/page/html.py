@@ -144,11 +144,13 @@ def heat(picture: Heat, *, head: str = "") -> Html:
             tag("td", text, title=hint, **_cell(value, low, high, picture.signed))
             for value, text, hint in zip(values, texts, told, strict=True)
         ]
-        rows.append(tag("tr", tag("th", name, scope="row"), *cells))
+        rows.append(tag("tr", tag("th", name, scope="row", title=name), *cells))
     corner = head or f"{picture.y} / {picture.x}".strip(" /")
-    heads = [tag("th", tag("span", name) if picture.dense else name, scope="col") for name in picture.columns]
+    heads = [
+        tag("th", tag("span", name) if picture.turned else name, scope="col", title=name) for name in picture.columns
+    ]
     top = tag("tr", tag("td", corner, class_="corner"), *heads)
-    kind = "heat dense" if picture.dense else "heat"
+    kind = "heat dense" if picture.dense else "heat turned" if picture.turned else "heat"
     whole = tag("table", tag("thead", top), tag("tbody", *rows), class_=kind, id=picture.id, aria_label=picture.title)
     note = tag("p", picture.note, class_="note") if picture.note else ""
     return tag("div", _framed(whole, picture.title), note)

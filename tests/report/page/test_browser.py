@@ -1,12 +1,15 @@
 """The page in a real browser: Chromium, one session for all tests here."""
 
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from encodery.cli import main
+from encodery.report.page.chart import Heat
+from encodery.report.page.html import heat
 from tests.report.page import folder as made
 from tests.toolbox.timing import least
 
@@ -134,6 +137,24 @@ def test_the_buttons_of_a_chart_appear_on_hover_and_never_over_the_data(seen: Se
     group, data = (page.locator(f"#curve-loss {part}").first.bounding_box() for part in (".modebar-group", ".nsewdrag"))
     assert group["height"] > 5
     assert group["y"] + group["height"] <= data["y"]
+
+
+def test_names_of_labels_are_not_broken_within_a_word(browser: Any) -> None:
+    words = ["Abrechnung", "Kundenbetreuung", "Donaudampfschifffahrtsgesellschaftskapitän", "not paid yet"]
+    square = [[1.0] * len(words)] * len(words)
+    matrix = heat(Heat("m", "Matrix", words, words, square, [["12 (100%)"] * len(words)] * len(words)))
+    style = (files("encodery.report.page") / "assets" / "page.css").read_text(encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 600})
+    page.set_content(f"<style>{style}</style><div class=grid><div>{matrix}</div><div></div></div>")
+    lines = """(one) => { const text = document.createRange(); text.selectNodeContents(one);
+        const turned = one.querySelector("span") !== null;
+        return new Set([...text.getClientRects()].map((box) => Math.round(turned ? box.left : box.top))).size }"""
+    for name in words[:3]:
+        for head in page.get_by_title(name).all():
+            assert head.evaluate(lines) == 1, name
+            assert head.evaluate("(one) => one.offsetWidth") <= 12 * 16 + 30
+    assert page.locator(".frame").evaluate("(one) => one.scrollWidth <= one.clientWidth"), "nothing is out of sight"
+    page.close()
 
 
 def test_search_finds_the_sentence(seen: Seen) -> None:

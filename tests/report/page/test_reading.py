@@ -45,6 +45,24 @@ def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None
     assert "no better than the majority" not in page
 
 
+def test_the_tile_shows_the_data_of_most_runs(tmp_path: Path) -> None:
+    runs.run(tmp_path / "one", 0.9, task="toy/a")
+    for seed in (1, 2):
+        runs.run(tmp_path / f"two-{seed}", 0.6, task="toy/b", seed=seed)
+    tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", page_of(tmp_path)))
+    assert tiles["best accuracy, toy/b:dev"] == "60.00"
+    assert "best accuracy, toy/a:dev" not in tiles
+
+
+def test_the_score_is_the_first_column_after_the_data(tmp_path: Path) -> None:
+    for seed, rate in ((1, 1e-5), (2, 1e-4)):
+        runs.run(tmp_path / f"{seed}", 0.6, seed=seed, optim__lr=rate)
+    page = page_of(tmp_path)
+    heads = re.findall(r'<button type="button">([^<]+)</button></th>', page.partition('<table id="every"')[2])
+    assert heads[:4] == ["lr", "data", "mean ± sd", "metric"]
+    assert re.search(r"<td>toy/nli:dev</td><td [^>]*>60.00</td><td>accuracy</td>", page)
+
+
 def test_a_score_below_the_majority_is_among_what_went_wrong(tmp_path: Path) -> None:
     with_majority(tmp_path / "a", {"accuracy": 0.5}, 0.55)
     page = page_of(tmp_path)

@@ -92,7 +92,7 @@ def _table(page: PageData, rows: Sequence[Row], id: str, task: str) -> Html:
     keys = [key for key in page.table.settings if not task or len({row.settings.get(key, "") for row in rows}) > 1]
     second = [second_metric(row) for row in rows]
     easy = [majority(row) for row in rows]
-    header = [*(page.label_of(key) for key in keys), "data", "metric", "n", "mean ± sd", MEAN, "median", "best"]
+    header = [*(page.label_of(key) for key in keys), "data", "mean ± sd", "metric", "n", MEAN, "median", "best"]
     header += ["majority"] if any(value is not None for value in easy) else []
     header += ["second metric"] if any(second) else []
     header += list(COMPARED) if page.baseline else []
@@ -121,10 +121,10 @@ def _line(row: Row, header: Sequence[str], keys: Sequence[str], number: Publishe
     summary = row.summary
     wanted = summary.n + len(row.missing)
     cells: list[Cell] = [(without_paths(row.settings.get(key, "")), None) for key in keys]
-    cells += [(row.label, None), (row.metric, None)]
-    cells.append((f"{summary.n} of {wanted}" if row.missing else str(summary.n), summary.n))
     whole = spell(row).rpartition(" (")[0] if summary.mean is not None else "–"
-    cells.append((tag("strong", whole) if row.more.get("better") else whole, summary.mean))
+    score = (tag("strong", whole) if row.more.get("better") else whole, summary.mean)
+    cells += [(row.label, None), score, (row.metric, None)]  # the score first: a phone shows few columns
+    cells.append((f"{summary.n} of {wanted}" if row.missing else str(summary.n), summary.n))
     cells.append((interval_text(row, row.interval), row.interval and row.interval[0]))
     cells += [(scaled(row, value), value) for value in (summary.median, summary.best)]
     if "majority" in header:

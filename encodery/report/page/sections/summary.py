@@ -101,9 +101,9 @@ def _tiles(page: PageData) -> Html:
     states = Counter(one.state for one in page.records if one.state not in ("done", "queued", "running", "unfinished"))
     tiles += [(state, str(count)) for state, count in states.most_common()]
     tiles += [("training time", duration(seconds))] if seconds else []
-    for data in page.data[:1]:
-        rows = page.rows_of(data)
-        tiles += _best(rows[0]) if rows else []
+    scored = [rows for data in page.data if (rows := page.rows_of(data))]
+    if scored:  # the data of most runs; of equally many the first
+        tiles += _best(max(scored, key=lambda rows: sum(len(row.runs) for row in rows))[0])
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
 
 
