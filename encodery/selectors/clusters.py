@@ -30,8 +30,8 @@ class ByCluster(Selector):
     for stream, near for proportional, file for whole."""
     algorithm: Algorithm = "minibatch"
     """Clustering algorithm of scikit-learn. minibatch: mini-batch k-means."""
-    k: int | None = Field(default=None, ge=1)
-    """Number of clusters. Default: 512; of fewer rows a tenth of them."""
+    k: int = Field(default=USUAL, ge=1)
+    """Number of clusters. Unless it is set, a pool of fewer than 512 rows gets a tenth of its rows."""
     normalise: bool = False
     """Scale embeddings to length 1."""
     pca: int | None = Field(default=None, ge=1)
@@ -47,21 +47,16 @@ class ByCluster(Selector):
         """All positions; of whole and centroid only those that are chosen."""
         clusters = self.clusters(pool)
         order = self.order(clusters, pool, count)
-        number, notes = self.number(pool), clusters.notes
-        if self.algorithm == "dbscan":
-            return Ranked(order, clusters.distances, clusters.labels, notes=notes)
-        if self.k is None and number < USUAL:
-            notes = (
-                f"{number} clusters, since there are {len(pool):,} rows (--selector.k N sets another number)",
-                *notes,
-            )
-        return Ranked(order, clusters.distances, clusters.labels, notes=notes, about={"k": number})
+        number, notes, about = self.number(pool), clusters.notes, {}
+        if self.algorithm != "dbscan" and number < self.k:
+            fewer = f"{number} clusters, since there are {len(pool):,} rows (--selector.k N sets another number)"
+            notes, about = (fewer, *notes), {"k": number}
+        return Ranked(order, clusters.distances, clusters.labels, notes=notes, about=about)
 
     def number(self, pool: Pool) -> int:
         """How many clusters are made of a pool."""
-        if self.k is not None:
-            return self.k
-        return USUAL if len(pool) >= USUAL else max(1, len(pool) // ROWS_EACH)
+        small = len(pool) < USUAL and "k" not in self.model_fields_set
+        return max(1, len(pool) // ROWS_EACH) if small else self.k
 
     def points(self, pool: Pool) -> Numbers:
         """The vectors that are clustered."""
