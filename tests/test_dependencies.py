@@ -67,7 +67,7 @@ def test_an_extra_is_named_where_its_package_is_missing() -> None:
     """Whoever lacks a package of an extra is told to install the extra; so each is imported behind such a sentence."""
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
-    missing = [e for e in project["optional-dependencies"] if e != "dev" and f"encodery[{e}]" not in text]
+    missing = [e for e in project["optional-dependencies"] if e != "dev" and f"install('{e}')" not in text]
     assert not missing
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser, without_bad_rows
-from encodery.core.counted import counted
+from encodery.core.text import counted
 
 
 def arguments(parser: Parser) -> None:

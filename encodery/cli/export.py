@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 
 
 def arguments(parser: Parser) -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 
 

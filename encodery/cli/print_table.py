@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 
 FORMATS = ("rich", "md", "csv", "json")
 Cells = list[str]

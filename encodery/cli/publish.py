@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 
 if TYPE_CHECKING:
     from encodery.exchange.publish import Parcel

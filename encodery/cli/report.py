@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 
 EVERY = 10  # seconds between two looks of --watch
 

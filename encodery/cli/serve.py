@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 
 if TYPE_CHECKING:
     import socket

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.cli.parsing import Parser
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser, without_bad_rows
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:

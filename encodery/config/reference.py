@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from encodery.config.components import find, names
 from encodery.config.schema import Config, Entry
 from encodery.config.validate import KINDS
-from encodery.core.markdown import markdown_table
 from encodery.core.options import Options
+from encodery.core.text import markdown_table
 
 _HEAD = """# Configuration
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from encodery.config import load as config_load
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.gradts.config import GradTS
 from encodery.tasks.base import Task

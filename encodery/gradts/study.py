@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from encodery.core import cache, files
-from encodery.core.counted import counted
 from encodery.core.files import as_name
 from encodery.core.progress import Progress
+from encodery.core.text import counted
 from encodery.data.provenance import fingerprint
 from encodery.data.subset import Subset
 from encodery.errors import UserError

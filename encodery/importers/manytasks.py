@@ -17,7 +17,7 @@ from typing import Any
 
 from encodery import recipes
 from encodery.core import yaml
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.importers import paragen
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.errors import UserError
 from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.ensemble import average

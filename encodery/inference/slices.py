@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.inference.evaluate import Evaluation
 from encodery.report.stats import wilson

@@ -9,7 +9,7 @@ from typing import Any
 
 from encodery.core import files
 from encodery.core.files import file_name
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.report import figures, stats
 from encodery.tasks.forms.metric_table import lower_is_better
 

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from encodery.config.schema import ModelOptions, OptimOptions, TrainOptions
-from encodery.core.counted import counted
 from encodery.core.redact import without_paths
+from encodery.core.text import counted
 from encodery.report import stats
 from encodery.report.records import TASKS, Record
 from encodery.tasks.forms import metric_table

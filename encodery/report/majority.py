@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from encodery.core.counted import are
+from encodery.core.text import are
 from encodery.errors import AFTER_ALARM
 from encodery.report.groups import Row
 from encodery.report.records import Record
@@ -13,15 +13,15 @@ FEW = 6  # rows that are told one by one
 
 def no_better(row: Row) -> list[tuple[Record, float, float]]:
     """Runs of a row whose score needs no model, with the score and what the commonest label gets."""
-    found = []
+    low = []
     for seed, run in row.runs.items():
         score, easy = row.values.get(seed), run.majority.get(row.data, {}).get(row.metric)
         if score is None or easy is None or row.about.better == "neither":
             continue
         right = row.about.better == "higher" and score == 1  # all answers are right, as those of the baseline are
         if not right and (score >= easy if row.lower else score <= easy):
-            found.append((run, score, easy))
-    return found
+            low.append((run, score, easy))
+    return low
 
 
 def sentence(row: Row) -> str | None:
@@ -40,8 +40,8 @@ def sentence(row: Row) -> str | None:
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """A sentence for each row that has such runs, up to a few."""
-    found = [line for row in rows if (line := sentence(row))]
-    more = len(found) - FEW
+    sentences = [line for row in rows if (line := sentence(row))]
+    more = len(sentences) - FEW
     if more < 2:
-        return found
-    return [*found[:FEW], f"{more} more rows have runs that are not better than the majority baseline"]
+        return sentences
+    return [*sentences[:FEW], f"{more} more rows have runs that are not better than the majority baseline"]

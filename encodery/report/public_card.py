@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from encodery.core.counted import are, counted
 from encodery.core.environment import version
-from encodery.core.markdown import markdown_table
+from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
 from encodery.report.run_card import labelled, pipeline
 from encodery.report.stats import wilson

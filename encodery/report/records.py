@@ -8,7 +8,7 @@ from typing import Any
 
 from encodery.config.load import flat
 from encodery.core import files, yaml
-from encodery.core.counted import are, counted
+from encodery.core.text import are, counted
 from encodery.errors import UserError
 from encodery.runs import json_schemas
 from encodery.runs.directory import RunDir, find_runs

@@ -8,7 +8,7 @@ from typing import Any
 
 from encodery.core import files
 from encodery.core.files import file_name
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.report.figures import robustness
 from encodery.runs.directory import RunDir
 

@@ -6,10 +6,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from encodery.core import files
-from encodery.core.counted import counted
 from encodery.core.environment import version
-from encodery.core.markdown import markdown_table
 from encodery.core.redact import without_paths
+from encodery.core.text import counted, markdown_table
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms.hans_figures import caution
 

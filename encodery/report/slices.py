@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from encodery.core import files
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report.records import Record
 from encodery.runs.directory import RunDir

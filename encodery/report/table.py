@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.errors import UserError
 from encodery.report import compare, groups, majority, records, stats
 from encodery.report import groups as report_groups

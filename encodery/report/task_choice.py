@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.report import figures, stats
 from encodery.runs.head_matrices import Comparison
 

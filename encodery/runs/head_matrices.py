@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from encodery.core import cache, files
-from encodery.core.markdown import markdown_table
 from encodery.core.rank_correlation import Kind, Numbers, constant, correlations
+from encodery.core.text import markdown_table
 from encodery.errors import UserError
 
 Norm = Literal["l1", "l2", "none"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from encodery.core import files
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks import split_name
 from encodery.tasks.base import Answer

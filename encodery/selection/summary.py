@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.data.subset import Subset
 from encodery.errors import UserError
 from encodery.selectors.base import Pool

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from encodery.core import environment, files
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.serve.batching import Batcher, Closed, Failed, Full
 from encodery.serve.predictor import Predictor

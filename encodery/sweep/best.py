@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from encodery.core import yaml
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.metrics_log import MetricsFile

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from encodery.core import slurm
-from encodery.core.counted import counted
 from encodery.core.progress import Progress
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, Source
 from encodery.sweep import outcome, processes, state

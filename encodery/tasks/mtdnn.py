@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from encodery.core import yaml
-from encodery.core.counted import each
+from encodery.core.text import each
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Features, Origin, Pieces, Task
 from encodery.tasks.forms.classification import HIDDEN, Classification

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.forms.classification import Form

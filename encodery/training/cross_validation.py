@@ -8,8 +8,8 @@ from typing import Any
 
 from encodery.config.load import Resolved
 from encodery.core import files
-from encodery.core.markdown import markdown_table
 from encodery.core.progress import Progress
+from encodery.core.text import markdown_table
 from encodery.data.out_of_fold import FILE as PREDICTIONS
 from encodery.distributed import comm
 from encodery.errors import RunFailed, UserError

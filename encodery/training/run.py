@@ -12,10 +12,10 @@ import torch
 from encodery.config import load
 from encodery.config.load import Resolved
 from encodery.core import files, yaml
-from encodery.core.counted import counted
 from encodery.core.environment import environment, version
 from encodery.core.progress import Portion, Progress
 from encodery.core.signals import StopRequest
+from encodery.core.text import counted
 from encodery.distributed import comm
 from encodery.errors import EncoderyError, RunFailed, Stopped, UserError
 from encodery.inference import open_model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from encodery.config.schema import Config, Entry
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.data import subset
 from encodery.data.balance import Balance, RowRange, classes_of, quotas_of
 from encodery.data.batches import AllRows, Batches, MicroBatcher, Share

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
-from encodery.core.counted import are, counted
 from encodery.core.label_errors import area_under_margin
 from encodery.core.redact import without_paths
+from encodery.core.text import are, counted
 from encodery.errors import UserError
 from encodery.report.page.data import PageData
 from encodery.report.records import Record

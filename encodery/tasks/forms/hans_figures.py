@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from encodery.core.markdown import markdown_table
+from encodery.core.text import markdown_table
 from encodery.tasks.base import Answer, Example
 from encodery.tasks.forms.classification import Classification, paired
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from encodery.core.counted import counted
 from encodery.core.near_duplicates import pairs
+from encodery.core.text import counted
 from encodery.tasks.base import Example, Task
 from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import Read

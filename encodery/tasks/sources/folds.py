@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, plain_texts
 

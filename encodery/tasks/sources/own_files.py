@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Origin
 from encodery.tasks.sources.folds import Strata, assign, require_enough

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from encodery.core.counted import counted
+from encodery.core.text import counted
 from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.forms.classification import Classification, Form

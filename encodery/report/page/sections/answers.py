@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from encodery.core.counted import counted as number_of
+from encodery.core.text import counted as number_of
 from encodery.report import stats
 from encodery.report.examples import is_right
 from encodery.report.groups import Row

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
-from encodery.core.counted import counted
 from encodery.core.redact import without_paths
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Dots, Picture, Section, Series

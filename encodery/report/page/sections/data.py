@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from encodery.core.counted import counted
 from encodery.core.redact import without_paths
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report.groups import short
 from encodery.report.page import near_duplicates

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
-from encodery.core.counted import counted
 from encodery.core.redact import without_paths
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.data_curves import Curves, Point, area, needed_text

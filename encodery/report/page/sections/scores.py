@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from encodery.core.counted import each
 from encodery.core.redact import without_paths
+from encodery.core.text import each
 from encodery.report.groups import Row
 from encodery.report.page.chart import Section
 from encodery.report.page.data import PageData

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from encodery.core.counted import are, counted
 from encodery.core.redact import without_paths
+from encodery.core.text import are, counted
 from encodery.report.groups import Row, short
 from encodery.report.majority import remarks as single_runs
 from encodery.report.page.chart import Section

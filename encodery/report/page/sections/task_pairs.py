@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from encodery.core import files
-from encodery.core.counted import counted
 from encodery.core.redact import without_paths
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.page.chart import Heat, Picture, Section

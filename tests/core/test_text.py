@@ -1,4 +1,4 @@
-"""Numbers with their noun, as people write them."""
+"""Numbers with their noun as people write them, and Markdown tables."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import encodery
-from encodery.core.counted import are, counted, each
+from encodery.core.text import are, counted, each, markdown_table
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,15 @@ def test_no_message_builds_a_plural_of_its_own() -> None:
     own = re.compile(r"""\{(['"])s\1 \* """)
     files = Path(encodery.__file__).parent.rglob("*.py")
     assert not [path.name for path in files if any(map(own.search, path.read_text(encoding="utf-8").splitlines()))]
+
+
+def test_a_table_has_a_line_for_each_row() -> None:
+    assert markdown_table(["a", "b"], [["1", 2]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_a_table_without_rows_keeps_its_header() -> None:
+    assert markdown_table(["a"], []) == "| a |\n|---|"
+
+
+def test_bars_and_line_ends_in_a_cell_do_not_end_it() -> None:
+    assert markdown_table(["label"], [["yes|no"], ["two\nlines"]]).splitlines()[2:] == ["| yes\\|no |", "| two lines |"]
