@@ -16,8 +16,8 @@ from encodery.errors import EncoderyError, Stopped, UserError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # a thread that waits for another lets go of its core: else a busy machine is 15 times slower
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if argv is None and "OMP_WAIT_POLICY" not in os.environ:  # read when torch is loaded
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads soon let go of a core: docs/results/speed.md
     wanted = "--traceback" in words or os.environ.get("ENCODERY_TRACEBACK", "") not in ("", "0")
     with _ending_on_sigterm(program=argv is None):
         return _code_of([word for word in words if word != "--traceback"], wanted)
