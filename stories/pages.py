@@ -130,11 +130,16 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
             axis.annotate(f"{centre:.1f}", (centre, i), (0, above), textcoords="offset points", ha="center",
                           va="top" if above < 0 else "bottom", color=colour, fontsize=8)  # fmt: skip
     axis.set_ylim(-0.5, len(tasks) - 0.5)
-    axis.set_yticks(range(len(tasks)), [f"{PETIT_TASKS[key][0]}" for key in tasks])
-    axis.invert_yaxis()
     axis.set_xlabel("dev score × 100, mean over seeds with its 95 % interval")
-    axis.grid(axis="x", alpha=0.3)
     axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.18), ncols=4, frameon=False, fontsize=8)
+    save(figure, axis, [PETIT_TASKS[key][0] for key in tasks], out)
+
+
+def save(figure: Any, axis: Any, lines: Sequence[str], out: Path) -> None:
+    """A picture with a named line for each task, the first at the top."""
+    axis.set_yticks(range(len(lines)), lines)
+    axis.invert_yaxis()
+    axis.grid(axis="x", alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None})
@@ -212,13 +217,9 @@ def glue_picture(found: Mapping[str, Cell], majority: Mapping[str, float], out: 
         axis.annotate(f"{stats.mean(values):.1f}", (stats.mean(values), i), (0, 7), textcoords="offset points",
                       ha="center", color="#1f6feb", fontsize=8)  # fmt: skip
     axis.set_ylim(-0.7, len(names) - 0.4)
-    axis.set_yticks(range(len(names)), [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]})" for name in names])
-    axis.invert_yaxis()
     axis.set_xlabel("dev score × 100")
-    axis.grid(axis="x", alpha=0.3)
     axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.14), ncols=3, frameon=False, fontsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(out, metadata={"Date": None})
+    save(figure, axis, [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]})" for name in names], out)
 
 
 def glue() -> None:
@@ -231,7 +232,8 @@ def glue() -> None:
             for name, some in by_variant.items()}  # fmt: skip
     found = {name: arms[name] for name in GLUE_TASKS if name in arms}
     majority = {name: 100 * by_variant[name][0]["majority"][f"glue/{name}:dev"][GLUE_TASKS[name][1]] for name in found}
-    peers = json.loads((RESULTS / "glue_trainer.json").read_text(encoding="utf-8"))["runs"]
+    trainer = RESULTS / "glue_trainer.json"
+    peers = json.loads(trainer.read_text(encoding="utf-8"))["runs"] if trainer.is_file() else []
     none = Cell({})
     pairs = [
         (name, "mean pooling", arms.get(name, none), "first token", arms.get(f"{name}-first", none), True)
