@@ -12,7 +12,7 @@ from encodery.core import process
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import RunSpec
-from encodery.sweep import outcome, state, warm_worker
+from encodery.sweep import outcome, scheduler, state, warm_worker
 from encodery.sweep.scheduler import Scheduler
 from encodery.sweep.slots import Slot
 from encodery.sweep.sweep_file import Limits
@@ -39,9 +39,9 @@ def results(run: Path) -> tuple[bytes, list[dict[str, Any]], bytes]:
 
 
 def schedule(folder: Path, specs: list[RunSpec], warm: bool = True) -> Scheduler:
-    scheduler = Scheduler(folder, Plan(specs), [CPU], Limits(grace="10s"), warm=warm)
-    scheduler.run()
-    return scheduler
+    made = Scheduler(folder, Plan(specs), [CPU], Limits(grace="10s"), warm=warm)
+    made.run()
+    return made
 
 
 def calm(spec: RunSpec, folder: Path) -> Path:
@@ -74,8 +74,9 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
 ) -> None:
     """One run is killed, the next says in the middle that memory ran out: it goes on with a smaller budget."""
     monkeypatch.setattr(warm_worker, "MOST_RUNS", 2)  # a third run would need another process anyway
-    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}  # long enough to be hit in time
-    killed = training(tree(tmp_path / "data", epochs=10), "killed")
+    monkeypatch.setattr(scheduler, "TICK", 0.02)  # with a second between two looks, a short run ends before it is hit
+    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}
+    killed = training(tree(tmp_path / "data", epochs=40, evaluate="end"), "killed")
     big = training(tree(tmp_path / "data", 2, **size), "big")
     folder = tmp_path / "sweep"
     ends = {killed.id: signal.SIGKILL, big.id: signal.SIGUSR1}
