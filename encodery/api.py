@@ -244,7 +244,7 @@ def predict(
         return models[0](data)
     import pandas as pd
 
-    write = raw_text.writer(Path(out)) if out is not None else None
+    write = raw_text.writer(Path(out), like=str(data)) if out is not None else None
     examples = raw_text.of_file(str(data), models[0], (text, text2), skip_bad_rows)
     rows = list(raw_text.answered(models, examples, lambda _: None))
     if write is not None:

@@ -2,7 +2,7 @@
 
 Labels come with probabilities. Models that tag words read a text split at spaces, a list of words, or CoNLL columns;
 models that answer questions read a question and its context. Files are jsonl, csv, tsv or Parquet with named columns;
-the output keeps every column under its own name, beside the prediction.
+the output keeps every column under its own name, beside the prediction; a csv file keeps its delimiter.
 On stdin (`--file -`) each line is a text (for models that read pairs: two texts with a tab between them) or a JSON
 object. Several models are an ensemble (mean of probabilities or numbers).
 """
@@ -32,11 +32,11 @@ def arguments(parser: Parser) -> None:
     parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
     parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.renamed("--on", "--head")
-    parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file")
+    parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file, or any with --format")
     parser.formats(
         "jsonl", "tsv", old={"table": "rich"},
         help="on stdout; rich: one line per text; md: a Markdown table; json: a list; jsonl: one object per line; "
-        "default: rich at a terminal, jsonl in a pipe",
+        "default: rich at a terminal, jsonl in a pipe; with -o: jsonl, csv or tsv, by default as the file's name ends",
     )  # fmt: skip
     parser.shared("--device")
     parser.shared("--quiet", help="print no progress")
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.text2 is not None and args.text is None:
         raise UserError("--text2 needs --text; for files give --text2-column")
-    write = raw_text.writer(Path(args.out)) if args.out else None
+    write = raw_text.writer(Path(args.out), args.format, args.file) if args.out else None
     models = [open_classifier(name, args.device, head=args.head, allow_code=args.allow_code) for name in args.models]
     if args.file is None:
         examples = raw_text.of_words(args.text, args.text2)

@@ -18,7 +18,7 @@ from encodery.inference.ensemble import average
 from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
-from encodery.tasks.sources.infer_table import TABLES, detect_delimiter, detect_encoding
+from encodery.tasks.sources.infer_table import TABLES, detect_delimiter, detect_encoding, layout
 from encodery.tasks.sources.readers import (
     Bad,
     Sheet,
@@ -226,14 +226,23 @@ def _kept(columns: Row, taken: set[str]) -> Row:
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
-def writer(path: Path) -> Callable[[Iterable[Row]], None]:
-    """A function that writes rows to the file, whole or not at all; the ending of its name decides the form."""
-    delimiters = {".jsonl": "", ".csv": ",", ".tsv": "\t"}
-    if path.suffix not in delimiters:
-        raise UserError(f"{path}: predictions are written to {', '.join(delimiters)} files")
+WRITTEN = {"jsonl": "", "csv": ",", "tsv": "\t"}  # forms of a file of predictions, and what is between two cells
+
+
+def writer(path: Path, form: str | None = None, like: str | None = None) -> Callable[[Iterable[Row]], None]:
+    """A function that writes rows to the file, whole or not at all; by default the ending of its name decides the form.
+
+    A csv file has the delimiter of the csv file that it answers, `like`: who has semicolons needs them.
+    """
+    if form is not None and form not in WRITTEN:
+        raise UserError(f"--format {form} is for the screen; with -o it is {', '.join(WRITTEN)}")
+    form = form or path.suffix.removeprefix(".")
+    if form not in WRITTEN:
+        endings = ", ".join(f".{one}" for one in WRITTEN)
+        raise UserError(f"{path}: predictions are written to {endings} files; for another name add --format csv")
     if not path.resolve().parent.is_dir():
         raise UserError(f"{path}: the folder {path.parent} does not exist")
-    delimiter = delimiters[path.suffix]
+    delimiter = _delimiter_of(Path(like)) if form == "csv" and like is not None else WRITTEN[form]
 
     def write(rows: Iterable[Row]) -> None:
         lines = _cells(rows, delimiter) if delimiter else (files.plain_json(row) + "\n" for row in rows)
@@ -243,17 +252,28 @@ def writer(path: Path) -> Callable[[Iterable[Row]], None]:
     return write
 
 
+def _delimiter_of(path: Path) -> str:
+    """That of a csv file; a comma for others."""
+    found = layout(path, {}, labelled=False) if path.suffix.lower() == ".csv" and path.is_file() else None
+    return (found or {}).get("delimiter", ",")
+
+
 def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
-    """Comma- or tab-separated lines, the names of the columns first."""
+    """Lines with this between their cells, the names of the columns first."""
     return (_line(cells, delimiter) for cells in _flat(rows))
 
 
 def _flat(rows: Iterable[Row]) -> Iterator[list[Any]]:
-    """The names of the columns, then the cells of each row; a column p_<label> for each probability."""
+    """The names of the columns, then the cells of each row; a column p_<label> for each probability.
+
+    Our own numbers have nine digits, which is all that a model's float32 holds.
+    """
     for number, row in enumerate(rows):
         chances = row.get("probabilities") or {}
         flat = {key: value for key, value in row.items() if key != "probabilities"}
-        flat |= {f"p_{label}": chance for label, chance in chances.items()}
+        if isinstance(flat.get("prediction"), float):
+            flat["prediction"] = float(f"{flat['prediction']:.9g}")
+        flat |= {f"p_{label}": float(f"{chance:.9g}") for label, chance in chances.items()}
         if number == 0:
             yield list(flat)
         yield [_cell(value) for value in flat.values()]
@@ -271,7 +291,7 @@ def _line(cells: list[Any], delimiter: str) -> str:
     if delimiter == "\t":
         return "\t".join(" ".join(str(cell).replace("\t", " ").splitlines()) for cell in cells) + "\n"
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 

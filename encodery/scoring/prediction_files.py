@@ -9,6 +9,7 @@ from typing import Any
 
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.sources.infer_table import layout
 from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Row, Sheet, read, refuse, shown
 from encodery.tasks.table import Table
@@ -86,13 +87,20 @@ def read_predictions(path: str | Path, id: str | None = None) -> dict[str, Answe
     """
     if Path(path).suffix.lower() == ".json":
         return {id: {"prediction": guess} for id, guess in read_mapping(path).items()}
-    sheet = read(Path(path))
+    sheet = _sheet(Path(path))
     refuse(sheet.bad, advice="Correct them.")
     ids = IDS if id is None else (id, *IDS)
     id_column, column = _column(sheet, ids, "the ids"), _column(sheet, GUESSES, "the predictions")
     pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
     _refuse_twice(path, [id for id, _ in pairs])
     return dict(pairs)
+
+
+def _sheet(path: Path) -> Sheet:
+    """A csv file may have been through a spreadsheet, which writes its own delimiter and encoding."""
+    csv = path.suffix.lower() == ".csv" and path.is_file()
+    found = (layout(path, {}, labelled=False) if csv else None) or {}
+    return read(path, delimiter=found.get("delimiter"), encoding=found.get("encoding"))
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:

@@ -130,6 +130,28 @@ def test_answers_as_csv_and_tsv(trained, tmp_path, encodery):
     assert encodery("predict", trained("single"), "--file", file, "-o", tmp_path / "a.tsv").code == 0
     lines = (tmp_path / "a.tsv").read_text().splitlines()
     assert [len(line.split("\t")) for line in lines] == [5, 5, 5]
+    chance = rows[0]["p_neg"]
+    assert float(chance) == float(f"{float(chance):.9g}")  # nine digits hold a float32
+
+
+def test_a_format_given_beside_a_file_is_the_one_that_is_written(trained, tmp_path, encodery):
+    words = ["predict", trained("single"), "--text", "a good film", "-o"]
+    assert encodery(*words, tmp_path / "a.txt", "--format", "csv").code == 0
+    assert (tmp_path / "a.txt").read_text().startswith("id,text,prediction,p_neg,p_pos\n")
+    said = encodery(*words, tmp_path / "a.csv", "--format", "json")
+    assert said.code == 2
+    assert "--format json is for the screen; with -o it is jsonl, csv, tsv" in said.err
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_score_reads_what_a_spreadsheet_saved(trained, tmp_path, encodery):
+    gold = tmp_path / "gold.csv"
+    gold.write_text("id;text;label\nk7;a good film;pos\nk8;a bad caf\xe9;neg\n", encoding="utf-8")
+    answers = tmp_path / "answers.csv"
+    answers.write_bytes("id;text;prediction\nk7;a good film;pos\nk8;a bad caf\xe9;pos\n".encode("cp1252"))
+    said = encodery("score", answers, "--on", gold, "--json")
+    (scores,) = json.loads(said.out).values()
+    assert (said.code, scores["accuracy"]) == (0, 0.5)
 
 
 def test_stdin_lines_pairs_and_json(trained, encodery, monkeypatch):
@@ -190,7 +212,9 @@ def test_ids_and_all_other_columns_are_kept(end, trained, tmp_path, encodery):
     assert encodery("predict", trained("single"), "--file", tmp_path / "new.csv", "-o", out).code == 0
     text = out.read_text()
     rows = (
-        list(csv.DictReader(io.StringIO(text))) if end == ".csv" else [json.loads(line) for line in text.splitlines()]
+        list(csv.DictReader(io.StringIO(text), delimiter=";"))
+        if end == ".csv"
+        else [json.loads(line) for line in text.splitlines()]
     )
     assert [(row["id"], row["team"], row["input_prediction"]) for row in rows] == [
         ("k7", "x", "old"),
