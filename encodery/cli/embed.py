@@ -74,5 +74,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         )
     size = f"{embedded.meta['count']:,} × {embedded.meta['width']}"
     print(f"{embedded.folder}: {meant.key}, {size}, {args.site} of layer {embedded.meta['layer']}")
-    args.next = f"encodery select --pool {meant.task.name} --selector.kind clusters --embeddings {embedded.folder}"
+    pool = args.on if Path(args.on).is_file() else meant.task.name
+    args.next = f"encodery select --pool {pool} --selector.kind clusters --embeddings {embedded.folder}"
     return 0

@@ -9,6 +9,7 @@ numbers of clusters are, and a map (clusters.json, map.json, pictures). Runs in 
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     print(f"{path}: {len(chosen.ids):,} of {chosen.meta['pool']:,} rows by {kind}")
     if args.export:
         print(f"{export(chosen, asking.task, asking.options.split, Path(args.export))}: these rows")
-    args.next = (
-        f"encodery train --model NAME --tasks.name {asking.task.name} --tasks.subset {folder} --tasks.fraction 10%"
-    )
+    file = getattr(asking.task, "train", None)  # of people's own files
+    named = os.path.relpath(file) if file and Path(file).is_file() else f"--model NAME --tasks.name {asking.task.name}"
+    args.next = f"encodery train {named} --tasks.subset {folder} --tasks.fraction 10%"
     if args.analyse:
         _analyse(args, asking, pool, folder, columns, say)
     return 0

@@ -195,7 +195,8 @@ def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str
     chosen = asking.options
     if chosen.embeddings:
         found = Embeddings.open(asking.folder / chosen.embeddings)
-        if warning := found.made_from.require_fit(str(found.folder), pool, labels=False):
+        fits = _of_the_whole_file(found, asking)
+        if not fits and (warning := found.made_from.require_fit(str(found.folder), pool, labels=False)):
             say(f"WARNING {warning}")
     else:
         from encodery.analysis.embed import embed, open_source
@@ -206,6 +207,15 @@ def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str
         plain = EmbedOptions(**chosen.embed.model_dump(exclude={"model"}))
         found = embed(source, TaskSplit(asking.task, chosen.split), plain)
     return found.ids, found.vectors
+
+
+def _of_the_whole_file(found: Embeddings, asking: Asking) -> bool:
+    """Whether the vectors are those of a file of which the pool is what an automatic split left for train."""
+    task = asking.task
+    if not (isinstance(task, Own) and asking.options.split == "train" and task.dev is None):
+        return False
+    both = [example for split in ("train", "dev") for example in task.examples(split)]
+    return found.made_from.texts == Provenance.of(task.name, "train", both).texts
 
 
 def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) -> Subset:

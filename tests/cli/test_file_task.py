@@ -166,3 +166,17 @@ def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery
     said = encodery("report", run.path, "-o", tmp_path / "page.html")
     assert "are not the ones that" in said.err
     assert "plugh" not in (tmp_path / "page.html").read_text()
+
+
+def test_vectors_of_a_whole_file_serve_the_part_of_it_that_is_a_pool(run, tmp_path, encodery, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"g{i}", text, mood(text)) for i, text in enumerate(sentences(30, 500))]
+    write_csv(tmp_path / "pool.csv", ["id", "text", "label"], rows)
+    assert encodery("embed", run.path, "--on", "pool.csv", "-o", "vectors", "--quiet").code == 0
+    words = ("select", "--selector.kind", "clusters", "--embeddings", "vectors", "--count", "5", "-o", "chosen")
+    said = encodery(*words, "--pool", "pool.csv")
+    assert (said.code, "5 of 27 rows" in said.out) == (0, True), said.err
+    write_csv(tmp_path / "other.csv", ["id", "text", "label"], [(id, f"{text}!", label) for id, text, label in rows])
+    said = encodery(*words, "--pool", "other.csv")
+    assert said.code == 2
+    assert "was made from table/pool:test (30 rows), but it is used for table/other:train (27 rows)" in said.err
