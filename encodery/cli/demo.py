@@ -17,7 +17,7 @@ TICKETS = "tickets.csv"
 TOY = "toy/sentiment"
 # A quarter of 144 rows is little to score on, a tenth would be less.
 SETTINGS = ["tasks.dev_fraction=0.25", "train.epochs=10", "train.evaluate=end"]
-NEW = ["The money for my returned order is not on my account yet", "The screen stays black when I start the program"]
+NEW = ["You took the monthly fee from my card twice", "The screen stays black when I start the program"]
 
 
 def arguments(parser: Parser) -> None:
