@@ -11,6 +11,7 @@ import torch
 
 from encodery.config.load import Resolved
 from encodery.config.schema import Entry
+from encodery.core.text import counted
 from encodery.data import rng
 from encodery.data.batches import AllRows, Batch, Batches, InputForm, MicroBatcher, describe, texts_of
 from encodery.data.token_table import token_table
@@ -248,7 +249,7 @@ def data_records(task: Task, here: Mapping[str, Sequence[Example]]) -> list[Reco
 
 
 def data_lines(records: Sequence[Record], task: str) -> Iterator[str]:
-    """The same for people."""
+    """Each split, its rows and where they come from, as lines."""
     yield task
     for one in records:
         more = f"  WARNING {one['warning']}" if one["warning"] else ""
@@ -278,7 +279,7 @@ def label_records(task: Task, split: str, examples: Sequence[Example]) -> list[R
 
 
 def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
-    """The same for people."""
+    """The labels and their shares in each split, as lines."""
     yield "labels"
     for name, examples in here.items():
         records = label_records(task, name, examples)
@@ -315,7 +316,7 @@ def double_records(here: Mapping[str, Sequence[Example]]) -> list[Record]:
 
 
 def double_lines(here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
-    """The same for people."""
+    """Texts that occur more than once, as lines."""
     yield "doubles"
     records = double_records(here)
     for one in records:
@@ -328,11 +329,6 @@ def double_lines(here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
 
 def _texts(count: int) -> str:
     return f"{counted(count, 'text')} {'occurs' if count == 1 else 'occur'}"
-
-
-def counted(count: int, what: str) -> str:
-    """`1 text`, `2 texts`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def length_record(seen: View, split: Split) -> Record:
@@ -389,7 +385,7 @@ def row_records(seen: View, split: Split, rows: int) -> Iterator[tuple[Record, d
 
 
 def row_lines(seen: View, split: Split, rows: int) -> Iterator[str]:
-    """The same for people."""
+    """The first rows and what the model sees of them, as lines."""
     yield f"rows of {split.name}"
     for one, targets in row_records(seen, split, rows):
         yield f"  id {one['id']}  {one['label']} ({one['target']})  {one['tokens']} tokens"
@@ -430,7 +426,7 @@ def first_batch(seen: View) -> FirstBatch:
 
 
 def batch_lines(first: FirstBatch, layout: Any) -> Iterator[str]:
-    """The same for people."""
+    """The first batch and how it is laid out, as lines."""
     sizes = first.sizes
     yield f"first batch ({layout}): {counted(sizes['sequences'], 'sequence')}, {sizes['tokens']:,} tokens"
     yield f"  {sizes['cells']:,} cells, {sizes['cells'] - sizes['tokens']:,} of them padding"

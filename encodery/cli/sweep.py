@@ -280,10 +280,11 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
 def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core.files import as_name
     from encodery.core.progress import Progress
+    from encodery.runs.sweep_spec import write_plan
     from encodery.sweep import command_line
     from encodery.sweep.execute import execute
     from encodery.sweep.fixed_plan import FixedPlan
-    from encodery.sweep.plan import commands, write_plan
+    from encodery.sweep.plan import commands
     from encodery.sweep.sweep_file import Sweep
 
     if args.what or rest or args.seeds is not None:
@@ -313,7 +314,7 @@ def _again() -> list[str]:
 
 def _ended(outcomes: Any, folder: Path) -> int:
     """How many ended how; 1 where some failed, 3 where some were stopped. Runs of older plans do not count."""
-    from encodery.sweep.plan import read_plan
+    from encodery.runs.sweep_spec import read_plan
 
     planned = {spec.id for spec in read_plan(folder)}
     outcomes = [outcome for outcome in outcomes if outcome.id in planned]
@@ -344,7 +345,7 @@ def _show_status(folder: Path, as_json: bool, form: str | None) -> bool:
     from dataclasses import asdict
 
     from encodery.core.slurm import of_sweep, waiting
-    from encodery.sweep.plan import read_plan
+    from encodery.runs.sweep_spec import read_plan
     from encodery.sweep.state import status
 
     specs, statuses, waits = read_plan(folder), {one.id: one for one in status(folder)}, waiting(of_sweep(folder))
@@ -404,8 +405,8 @@ def _stop(args: argparse.Namespace, rest: list[str]) -> int:
 def _retry(args: argparse.Namespace, rest: list[str]) -> int:
     import shlex
 
+    from encodery.runs.sweep_spec import read_about
     from encodery.sweep.execute import retry
-    from encodery.sweep.plan import read_about
 
     if not args.what or (args.failed and len(args.what) > 1):
         raise UserError("encodery sweep retry: give the sweep's folder, and ids or --failed.")

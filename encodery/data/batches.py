@@ -88,7 +88,6 @@ class Batch:
     step: int = 0  # steps done before this one
     noise: int = 0  # key of draws that belong to an example of this step, however it is cut (perturbations)
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
-    share: float = 1.0  # how much its task counts in this step, where a step holds several tasks
     twin: "Batch | None" = None  # the same on the host, where this one is on another device
     copied_ids: Tensor | None = None  # the row numbers on the device of the inputs, where that is another one
     masked: Any = None  # its masked positions (objectives/parts/masking.py), where they were drawn before the pass

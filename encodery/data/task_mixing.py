@@ -102,12 +102,9 @@ class Mixed:
         return {self.streams[t].task: 1.0 if self.orders.mix.summed else n / len(drawn) for t, n in often.items()}
 
     def at(self, step: int) -> list[Batch]:
-        """The micro-batches of a step; each says how much its task counts."""
-        shares, batches = self.tasks_at(step), list[Batch]()
-        for place, (task, number) in enumerate(self.drawn(step)):
-            stream = self.streams[task]
-            batches += [replace(batch, share=shares[stream.task]) for batch in stream.nth(number, step, place)]
-        return batches
+        """The micro-batches of a step."""
+        drawn = enumerate(self.drawn(step))
+        return [batch for place, (task, number) in drawn for batch in self.streams[task].nth(number, step, place)]
 
     def example_ids(self, micro: Sequence[Batch]) -> list[str]:
         return [id for batch in micro for id in self.stream(batch.task).example_ids([batch])]

@@ -65,7 +65,7 @@ def end_run() -> None:
 
 
 def leave() -> None:
-    """Part for good, after `rest`."""
+    """Part for good, after `end_run`."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

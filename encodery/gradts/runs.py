@@ -13,10 +13,11 @@ from encodery.errors import RunFailed
 from encodery.gradts.config import GradTS
 from encodery.runs.directory import RunDir, find_runs
 from encodery.runs.metrics_log import MetricsFile
+from encodery.runs.sweep_spec import PLAN, write_plan
 from encodery.selection import study
 from encodery.sweep.execute import execute
 from encodery.sweep.fixed_plan import FixedPlan
-from encodery.sweep.plan import Planner, write_plan
+from encodery.sweep.plan import Planner
 from encodery.sweep.resolve import Resolver
 
 
@@ -92,7 +93,7 @@ class Runner:
     def done_elsewhere(self, folder: Path) -> dict[str, Path]:
         """Finished runs by their identity: of the other stages, and of the folders that `reuse` names."""
         places = [other for other in self.folder.iterdir() if other.is_dir() and other.resolve() != folder.resolve()]
-        places = [place for place in places if (place / "plan.json").is_file()]
+        places = [place for place in places if (place / PLAN).is_file()]
         by_identity: dict[str, Path] = {}
         for one in find_runs(*places, *(Path(one) for one in self.options.reuse)):
             if one.problem is None and one.run.is_done and "identity" in (info := one.run.info()):

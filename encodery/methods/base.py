@@ -55,6 +55,8 @@ class Method(Options):
 
     updates: ClassVar[bool] = False
     """Whether it moves the weights inside a step (FreeAT): then a step holds one task."""
+    draws_rows: ClassVar[bool] = False
+    """Whether it chooses the rows of a step itself (importance sampling): then nothing else may."""
 
     def start(self, model: Model) -> ActiveMethod:
         """What takes the steps of a run."""

@@ -30,6 +30,8 @@ class Importance(Method):
     """Importance sampling: draws rows by the size of their gradient and weights them so that the expected gradient
     stays the same, once that reduces the variance enough."""
 
+    draws_rows = True
+
     presample: int = Field(default=3, ge=2)
     """Rows to score for each row to train on."""
     threshold: float | None = Field(default=None, ge=0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.examples import Marks
-from encodery.report.groups import Row, spelled
+from encodery.report.groups import Row, setting
 
 TESTS = {"p_t": "p_holm", "p_flips": "p_flips_holm", "p_mcnemar": "p_mcnemar_holm"}  # each p, and its adjusted one
 COLUMNS = ("difference", "low", "high", "pairs", *TESTS, *TESTS.values(), "mcnemar_seeds")
@@ -38,8 +38,8 @@ def is_meant(row: Row, baseline: str) -> bool:
     name, equals, value = baseline.partition("=")
     if not equals:
         return any(same(baseline, found) for found in row.settings.values())
-    found = [record.settings.get(name) for record in records]
-    return bool(found) and all(one is not None and same(value, spelled(one)) for one in found)
+    found = [setting(record.settings, name) for record in records]
+    return bool(found) and all(one and same(value, one) for one in found)
 
 
 def same(wanted: str, shown: str) -> bool:

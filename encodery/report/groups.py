@@ -149,8 +149,9 @@ def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
 
 def _component(name: str, settings: Mapping[str, Any]) -> str:
     """What a key belongs to in a run: FreeLB's keys are no difference to a run without FreeLB."""
-    if name.startswith("method.") and name != "method.kind":
-        return str(settings.get("method.kind"))
+    section, _, key = name.partition(".")
+    if section in ("method", "mix", "weighting") and key != "kind":
+        return str(settings.get(f"{section}.kind"))
     if name.startswith("model.new."):
         return str("model.new.kind" in settings)
     parts = name.split(".")
@@ -288,7 +289,7 @@ def average_rows(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
     keys, shown = [key for key in varying(of_glue) if key != TASKS], varying(records)
     systems: dict[tuple[str, ...], list[Record]] = {}
     for record in of_glue:
-        systems.setdefault(tuple(spelled(record.settings.get(key, "")) for key in keys), []).append(record)
+        systems.setdefault(tuple(setting(record.settings, key) for key in keys), []).append(record)
     rows, remarks = [], []
     for values, members in systems.items():
         settings = {key: dict(zip(keys, values, strict=True)).get(key, "") for key in shown}

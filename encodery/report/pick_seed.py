@@ -6,7 +6,7 @@ from pathlib import Path
 
 from encodery.errors import UserError
 from encodery.report import records
-from encodery.report.groups import spelled, varying
+from encodery.report.groups import setting, varying
 from encodery.report.records import Record
 from encodery.tasks.forms.metric_table import lower_is_better
 
@@ -105,7 +105,7 @@ def _named(task: str, done: Sequence[Record], seed: str) -> Picked:
 def _require_one_configuration(task: str, members: Sequence[Record]) -> None:
     """Seeds of one configuration can be picked from; which configuration is better is for the table to say."""
     keys = varying(members)
-    kinds = dict.fromkeys(", ".join(f"{key}={spelled(one.settings.get(key, ''))}" for key in keys) for one in members)
+    kinds = dict.fromkeys(", ".join(f"{key}={setting(one.settings, key)}" for key in keys) for one in members)
     if len(kinds) > 1:
         listed = "".join(f"\n  {words}" for words in sorted(kinds))
         raise UserError(f"{task} has several configurations:{listed}\nGive the folders of one of them.")

@@ -1,8 +1,7 @@
 """Run directories → records: settings, seed, how the run ended, all its scores, and what a reader must know of them."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,12 +13,9 @@ from encodery.runs import json_schemas
 from encodery.runs.directory import RunDir, find_runs
 from encodery.runs.finished import REMEDY
 from encodery.runs.identity import as_before
-from encodery.runs.sweep_spec import RunSpec
+from encodery.runs.sweep_spec import PLAN, RunSpec, read_plan
 
 # The plan of a sweep as tables need it: which folders belong to it, and what each run was meant to be.
-
-
-FILE = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,8 @@ class Plans:
     def at(self, folder: Path) -> Plan | None:
         folder = folder.resolve()
         if folder not in self._known:
-            path = folder / FILE
-            self._known[folder] = (
-                Plan(folder, {spec.name: spec for spec in read_plan(path)}) if path.is_file() else None
-            )
+            here = (folder / PLAN).is_file()
+            self._known[folder] = Plan(folder, {spec.name: spec for spec in read_plan(folder)}) if here else None
         return self._known[folder]
 
     def planned(self, folders: Sequence[str | Path]) -> Iterator[tuple[Path, RunSpec]]:
@@ -66,16 +60,6 @@ class Plans:
         for plan in filter(None, self._known.values()):
             if any(plan.root.is_relative_to(folder) for folder in asked):
                 yield from ((plan.root / name, spec) for name, spec in plan.runs.items())
-
-
-def read_plan(path: Path) -> list[RunSpec]:
-    """The run specs of a plan.json; keys that this version does not know are left out."""
-    names = {field.name for field in fields(RunSpec)}
-    try:
-        listed: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        return [RunSpec(**{key: value for key, value in one.items() if key in names}) for one in listed]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged ({error}): plan the sweep again with `encodery sweep run`") from None
 
 
 # What names a run, or says where it was computed and where its data lay, does not make it another configuration.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "kept", "best", "code", "attacks", "dynamics", "DONE", "status.json",
+    "model", "kept", "best", "code", "attacks", "dynamics", "DONE", "status.json", "bad_rows.jsonl",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _MOVED = re.compile(r"\.old-\d+$")
@@ -58,6 +58,7 @@ class RunDir:
         self.kept = self.path / "kept"
         self.best = self.path / "best"
         self.code = self.path / "code"
+        self.bad_rows = self.path / "bad_rows.jsonl"
         self.done = Finished(self.path)
         self._change: Change | None = None
 
@@ -308,7 +309,7 @@ class RunDir:
 
     def drop_attempt(self) -> None:
         """Remove what a run wrote that ended before its first step; its log stays. Call it with the lock held."""
-        for path in (self.path / "run.json", self.config, self.path / "bad_rows.jsonl"):
+        for path in (self.path / "run.json", self.config, self.bad_rows):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.path / "code", ignore_errors=True)
 

@@ -19,13 +19,12 @@ from encodery.inference.evaluate import evaluate, keep_in_run
 from encodery.inference.task_argument import resolve_split
 from encodery.report.data_curves import Curves, Point, write
 from encodery.runs.directory import RunDir
-from encodery.runs.sweep_spec import RunSpec
+from encodery.runs.sweep_spec import RunSpec, read_plan
 from encodery.selection import study
 from encodery.selection.curve_parts import Chosen, Part, lines_of, parts_of, remarks
 from encodery.selection.curve_plan import RANDOM, Curve, Plan, load, spelled
 from encodery.selection.select import choose, from_plain
 from encodery.sweep.execute import execute
-from encodery.sweep.plan import read_plan
 from encodery.sweep.sources import source
 from encodery.tasks.forms.hans_figures import caution
 

@@ -12,8 +12,8 @@ from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.metrics_log import MetricsFile
-from encodery.runs.sweep_spec import RunSpec
-from encodery.sweep.plan import earlier_run, lookup, read_about, read_plan
+from encodery.runs.sweep_spec import RunSpec, read_about, read_plan
+from encodery.sweep.plan import earlier_run, lookup
 from encodery.sweep.sweep_file import Metric
 from encodery.tasks.forms.metric_table import among, spelled
 

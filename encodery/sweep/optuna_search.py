@@ -16,10 +16,10 @@ from encodery.core import files
 from encodery.core.extras import install
 from encodery.core.lock import RunLock
 from encodery.errors import UserError
-from encodery.runs.sweep_spec import Outcome, RunSpec
+from encodery.runs.sweep_spec import Outcome, RunSpec, write_plan
 from encodery.sweep import best, search_space
 from encodery.sweep.fixed_plan import FixedPlan
-from encodery.sweep.plan import Planner, write_plan
+from encodery.sweep.plan import Planner
 from encodery.sweep.sweep_file import EarlyStop, Sweep
 
 _RUNS, _SPACE = "runs", "space"

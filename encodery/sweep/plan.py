@@ -1,19 +1,15 @@
-"""From a sweep file to run specs: named by the hash of their content, each once, all points at the first seed first.
-
-plan.json in the sweep's folder lists the runs that belong to it now; what else lies there is of an older plan.
-"""
+"""From a sweep file to run specs: named by the hash of their content, each once, all points at the first seed first."""
 
 import difflib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.config import intervals
-from encodery.core import files
 from encodery.core.files import as_name, check_name, digest_text
 from encodery.core.yaml import Key
 from encodery.errors import UserError
@@ -29,7 +25,6 @@ from encodery.tasks.forms.metric_table import METRICS, among, is_listed
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
 
-PLAN = "plan.json"
 _ID = 8  # hex digits
 ON_THE_WAY = ("loss", "norm", "probe.", "method.")  # what a run records of training, besides its scores
 _FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
@@ -342,34 +337,3 @@ def commands(path: Path) -> list[RunSpec]:
     if not by_line:
         raise UserError(f"{path}: it contains no commands.")
     return list(by_line.values())
-
-
-def write_plan(folder: Path, specs: Iterable[RunSpec], about: Mapping[str, Any] | None = None) -> None:
-    """plan.json: one line for each run, and what the sweep goes by."""
-    runs = ",\n".join(json.dumps(vars(spec), allow_nan=False) for spec in specs)
-    head = json.dumps(dict(about or {}), allow_nan=False)
-    files.write_atomic(folder / PLAN, f'{{"format": 1, "about": {head}, "runs": [\n{runs}\n]}}\n')
-
-
-def read_plan(folder: Path) -> list[RunSpec]:
-    """The runs that belong to the sweep in this folder now."""
-    path = Path(folder) / PLAN
-    try:
-        return [RunSpec(**{**run, "needs": tuple(run["needs"])}) for run in _read(path)["runs"]]
-    except (KeyError, TypeError):
-        raise UserError(f"{path} is damaged: plan the sweep again with `encodery sweep run`.") from None
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What the sweep in this folder goes by: its metric and its command."""
-    about: dict[str, Any] = _read(Path(folder) / PLAN).get("about", {})
-    return about
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not the folder of a sweep: there is no {PLAN}.")
-    found = files.read_json(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is damaged: plan the sweep again with `encodery sweep run`.")
-    return found

@@ -1,13 +1,13 @@
-"""Where the runs of a sweep come from: a fixed plan (grid, random), or trials that learn from each other (trials)."""
+"""Where the runs of a sweep come from: a fixed plan (grid, random), or a search that learns from its own trials."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from encodery.config.own_code import Code
-from encodery.runs.sweep_spec import Source
+from encodery.runs.sweep_spec import Source, write_plan
 from encodery.sweep.fixed_plan import FixedPlan
-from encodery.sweep.plan import Planner, write_plan
+from encodery.sweep.plan import Planner
 from encodery.sweep.resolve import Resolver
 from encodery.sweep.sweep_file import SweepFile
 

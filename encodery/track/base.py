@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from encodery.config.load import flat
 from encodery.core import files, yaml
 from encodery.runs.directory import RunDir
+from encodery.runs.sweep_spec import PLAN
 
 NAME = ".track-{}.json"
 ABOUT = ("step", "time", "split")  # of a record: they say when and where, not how much
@@ -151,4 +152,4 @@ def final_values(result: Mapping[str, Any]) -> dict[str, float]:
 def group_of(path: Path) -> str | None:
     """The sweep that a run belongs to: the nearest of the two folders above it that has a plan."""
     above = list(path.resolve().parents)[:2]
-    return next((folder.name for folder in above if (folder / "plan.json").is_file()), None)
+    return next((folder.name for folder in above if (folder / PLAN).is_file()), None)

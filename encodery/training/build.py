@@ -120,7 +120,7 @@ class Parts:
 
     @property
     def name(self) -> str:
-        """All tasks."""
+        """The names of all tasks, as tables and pages show them."""
         return " + ".join(task_data.name for task_data in self.tasks_data)
 
     def split(self, name: str) -> Split:
@@ -269,13 +269,18 @@ def require_different(tasks: Sequence[Task], decides: str | None) -> None:
 
 def require_one_sampling(resolved: Resolved) -> None:
     """Rows are drawn by one thing at a time."""
-    if not any(entry.sample_by for _, entry in resolved.tasks):
-        return
+    drawn = {
+        "sample_by": any(entry.sample_by for _, entry in resolved.tasks),
+        "sampling": any(entry.sampling == "balanced" for _, entry in resolved.tasks),
+        "shares": any(getattr(task, "shares", None) for task, _ in resolved.tasks),
+    }
+    asked = [key for key, value in drawn.items() if value]
+    if asked and of_class(resolved.method, Method, "method").draws_rows:
+        kind = resolved.config.method["kind"]
+        raise UserError(f"tasks.{asked[0]}: method {kind} draws rows itself; use one of the two")
     if any(entry.sample_by and entry.sampling == "balanced" for _, entry in resolved.tasks):
         raise UserError("tasks.sample_by: sampling balanced draws rows by their class; use one of the two")
-    if resolved.config.method["kind"] == "importance":
-        raise UserError("tasks.sample_by: method importance draws rows itself; use one of the two")
-    if len(resolved.tasks) > 1 and getattr(resolved.mix, "neighbours", False):
+    if drawn["sample_by"] and len(resolved.tasks) > 1 and getattr(resolved.mix, "neighbours", False):
         raise UserError("tasks.sample_by: this mix takes neighbours of the file; set mix.legacy_batches: false")
 
 

@@ -118,6 +118,11 @@ class Checkpoint:
         return found | {name: found[stored] for name, stored in tied.items()}
 
 
+def path_of(folder: Path, step: int) -> Path:
+    """The folder of the checkpoint that was saved after this step."""
+    return folder / f"step-{step:08d}"
+
+
 def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
     """Write checkpoint step-<step> and return its folder; an intact one of that step is kept as it is.
 
@@ -126,7 +131,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
     text = _state_text(tensors, state)
     for group in tensors:
         check_name(group)
-    final = folder / f"step-{step:08d}"
+    final = path_of(folder, step)
     temporary = files.hidden_sibling(final)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +155,7 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     skipped: list[str] = []
     for step in sorted(steps(folder), reverse=True):
         try:
-            return load(folder / f"step-{step:08d}"), skipped
+            return load(path_of(folder, step)), skipped
         except Damaged as damage:
             skipped.append(f"checkpoint of step {step} skipped: {damage}")
     return None, skipped
@@ -192,7 +197,7 @@ def prune(folder: Path, keep: Collection[int]) -> None:
     """Remove all checkpoints but these. Keep two at least: the newest may turn out damaged."""
     with files.io_trouble(f"{folder} could not be cleaned up", folder):
         for step in sorted(steps(folder) - set(keep)):
-            path = folder / f"step-{step:08d}"
+            path = path_of(folder, step)
             gone = files.hidden_sibling(path, "old")
             os.rename(path, gone)  # so that no half-removed checkpoint has a name
             shutil.rmtree(gone)
@@ -267,7 +272,7 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, Written]]:
     try:
         content = json.loads(text)
         step, listed = content["step"], {name: Written(**entry) for name, entry in content["files"].items()}
-        ours = text == _manifest_text(step, listed) and path.name == f"step-{step:08d}"
+        ours = text == _manifest_text(step, listed) and path == path_of(path.parent, step)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Damaged(f"{manifest} is damaged: it is not a manifest") from None
     if not ours or "state.json" not in listed:

@@ -410,7 +410,7 @@ def keep_bad_rows(run: RunDir, tasks: Sequence[Task]) -> None:
     bad = [row for task in tasks for row in skipped_rows(task)]
     if bad:
         lines = [files.plain_json(asdict(row)) for row in bad]
-        files.write_atomic(run.path / "bad_rows.jsonl", "\n".join(lines) + "\n")
+        files.write_atomic(run.bad_rows, "\n".join(lines) + "\n")
         run.log(f"{counted(len(lines), 'bad row')} left out, listed in bad_rows.jsonl")
 
 

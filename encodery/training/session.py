@@ -445,7 +445,7 @@ class Session:
             return
         model = self.built.model
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        self.load_weights(checkpoint.load(self.run.checkpoints / f"step-{best['step']:08d}"))
+        self.load_weights(checkpoint.load(checkpoint.path_of(self.run.checkpoints, best["step"])))
         self.choose_thresholds(task_data)
         self.write_model(self.run.best / module_name(task_data.name))
         yield
@@ -459,8 +459,7 @@ class Session:
             where["best_of"] = state.best_of
         if options.select == "last" or state.best is None:
             return where
-        path = self.run.checkpoints / f"step-{state.best['step']:08d}"
-        self.load_weights(checkpoint.load(path))
+        self.load_weights(checkpoint.load(checkpoint.path_of(self.run.checkpoints, state.best["step"])))
         split = next(s.choice.name for s in self.built.tasks_data if s.choice)
         return where | {"step": state.best["step"], "chosen_on": split, "best": state.best}
 

@@ -118,7 +118,7 @@ def make_task_data(
         check_sampling(task, config)
         notes += sampling_notes(task_data)
     if getattr(task, "shares", None):
-        notes.append(mixture_note(task_data, config))
+        notes.append(mixture_note(task_data))
     return task_data
 
 
@@ -138,10 +138,8 @@ def mixture(task_data: TaskData, shares: Sequence[float]) -> Balance:
     return Balance(members, quotas_of(shares))
 
 
-def mixture_note(task_data: TaskData, config: Config) -> str:
+def mixture_note(task_data: TaskData) -> str:
     """What the shares of a corpus make of its sources."""
-    if config.method["kind"] == "importance":
-        raise UserError("tasks.shares: method importance draws its own rows; use another method")
     balance = task_data.balance
     assert balance is not None
     part = np.array(balance.quotas) / sum(balance.quotas)
@@ -157,8 +155,6 @@ def check_sampling(task: Task, config: Config) -> None:
         raise UserError(f"tasks.sampling: balanced needs labels of texts, which {task.name} does not have")
     if config.train.dynamics in (True, "train"):
         raise UserError("tasks.sampling: balanced does not see every row in an epoch; use train.dynamics: eval")
-    if config.method["kind"] == "importance":
-        raise UserError("tasks.sampling: method importance draws its own rows; use balanced with another method")
 
 
 def sampling_notes(task_data: TaskData) -> list[str]:

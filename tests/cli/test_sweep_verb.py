@@ -14,9 +14,9 @@ import pytest
 from encodery import cli
 from encodery.cli import sweep as sweep_verb
 from encodery.cli.parsing import Parser
-from encodery.runs.sweep_spec import Outcome
+from encodery.runs.sweep_spec import Outcome, read_plan, write_plan
 from encodery.sweep import command_line, sweep_file
-from encodery.sweep.plan import Planner, read_plan, write_plan
+from encodery.sweep.plan import Planner
 from encodery.sweep.state import RunStatus
 from encodery.sweep.state import write as write_status
 from encodery.sweep.sweep_file import Sweep

@@ -133,7 +133,7 @@ def test_F32_micro_batches_do_not_change_the_weights(tmp_path: Path) -> None:
     [
         (regression_task, {}, "needs labels of texts"),
         (single_task, {"train": {"dynamics": True}}, "dynamics: eval"),
-        (single_task, {"method": {"kind": "importance"}}, "importance draws its own rows"),
+        (single_task, {"method": {"kind": "importance"}}, "importance draws rows itself"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(tmp_path: Path, task: Any, more: dict[str, Any], why: str) -> None:

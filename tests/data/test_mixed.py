@@ -70,7 +70,8 @@ def test_G26_one_task_is_the_stream_that_it_is_alone() -> None:
     for step in range(12):
         (one,), (other,) = found.at(step), alone.at(step)
         assert torch.equal(one.ids, other.ids)
-        assert (one.seed, one.noise, one.step, one.share) == (other.seed, other.noise, other.step, 1.0)
+        assert (one.seed, one.noise, one.step) == (other.seed, other.noise, other.step)
+        assert list(found.tasks_at(step).values()) == [1.0]
 
 
 def test_tasks_of_equal_length_have_orders_of_their_own() -> None:
@@ -83,7 +84,8 @@ def test_G25_a_batch_never_mixes_tasks_and_steps_of_several_have_shares() -> Non
     found = mixed([21, 9, 14], Shuffled(per_step=3))
     for step in range(10):
         batches: list[Batch] = found.at(step)
-        shares = {batch.task: batch.share for batch in batches}
+        shares = found.tasks_at(step)
+        assert shares.keys() == {batch.task for batch in batches}
         assert sum(shares.values()) == pytest.approx(1)
         assert {batch.task for batch in batches} == {f"t/{task}" for task, _ in found.drawn(step)}
     seeds = [batch.seed for batch in batches]

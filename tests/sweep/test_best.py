@@ -10,10 +10,9 @@ import pytest
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
-from encodery.runs.sweep_spec import RunSpec
+from encodery.runs.sweep_spec import RunSpec, write_plan
 from encodery.sweep import best
 from encodery.sweep import best as sweep_best
-from encodery.sweep.plan import write_plan
 from encodery.sweep.sweep_file import Metric
 from tests.sweep.small_sweeps import planned
 

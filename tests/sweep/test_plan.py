@@ -15,8 +15,8 @@ from encodery.cli import main
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.runs.identity import identity_of_config
-from encodery.runs.sweep_spec import RunSpec
-from encodery.sweep.plan import Planner, commands, read_about, read_plan, short, write_plan
+from encodery.runs.sweep_spec import RunSpec, read_about, read_plan, write_plan
+from encodery.sweep.plan import Planner, commands, short
 from encodery.sweep.sweep_file import read
 from encodery.training import build
 from tests.sweep.small_sweeps import planned

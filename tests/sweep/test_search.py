@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encodery.errors import UserError
-from encodery.runs.sweep_spec import Outcome, RunSpec
+from encodery.runs.sweep_spec import Outcome, RunSpec, read_plan
 from encodery.sweep import sources
 from encodery.sweep.fixed_plan import FixedPlan
-from encodery.sweep.plan import read_plan
 from encodery.sweep.sources import Closable
 from encodery.sweep.sweep_file import EarlyStop
 from tests.sweep.small_sweeps import sweep_file

@@ -13,9 +13,9 @@ from encodery.report import pick_seed, records, table
 from encodery.report.page.data import PageData
 from encodery.report.table import scaled
 from encodery.runs.directory import RunDir
+from encodery.runs.sweep_spec import read_plan, write_plan
 from encodery.sweep import best, optuna_search
 from encodery.sweep import best as of_runs
-from encodery.sweep.plan import read_plan, write_plan
 from encodery.sweep.sweep_file import Metric, Sweep
 from encodery.tasks.base import Example
 from encodery.tasks.forms import metric_names, metric_table, pretraining_scores

@@ -135,10 +135,6 @@ class Masked:
         """The vectors of the asked positions: [K, …]."""
         return hidden.flatten(0, 1).index_select(0, self.cells)
 
-    def per_sequence(self, values: Tensor, sequences: int) -> Tensor:
-        """Sums over the asked positions of each sequence."""
-        return values.new_zeros(sequences, *values.shape[1:]).index_add(0, self.sequence, values)
-
 
 def prepared(batch: Batch, options: Masking, vocabulary: Vocabulary) -> Batch:
     """The batch with its masked positions, drawn on the host and brought to where it is."""

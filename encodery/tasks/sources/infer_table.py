@@ -26,7 +26,6 @@ DELIMITERS = (",", ";", "\t", "|")
 SEPARATORS = (";", "|", ",")
 WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
 TABLES = (".csv", ".tsv", ".txt")
-ROWS = (".jsonl", ".ndjson", ".parquet")
 
 # Names of columns, by how sure they are. Spelled as `_plain` spells them.
 _TEXTS = (
