@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from encodery.data.batches import Batch
     from encodery.data.mixes import Mix, Size
     from encodery.errors import UserError
-    from encodery.methods.base import Method, Totals, backward, detached, each, note, seed_dropout, uniform_noise
+    from encodery.methods._perturbation import Attack, OneStep, Perturbation, Space
+    from encodery.methods.base import (
+        ActiveMethod,
+        Method,
+        Totals,
+        add,
+        backward,
+        detached,
+        each,
+        note,
+        seed_dropout,
+        uniform_noise,
+    )
     from encodery.models.encoder import Encoder
     from encodery.models.model import Model, Terms
     from encodery.objectives.base import Objective, ObjectiveModule
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
     from encodery.tasks.forms.ranking import Ranking
     from encodery.tasks.forms.spans import Spans
     from encodery.tasks.forms.tagging import Tagging
-    from encodery.weighting.base import Weighting
+    from encodery.weighting.base import Part, Weighting, put, taken
 
 # Imported when they are asked for: a task must not load torch.
 _PLACES = {
@@ -37,9 +49,12 @@ _PLACES = {
     "encodery.tasks.forms.tagging": ("Tagging",),
     "encodery.data.batches": ("Batch",),
     "encodery.data.mixes": ("Mix", "Size"),
+    "encodery.methods._perturbation": ("Attack", "OneStep", "Perturbation", "Space"),
     "encodery.methods.base": (
+        "ActiveMethod",
         "Method",
         "Totals",
+        "add",
         "backward",
         "detached",
         "each",
@@ -52,16 +67,17 @@ _PLACES = {
     "encodery.objectives.base": ("Objective", "ObjectiveModule"),
     "encodery.objectives.classification": ("HIDDEN", "ClassificationObjective", "Classifier"),
     "encodery.selectors.base": ("Pool", "Ranked", "Selector"),
-    "encodery.weighting.base": ("Weighting",),
+    "encodery.weighting.base": ("Part", "Weighting", "put", "taken"),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 _CALLED = {"ClassificationObjective": "Classification"}  # tasks and objectives each have one
 
 __all__ = [
-    "HIDDEN", "Batch", "Classification", "ClassificationObjective", "Classifier", "Encoder", "Example",
-    "Features", "Method", "Mix", "Model", "Objective", "ObjectiveModule", "Options", "Origin", "Pool", "Ranked",
-    "Ranking", "Selector", "Size", "Spans", "Tagging", "Task", "Terms", "Totals", "UserError", "Weighting",
-    "backward", "detached", "each", "note", "seed_dropout", "uniform_noise",
+    "HIDDEN", "ActiveMethod", "Attack", "Batch", "Classification", "ClassificationObjective", "Classifier", "Encoder",
+    "Example", "Features", "Method", "Mix", "Model", "Objective", "ObjectiveModule", "OneStep", "Options", "Origin",
+    "Part", "Perturbation", "Pool", "Ranked", "Ranking", "Selector", "Size", "Space", "Spans", "Tagging", "Task",
+    "Terms", "Totals", "UserError", "Weighting", "add", "backward", "detached", "each", "note", "put", "seed_dropout",
+    "taken", "uniform_noise",
 ]  # fmt: skip
 
 

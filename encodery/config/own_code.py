@@ -153,7 +153,7 @@ def of_class(options: Options, wanted: type[K], section: str) -> K:
     """The options of a section, which an own Python file may have derived from something else."""
     if not isinstance(options, wanted):
         raise UserError(
-            f"{section}.kind: {type(options).__name__}is not a {section}; derive it from encodery.components."
+            f"{section}.kind: {type(options).__name__} is not a {section}; derive it from encodery.components."
             f"{wanted.__name__}"
         )
     return options

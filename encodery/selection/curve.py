@@ -126,9 +126,10 @@ def select(
         "runs": [str(path) for path in scored[seed]] if {"dynamics", "models"} & set(needs) else [],
         "device": plan.base.config.device,
     }
-    asking = from_plain(plain, task, plan.base.folder)
+    asking = from_plain(plain, task, plan.base.folder, plan.allow_code)
     folder = (plan.folder / "selections" / f"{as_name(name)}-seed-{seed}").resolve()
-    key = files.digest_text(json.dumps([plain, made_of(plain), task.origin("train").digest]))
+    own_code = [dict(asking.code)] if asking.code else []
+    key = files.digest_text(json.dumps([plain, made_of(plain), task.origin("train").digest, *own_code]))
     if (folder / META).is_file() and files.read_json(folder / META).get("key") == key:
         return folder
     progress.say(f"choosing by {name}, seed {seed}")

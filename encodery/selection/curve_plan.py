@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from encodery.config import load as config_load
 from encodery.config.layers import Layer
+from encodery.config.own_code import Code
 from encodery.config.schema import Dynamics, TrainOptions, percent
 from encodery.core.options import Options
 from encodery.data.embeddings import EmbedOptions
@@ -220,10 +221,10 @@ def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: b
     """A curve file with the command line on top."""
     curve, base, layer = config_load.load_around(Curve, file, overrides, allow_code)
     require_parts(curve)
-    chosen = {}
+    chosen, code = {}, Code(allow_code)
     for name, plain in curve.selectors.items():
         places = {("selector", *key[2:]): p for key, p in layer.places.items() if key[:2] == ("methods", name)}
-        chosen[name] = selector_of(plain, Layer({}, places))
+        chosen[name] = selector_of(plain, Layer({}, places), base.folder, code)
     plan = Plan(curve, base, folder, rows_of(base), chosen, allow_code)
     require_data(plan)
     require_vectors(plan)

@@ -1,16 +1,15 @@
 """From a config to a selection: reads it, gathers what the selector needs, and writes the ordered ids."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from encodery.config import layers
-from encodery.config.components import find
 from encodery.config.layers import Layer
-from encodery.config.own_code import Code
+from encodery.config.own_code import Code, of_class
 from encodery.config.schema import DEFAULT_MODEL, percent
 from encodery.config.validate import check_beside_task, options
 from encodery.core.environment import version
@@ -95,6 +94,7 @@ class Asking:
     selector: Selector
     folder: Path
     notes: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)  # own Python file of the selector -> sha256
 
 
 def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: bool = False) -> Asking:
@@ -107,7 +107,9 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
         layer.tree["selector"] = {"kind": layer.tree["selector"]}
     notes = _without_labels(layer, folder)
     chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
-    return Asking(chosen, task, selector_of(chosen.selector, layer), folder, notes)
+    code = Code(allow_code)
+    selector = selector_of(chosen.selector, layer, folder, code)
+    return Asking(chosen, task, selector, folder, notes, digests_of(code))
 
 
 def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
@@ -129,20 +131,24 @@ def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
     return (f"pool: {file.name} has no labels (the run has them in {settings['label']}); all its rows are the pool",)
 
 
-def from_plain(plain: Mapping[str, Any], task: Task, folder: Path) -> Asking:
+def from_plain(plain: Mapping[str, Any], task: Task, folder: Path, allow_code: bool = False) -> Asking:
     """The same from data."""
-    chosen = options(Selection, Layer(dict(plain)))
-    return Asking(chosen, task, selector_of(chosen.selector, Layer({"selector": chosen.selector})), folder)
+    chosen, code = options(Selection, Layer(dict(plain))), Code(allow_code)
+    selector = selector_of(chosen.selector, Layer({"selector": chosen.selector}), folder, code)
+    return Asking(chosen, task, selector, folder, code=digests_of(code))
 
 
-def selector_of(plain: Mapping[str, Any], layer: Layer) -> Selector:
-    """The selector that is named, with its options checked."""
-    kind = find("select", str(plain.get("kind", "random")))
+def digests_of(code: Code) -> dict[str, str]:
+    """The own files that were used, and what they were."""
+    return {file: digest for file, (_, digest) in code.used.items()}
+
+
+def selector_of(plain: Mapping[str, Any], layer: Layer, folder: Path, code: Code) -> Selector:
+    """The selector that is named, with its options checked; own files (`mine.py:Mine`) lie relative to the folder."""
+    kind = code.find("select", str(plain.get("kind", "random")), folder)
     own = {key: value for key, value in plain.items() if key != "kind"}
     places = {key[1:]: place for key, place in layer.places.items() if key[:1] == ("selector",) and len(key) > 1}
-    built = options(kind, Layer(own, places))
-    assert isinstance(built, Selector)
-    return built
+    return of_class(options(kind, Layer(own, places)), Selector, "selector")
 
 
 def pool_of(asking: Asking, say: Say) -> Pool:
@@ -266,4 +272,4 @@ def about(asking: Asking, pool: Pool, ranked: Ranked) -> dict[str, Any]:
         }
     if chosen.runs:
         meta["runs"] = list(chosen.runs)
-    return meta
+    return meta | ({"code": dict(asking.code)} if asking.code else {})
