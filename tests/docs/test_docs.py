@@ -20,7 +20,7 @@ from encodery.runs.sweep_spec import RunSpec
 from encodery.selection import select
 from encodery.selection.curve import Curve
 from encodery.sweep import command_line, plan, search_space, sweep_file
-from tests.docs.pages import PAGES, ROOT, blocks, write_named
+from tests.docs.pages import PAGES, ROOT, blocks, write_named, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
 SHORT = [page.relative_to(ROOT).as_posix() for page in PAGES]
@@ -49,7 +49,9 @@ EVERY = [(page, line) for page in PAGES for line in in_shell(page)] + MENTIONS
 def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line, comments=True)[1:]
     if words[0] in ("train", "select", "sweep") and (data := [word for word in words if word.endswith(".csv")]):
-        monkeypatch.chdir(tmp_path)  # where the data file is that the line names
+        monkeypatch.chdir(tmp_path)  # where the data file is that the line names, and own code of the page
+        if ".py:" in line:
+            write_named(page, tmp_path)
         for name in data:
             rows = [f"{i},row {i} has some words,{'abc'[i % 3]},{i % 5},{'xy'[i % 2]},c{i % 9}" for i in range(60)]
             Path(name).write_text("\n".join(["id,review,team,stars,label,customer", *rows]) + "\n")
