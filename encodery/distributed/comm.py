@@ -152,7 +152,7 @@ def _letter(text: bytes, room: int) -> Tensor:
     return torch.frombuffer(bytearray(text[:room].ljust(room, b"\0")), dtype=torch.uint8)
 
 
-def from_lead(value: Any) -> Any:
+def from_main(value: Any) -> Any:
     """What the first one says; what the others give does not matter."""
     return value if size() == 1 else gather(value if is_main() else None)[0]
 

@@ -231,7 +231,7 @@ class Perturbation(Method):
         with masks, model.encoder.perturbed(batch.layout.from_tokens(delta), self.site, detach, words):
             return model(batch)  # type: ignore[no-any-return]
 
-    def look(self, model: Model, space: Space, delta: Tensor, clean: bool = True) -> Terms:
+    def costly_notes(self, model: Model, space: Space, delta: Tensor, clean: bool = True) -> Terms:
         """The costly part of the log: the clean loss, and the size of the perturbation in terms of embeddings."""
         batch, notes = space.batch, Terms()
         if not self.watches(batch.step + 1):
@@ -274,7 +274,7 @@ class OneStep(Perturbation):
         self.second(model, batch, totals, delta, summed, words)
         words.settle()
         add(summed, size_notes(space, part, 2, delta, None))
-        add(summed, self.look(model, space, delta, clean=False))
+        add(summed, self.costly_notes(model, space, delta, clean=False))
         return summed
 
     def first(
@@ -378,7 +378,7 @@ class Attack(Perturbation):
             if not last:
                 delta = ascend(space, delta, k)
         words.settle()
-        add(summed, self.look(model, space, delta, clean=not self.clean_weight))
+        add(summed, self.costly_notes(model, space, delta, clean=not self.clean_weight))
         return summed
 
     def climb(self, space: Space, delta: Tensor, grad: Tensor | None) -> Tensor:

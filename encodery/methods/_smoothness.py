@@ -61,7 +61,7 @@ class Smooth(Perturbation):
         add(notes, size_notes(space, totals, self.last_draw, delta, None))
         add(notes, note("distance", apart, batch.examples))
         add(notes, both_losses(model, batch, terms, others))
-        add(notes, self.look(model, space, delta, clean=False))
+        add(notes, self.costly_notes(model, space, delta, clean=False))
         return totals.mean(terms) + self.weight * totals.per_example(apart), clean, detached(terms) | notes
 
     @property
@@ -83,7 +83,7 @@ class Smooth(Perturbation):
         return grad, size_notes(space, totals, k, delta, grad)
 
 
-class Climb(Smooth):
+class AscendingSmoothness(Smooth):
     """Options of those that climb from a small random start: SMART, ALUM, SiFT."""
 
     ascent_steps: int = Field(default=1, ge=0)

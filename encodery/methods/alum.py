@@ -8,10 +8,10 @@ It is SMART without the moving mean, so it has no state and costs one pass less.
 
 from pydantic import Field
 
-from encodery.methods._smoothness import Climb
+from encodery.methods._smoothness import AscendingSmoothness
 
 
-class Alum(Climb):
+class Alum(AscendingSmoothness):
     """The loss, plus the divergence between the outputs for clean and for adversarially perturbed embeddings."""
 
     weight: float = Field(default=1.0, ge=0)

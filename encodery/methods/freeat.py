@@ -59,7 +59,7 @@ class _FreeAT(Updating):
             if k < options.steps and not self.update_now(losses_of(terms), micro):
                 break  # fp16 overflowed: the loop sees that gradient and skips the rest of the step
         for space, delta in zip(spaces, deltas, strict=True):
-            add(summed, options.look(model, space, delta, clean=not options.clean_weight))
+            add(summed, options.costly_notes(model, space, delta, clean=not options.clean_weight))
         return summed
 
     def on_batch(self, model: Model, space: Space, delta: Tensor, totals: Totals, k: int, summed: Terms) -> Tensor:

@@ -30,7 +30,7 @@ class PGD(Attack):
         add(summed, terms, weight)
         add(summed, loss_notes("loss_adv", model, batch, terms))
         add(summed, size_notes(space, left, self.steps, delta, None))
-        add(summed, self.look(model, space, delta, clean=not self.clean_weight))
+        add(summed, self.costly_notes(model, space, delta, clean=not self.clean_weight))
         return summed
 
     def slope(self, model: Model, batch: Batch, totals: Totals, delta: Tensor, draw: int) -> tuple[Tensor, Terms]:

@@ -53,5 +53,5 @@ class R3F(Perturbation):
         summed = detached(terms) | note("distance", apart, batch.examples)
         add(summed, both_losses(model, batch, terms, others))
         add(summed, size_notes(space, totals, 1, delta, None))
-        add(summed, self.look(model, space, delta, clean=False))
+        add(summed, self.costly_notes(model, space, delta, clean=False))
         return summed

@@ -12,11 +12,11 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.methods._perturbation import Norm, Scope, Space
-from encodery.methods._smoothness import Climb
+from encodery.methods._smoothness import AscendingSmoothness
 from encodery.models.perturb import Site
 
 
-class Sift(Climb):
+class Sift(AscendingSmoothness):
     """The loss, plus the divergence between the outputs for clean and for adversarially perturbed normalised
     embeddings."""
 

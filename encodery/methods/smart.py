@@ -14,13 +14,13 @@ from pydantic import Field
 from torch import Tensor
 
 from encodery.data.batches import Batch
-from encodery.methods._smoothness import Climb, again, distance
+from encodery.methods._smoothness import AscendingSmoothness, again, distance
 from encodery.methods.base import Totals, add, each, note, seed_dropout, step_of
 from encodery.methods.plain import Plain
 from encodery.models.model import Model, Outputs, Terms
 
 
-class Smart(Climb):
+class Smart(AscendingSmoothness):
     """The loss, plus the divergence between the outputs for clean and for adversarially perturbed embeddings, plus that
     from the outputs of an exponential moving average of the weights."""
 

@@ -22,12 +22,12 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
-from encodery.objectives.electra import DRAWN, Detector, of_masks, written
+from encodery.objectives.electra import DRAWN, Discriminator, of_masks, written
 from encodery.objectives.parts.amos_generator import Stages
 from encodery.objectives.parts.amos_mixture import Draw, Mixed, noise_of, read_all, steer
-from encodery.objectives.parts.electra_generator import detector_head, load_detector, save_detector
+from encodery.objectives.parts.electra_generator import detector_head, load_discriminator, save_discriminator
 from encodery.objectives.parts.masking import FullMasking, Masked, count, mask, vocabulary
-from encodery.objectives.parts.sampling import upcast_dtype
+from encodery.objectives.parts.vocabulary_loss import upcast_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -73,7 +73,7 @@ class Amos(Objective):
         return Mixture(self, encoder, tokenizer)
 
 
-class Mixture(Detector):
+class Mixture(Discriminator):
     """The generator, the vector that weighs its readouts, the head that finds replaced tokens, and their losses."""
 
     options: Amos  # type: ignore[assignment]
@@ -176,14 +176,14 @@ class Mixture(Detector):
 
     def save(self, folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
-        saved = save_detector(self, folder, encoder, tokenizer)
+        saved = save_discriminator(self, folder, encoder, tokenizer)
         if self.mixture is not None:
             save_file({"mixture": self.mixture.detach().cpu()}, folder / "generator" / MIXTURE)
         return saved
 
     def load_heads(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from, the generator and the mixture."""
-        notes = load_detector(self, encoder, folder, generator)
+        notes = load_discriminator(self, encoder, folder, generator)
         file = (generator or folder.parent / "generator") / MIXTURE
         if self.mixture is None:
             return notes

@@ -22,12 +22,12 @@ from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.parts.electra_generator import (
     Generator,
     detector_head,
-    load_detector,
-    save_detector,
-    whole_words,
+    load_discriminator,
+    save_discriminator,
+    summed_embeddings,
 )
 from encodery.objectives.parts.masking import Masked, Masking, count, mask, prepared, vocabulary
-from encodery.objectives.parts.sampling import Reading, Sampler, read, upcast_dtype
+from encodery.objectives.parts.vocabulary_loss import Reading, Sampler, read_vocabulary, upcast_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,7 +64,7 @@ class Electra(Objective):
     discriminator_weight: float = Field(default=50.0, gt=0)
     """Weight of the discriminator's (the encoder's) loss."""
 
-    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Detector":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Discriminator":
         """Generator and heads for this encoder."""
         if encoder.kind not in TRUNKS:
             raise UserError(
@@ -75,10 +75,10 @@ class Electra(Objective):
             raise UserError("objective: a uniform generator has no weights: remove one_network and embedding_sharing")
         if self.one_network and (self.embedding_sharing != "tied" or encoder.kind != "electra"):
             raise UserError("objective.one_network: needs an ELECTRA encoder with tied embeddings")
-        return Detector(self, encoder, tokenizer)
+        return Discriminator(self, encoder, tokenizer)
 
 
-class Detector(ObjectiveModule):
+class Discriminator(ObjectiveModule):
     """The generator, the head that finds replaced tokens, and their losses."""
 
     def __init__(self, options: Electra, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"):
@@ -119,7 +119,7 @@ class Detector(ObjectiveModule):
         vectors = self.generator(batch, masked)
         weights = None if batch.weights is None else batch.weights[masked.sequence]
         sampler = Sampler(masked.uniform, self.vocabulary.mask_id, options.temperature, options.disallow_correct)
-        return read(vectors, self.generator.weight, self.generator.bias, masked.truth, weights, sampler)
+        return read_vocabulary(vectors, self.generator.weight, self.generator.bias, masked.truth, weights, sampler)
 
     def enter(self, encoder: Encoder, batch: Batch, fake: Tensor) -> Tensor:
         """Through the one door of the main encoder; its words alone carry its gradient (gdes)."""
@@ -202,15 +202,15 @@ class Detector(ObjectiveModule):
 
     def as_saved(self, encoder: Encoder) -> AbstractContextManager[None]:
         """Inside, the encoder alone is what will be saved: disentangled words are added up."""
-        return whole_words(self, encoder)
+        return summed_embeddings(self, encoder)
 
     def save(self, folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
         """Two transformers folders, `discriminator` and `generator`; gives the one that travels."""
-        return save_detector(self, folder, encoder, tokenizer)
+        return save_discriminator(self, folder, encoder, tokenizer)
 
     def load_heads(self, encoder: Encoder, folder: Path, generator: Path | None = None) -> list[str]:
         """Take over the head of the folder that the encoder came from, and the generator; says what is new."""
-        return load_detector(self, encoder, folder, generator)
+        return load_discriminator(self, encoder, folder, generator)
 
 
 def written(batch: Batch, masked: Masked, sample: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.parts.masking import BertMasking, count, mask, prepared, vocabulary
-from encodery.objectives.parts.sampling import divergence, read
 from encodery.objectives.parts.vocabulary_head import VocabularyHead
+from encodery.objectives.parts.vocabulary_loss import divergence, read_vocabulary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,12 +28,12 @@ class Mlm(Objective):
     masking: BertMasking = BertMasking()
     """Which positions are predicted, and what the input shows there. Default: 15 % and 80/10/10, as in BERT."""
 
-    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Guesser":
+    def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "MaskedLM":
         """The architecture's own head, tied to the word embeddings."""
-        return Guesser(self, encoder, tokenizer)
+        return MaskedLM(self, encoder, tokenizer)
 
 
-class Guesser(ObjectiveModule):
+class MaskedLM(ObjectiveModule):
     """The head and its loss."""
 
     def __init__(self, options: Mlm, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"):
@@ -47,7 +47,7 @@ class Guesser(ObjectiveModule):
         masked = mask(batch, self.options.masking, self.vocabulary)
         vectors = self.head(masked.gather(encoder(batch, ids=masked.ids)))
         weights = None if batch.weights is None else batch.weights[masked.sequence]
-        found = read(vectors, self.head.weight, self.head.bias, masked.truth, weights)
+        found = read_vocabulary(vectors, self.head.weight, self.head.bias, masked.truth, weights)
         right = found.best == masked.truth
         said = {"loss": found.loss, "vectors": vectors, "nll": found.nll, "right": right}
         return said | {"sequence": masked.sequence, "hidden": masked.hidden}

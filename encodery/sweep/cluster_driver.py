@@ -134,7 +134,7 @@ class Driver:
                 processes.readable([self.alarm.handle], PAUSE)
                 self.heed_signals()
                 for run in list(self.jobs):
-                    self.look(run)
+                    self.attend(run)
                 self.look_elsewhere()
         if self.alarm.insisted:
             raise KeyboardInterrupt
@@ -176,7 +176,7 @@ class Driver:
         """What the run's own files say."""
         return state.status_of(state.run_path(self.folder, spec.name))
 
-    def look(self, run: str) -> None:
+    def attend(self, run: str) -> None:
         """Has the job ended? Then the files say how; a job that broke is a failure of its run."""
         spec, job = self.jobs[run]
         broken = self.cluster.lost(job)

@@ -161,10 +161,10 @@ class Scheduler:
             self.wait()
             self.heed_signals()
             for one in list(self.running.values()):
-                self.look(one)
+                self.attend(one)
             if time.monotonic() >= self.next_tick:
                 self.next_tick = time.monotonic() + TICK
-                self.on_progress()
+                self.tick()
 
     def finished(self) -> bool:
         """Whether no run is at work and none will come."""
@@ -288,7 +288,7 @@ class Scheduler:
             self.progress.say("stopping: every run saves a checkpoint first (Ctrl-C again kills them)")
             self.stop()
 
-    def on_progress(self) -> None:
+    def tick(self) -> None:
         """What no handle tells: requests to stop, early stopping, other schedulers, full disks."""
         request = state.stop_requested(self.folder)
         if request is not None and request != self.stop_seen:
@@ -352,7 +352,7 @@ class Scheduler:
             job.asked, job.kill_at = why, time.monotonic() + self.limits.grace_seconds
             job.child.send(signal.SIGTERM)
 
-    def look(self, job: Running) -> None:
+    def attend(self, job: Running) -> None:
         """Has it ended, is its time over, must it be killed?"""
         now = time.monotonic()
         if job.child.ended():
@@ -426,7 +426,7 @@ class Scheduler:
         end = time.monotonic() + 10
         while self.running and time.monotonic() < end:
             for job in list(self.running.values()):
-                self.look(job)
+                self.attend(job)
             time.sleep(MOMENT)
         for job in self.running.values():
             job.claim.release()

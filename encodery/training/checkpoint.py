@@ -150,7 +150,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
     return final
 
 
-def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def newest_intact(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest intact checkpoint, and a sentence for each newer one that was skipped."""
     skipped: list[str] = []
     for step in sorted(steps(folder), reverse=True):
@@ -161,12 +161,12 @@ def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, skipped
 
 
-def newest_of_all(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def newest_for_all_processes(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest intact checkpoint, for all processes: the first finds it, the others open the same one."""
-    newest, skipped = latest(folder) if comm.is_main() else (None, [])
+    newest, skipped = newest_intact(folder) if comm.is_main() else (None, [])
     for sentence in skipped:
         say(sentence)
-    path = comm.from_lead(str(newest.path) if newest else None)
+    path = comm.from_main(str(newest.path) if newest else None)
     return load(Path(path)) if path and newest is None else newest
 
 
@@ -204,7 +204,7 @@ def prune(folder: Path, keep: Collection[int]) -> None:
         files.remove_leftovers(folder)
 
 
-def newest(folder: Path, count: int, until: int) -> set[int]:
+def last_steps(folder: Path, count: int, until: int) -> set[int]:
     """The last steps up to `until` with a checkpoint. Those beyond were skipped as damaged: they must not count."""
     return set(sorted(step for step in steps(folder) if step <= until)[-count:])
 
@@ -294,7 +294,7 @@ def _is_intact(path: Path) -> bool:
 
 def _last_good(folder: Path) -> str:
     with suppress(OSError):
-        good, _ = latest(folder)
+        good, _ = newest_intact(folder)
         if good is not None:
             return f"The last good checkpoint is intact: {good.path}"
     return "There was no checkpoint before it"

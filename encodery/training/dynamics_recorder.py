@@ -99,10 +99,10 @@ class Recorder:
         """Whether all rows are looked at after this step."""
         return self.record != "train" and (step % self.every == 0 or step == self.total)
 
-    def look(self, step: int, batcher: MicroBatcher, on_progress: Callable[[int], None]) -> None:
+    def record_rows(self, step: int, batcher: MicroBatcher, on_progress: Callable[[int], None]) -> None:
         """Logits of all rows without dropout; rows that are there already stay (after a stop)."""
         epoch, share = (step - 1) // self.every, Share(comm.rank(), comm.size())
-        left = self.rows[np.asarray(comm.from_lead(self.missing(epoch)), np.int64)]
+        left = self.rows[np.asarray(comm.from_main(self.missing(epoch)), np.int64)]
         left = left[np.argsort(-np.asarray(self.batches.table.lengths[left]), kind="stable")]
         chunks = [left[i : i + CHUNK] for i in range(0, len(left), CHUNK)]
         for i in range(0, len(chunks), share.size):
@@ -121,7 +121,7 @@ class Recorder:
     def owed(self, step: int) -> bool:
         """Whether a stop came before all rows were looked at."""
         due = step > 0 and self.due(step)
-        return bool(comm.from_lead(due and bool(self.missing((step - 1) // self.every))))
+        return bool(comm.from_main(due and bool(self.missing((step - 1) // self.every))))
 
     def flush(self) -> None:
         """To the disk, before a checkpoint says that these steps are done."""

@@ -103,7 +103,7 @@ class StepReport:
     skipped: bool = False
     notes: dict[str, float] = field(default_factory=dict)  # what the method adds for metrics.jsonl
 
-    def look(self) -> None:
+    def wait(self) -> None:
         """Wait for the step's numbers, where they are still on a device; a step that was not finite ends the run."""
 
 
@@ -116,11 +116,11 @@ class PendingReport(StepReport):
     def __getattr__(self, name: str) -> Any:
         if name not in ("loss", "terms", "norm", "notes"):
             raise AttributeError(name)
-        self.look()
+        self.wait()
         return vars(self)[name]
 
-    def look(self) -> None:
-        vars(self)["ledger"].look()
+    def wait(self) -> None:
+        vars(self)["ledger"].read()
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Ledger:
     state: TrainState
     bad: Tensor
     pending: list[tuple[PendingReport, Tensor, Terms, Mapping[tuple[str, str], float]]] = field(default_factory=list)
-    wait: float = 0.0  # seconds a step, at the last look
+    seconds_waited: float = 0.0  # a step, at the last look
 
     def hold(self, terms: Terms, norm: Tensor) -> Tensor:
         """Whether this update must not happen, as the optimiser's kernel asks for it."""
@@ -147,7 +147,7 @@ class Ledger:
     def add(self, report: PendingReport, norm: Tensor, whole: Terms, counts: Mapping[tuple[str, str], float]) -> None:
         self.pending.append((report, norm, whole, counts))
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read everything, remember the losses, and end the run where a step was not finite."""
         if not self.pending:
             return
@@ -159,7 +159,7 @@ class Ledger:
         ]
         numbers = iter(torch.cat([value for part in parts for value in part]).tolist())
         waited = time.perf_counter() - begin
-        self.wait, self.state.elapsed = waited / len(pending), self.state.elapsed + waited
+        self.seconds_waited, self.state.elapsed = waited / len(pending), self.state.elapsed + waited
         for report, _, whole, counts in pending:
             norm = next(numbers)
             read = {k: torch.tensor([next(numbers) for _ in range(v.numel())]).view(v.shape) for k, v in whole.items()}
@@ -253,7 +253,7 @@ def finished(
     sizes = whole_step(ledger.model, micro, method)
     ledger.state.flops += sizes.pop("flops")
     done: dict[str, Any] = {name: int(value) for name, value in sizes.items()}
-    report = PendingReport(ledger, step=ledger.state.step, rate=rate, **done, seconds=seconds + ledger.wait)
+    report = PendingReport(ledger, step=ledger.state.step, rate=rate, **done, seconds=seconds + ledger.seconds_waited)
     ledger.add(report, norm, terms, counts)
     return report
 

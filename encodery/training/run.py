@@ -89,15 +89,15 @@ def prepared(
     with run.lock():
         run.clean()
         named = check_same(run, resolved, inputs, identity, allow_change, progress) if run.writes else {}
-        done = comm.from_lead(run.is_done)
-        longer = done and comm.from_lead(allow_change and asks_for_steps(run, resolved))
+        done = comm.from_main(run.is_done)
+        longer = done and comm.from_main(allow_change and asks_for_steps(run, resolved))
         if done and not longer:
             leave_finished(run, progress)
             yield run, None
             return
         if longer:
             require_checkpoint(run)
-        inputs = replace(inputs, auto_pooling=comm.from_lead(pooling_of_run(run)))
+        inputs = replace(inputs, auto_pooling=comm.from_main(pooling_of_run(run)))
         built = build_for(run, resolved, inputs, progress)
         if longer and (short := not_longer(run, built.state.total)):
             progress.say(short)
@@ -107,7 +107,7 @@ def prepared(
         if run.writes:
             begin(run, resolved, inputs, built, named)
         session = Session(run, resolved, built, progress, stop, named.get("identity", identity))
-        make_ready(session, resolved, longer)
+        announce_and_resume(session, resolved, longer)
         yield run, session
 
 
@@ -131,7 +131,7 @@ def build_for(run: RunDir, resolved: Resolved, inputs: Inputs, progress: Progres
     return built
 
 
-def make_ready(session: Session, resolved: Resolved, longer: bool) -> None:
+def announce_and_resume(session: Session, resolved: Resolved, longer: bool) -> None:
     """Say what is trained on what, and resume: the session is then where its run was left."""
     built = session.built
     data = [line for task_data in built.tasks_data for line in data_lines(task_data.task)]
@@ -155,7 +155,7 @@ def asks_for_steps(run: RunDir, resolved: Resolved) -> bool:
 
 def require_checkpoint(run: RunDir) -> None:
     """Only with its last checkpoint can a finished run be trained for longer: model/ has no optimiser."""
-    if not comm.from_lead(bool(checkpoint.steps(run.checkpoints))):
+    if not comm.from_main(bool(checkpoint.steps(run.checkpoints))):
         raise UserError(
             f"{run.path} is done, and its checkpoints were not kept, so it cannot be trained for more steps. Train it "
             "again with --fresh and train.keep_checkpoints=true, which keeps the last one; or begin a new run from "
@@ -165,7 +165,7 @@ def require_checkpoint(run: RunDir) -> None:
 
 def not_longer(run: RunDir, total: int) -> str | None:
     """A sentence if a finished run has taken as many steps as are asked for."""
-    last = comm.from_lead(max(checkpoint.steps(run.checkpoints), default=0))
+    last = comm.from_main(max(checkpoint.steps(run.checkpoints), default=0))
     if total > last:
         return None
     return f"{run.path} is done already with {last} steps; to train it for longer, ask for more than that, not {total}"
@@ -246,7 +246,7 @@ def what_changed(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Re
     if held is not None and not recognises(run, identity, [task for task, _ in resolved.tasks]):
         settings = changed_settings(run, info, inputs, resolved)
         return settings or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
-    newest, _ = (None, []) if run.is_done else checkpoint.latest(run.checkpoints)
+    newest, _ = (None, []) if run.is_done else checkpoint.newest_intact(run.checkpoints)
     saved_by = checkpoint.identity_of(newest) if newest else None
     if newest and saved_by and saved_by not in (identity, held, *went_on_from(info)):
         settings = changed_settings(run, info, inputs, resolved) if run.config.is_file() else []
@@ -271,7 +271,7 @@ def went_on_from(info: dict[str, Any]) -> list[str]:
 
 def earlier_identities(run: RunDir, info: dict[str, Any]) -> list[str]:
     """Whose checkpoints will count as this run's, because a person said so."""
-    newest, _ = checkpoint.latest(run.checkpoints)
+    newest, _ = checkpoint.newest_intact(run.checkpoints)
     found = {*went_on_from(info), info.get("identity"), checkpoint.identity_of(newest) if newest else None}
     return sorted(str(one) for one in found - {None})
 

@@ -83,7 +83,9 @@ class Session:
 
     def resume(self) -> None:
         """Go on at the newest intact checkpoint; each damaged one is named with its reason."""
-        saved = checkpoint.newest_of_all(self.run.checkpoints, lambda sentence: self.log(f"warning: {sentence}"))
+        saved = checkpoint.newest_for_all_processes(
+            self.run.checkpoints, lambda sentence: self.log(f"warning: {sentence}")
+        )
         if saved is None:
             self.run.rewind_metrics(-1)
             return
@@ -120,7 +122,7 @@ class Session:
 
     def save(self) -> None:
         """A checkpoint of this very step; of older ones the last two and the best stay."""
-        self.look()
+        self.wait_for_numbers()
         if not (self.run.writes or self.built.model.sharded):  # which all of them gather
             return
         self.run.sync()
@@ -138,7 +140,7 @@ class Session:
         about = {"identity": self.identity, "records": self.run.metrics_file.count()}
         state = {"train": self.state.to_dict(), "optimizer": self.optimizer.state(), checkpoint.RUN: about}
         checkpoint.save(self.run.checkpoints, self.state.step, tensors, state)
-        newest = checkpoint.newest(self.run.checkpoints, 2, until=self.state.step)
+        newest = checkpoint.last_steps(self.run.checkpoints, 2, until=self.state.step)
         checkpoint.prune(self.run.checkpoints, newest | self.best_steps())
 
     def best_steps(self) -> set[int]:
@@ -178,7 +180,7 @@ class Session:
         if self.state.owes_evaluation:
             self.evaluate_if_due()
         if self.dynamics and self.dynamics.owed(self.state.step):
-            self.look_at_rows()
+            self.record_rows()
         while self.state.step < self.state.total and not self.state.stopped_early:
             yield next(steps)
 
@@ -190,11 +192,11 @@ class Session:
         wanted = any(task_data.choice for task_data in self.built.tasks_data) and options.evaluate != "never"
         self.state.owes_evaluation = wanted and (self.evaluations.due(step) or last)
         if logged or self.state.owes_evaluation or step in self.keep_at:
-            self.look()
+            self.wait_for_numbers()
         recent = self.state.losses[-options.log :]
         loss = math.fsum(recent) / len(recent) if recent else report.loss
         if logged and self.meter:
-            self.meter.look(self.state)
+            self.meter.measure(self.state)
         self.progress.step(report, loss, self.meter.words() if self.meter else "")
         self.say_compiled(step)
         for line in self.method.messages() if isinstance(self.method, Presampling) else ():
@@ -203,7 +205,7 @@ class Session:
             self.record(report, loss)
         better = self.state.owes_evaluation and self.evaluate_if_due()
         if self.dynamics and self.dynamics.after(step):
-            self.look_at_rows()
+            self.record_rows()
         if step in self.keep_at:
             self.keep(self.keep_at[step])
         if self.built.probes and comm.is_main() and (step in self.keep_at or last or self.probe_due(step)):
@@ -222,21 +224,21 @@ class Session:
         self.log(f"step {step}  compiled {now - self.graphs} graphs, {now} in all")
         self.graphs = now
 
-    def look(self) -> None:
+    def wait_for_numbers(self) -> None:
         """Wait for the numbers of the steps so far: a step that was not finite ends the run here, at the latest."""
         if self.latest is not None:
-            self.latest.look()
+            self.latest.wait()
 
     def due_save(self, step: int) -> bool:
         """Whether a checkpoint is due; by the first process's clock, where all of them take part."""
         due = self.saves.due(step)
-        return bool(comm.from_lead(due)) if self.built.model.sharded else due
+        return bool(comm.from_main(due)) if self.built.model.sharded else due
 
-    def look_at_rows(self) -> None:
+    def record_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""
         assert self.dynamics is not None
         with suppress(Stopped):
-            self.dynamics.look(self.state.step, self.batcher, self.leave_together)
+            self.dynamics.record_rows(self.state.step, self.batcher, self.leave_together)
 
     @property
     def batcher(self) -> MicroBatcher:
@@ -270,7 +272,7 @@ class Session:
         with suppress(Stopped):
             better = self.evaluate()
             self.state.owes_evaluation = False
-        better, state = comm.from_lead([better, self.state.to_dict()])
+        better, state = comm.from_main([better, self.state.to_dict()])
         if not comm.is_main():  # the others go on with what the first has found
             vars(self.state).update(vars(TrainState.read({**state, "budget": self.state.budget})))
         self.predictions.commit(self.state)
@@ -294,7 +296,7 @@ class Session:
         """Score what choices are made on, task by task; says whether anything that is kept became better."""
         state = self.state
         answered = [(s, s.choice, self.answers(s, s.choice)) for s in self.built.tasks_data if s.choice]
-        headlines = {s.name: self.mark(s, split, answers) for s, split, answers in answered}
+        headlines = {s.name: self.score_split(s, split, answers) for s, split, answers in answered}
         self.predictions.add({(s.name, split.name): answers for s, split, answers in answered})
         overall = over_tasks(headlines, self.config.train.select_on)
         own = [self.note_best(name, one) for name, one in headlines.items()]
@@ -309,7 +311,7 @@ class Session:
         self.stop_early(metric)
         return best or (self.config.train.select == "each" and any(own))
 
-    def mark(self, task_data: TaskData, split: Split, answers: dict[str, Answer]) -> Headline:
+    def score_split(self, task_data: TaskData, split: Split, answers: dict[str, Answer]) -> Headline:
         """The scores of one task, written down; its headline."""
         task, step = task_data.task, self.state.step
         if thresholds := task.choose_thresholds(answers, split.examples):  # as they would be chosen for these weights
@@ -353,9 +355,8 @@ class Session:
             self.run.write_scores(result)
             self.run.write_card(model_card(self.run, self.config.to_dict(), result))
             for key, scores in result["scores"].items():
-                self.log(
-                    f"{key}  {spell_scores(scores, result['main'][key])}{marks(result, key, self.objective_of(key))}"
-                )
+                remarks = score_remarks(result, key, self.objective_of(key))
+                self.log(f"{key}  {spell_scores(scores, result['main'][key])}{remarks}")
                 if warning := majority_warning(result, key):
                     self.log(warning)
             self.run.mark_done()
@@ -500,7 +501,7 @@ class Session:
         self.run.log(line)
 
 
-def marks(result: dict[str, Any], key: str, objective: str | None = None) -> str:
+def score_remarks(result: dict[str, Any], key: str, objective: str | None = None) -> str:
     """What belongs beside a score: the majority baseline, and what was chosen on the very rows that it was taken on."""
     task, _, split = key.rpartition(":")
     chosen = " (best on dev, reported on dev)" if result["chosen"].get("chosen_on") == split else ""

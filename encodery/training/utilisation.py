@@ -46,7 +46,7 @@ class Meter:
         """From where a run stands."""
         return cls(device, peak, (state.flops, state.elapsed))
 
-    def look(self, state: TrainState) -> dict[str, float]:
+    def measure(self, state: TrainState) -> dict[str, float]:
         """{"memory": peak in bytes, "mfu": share of the peak rate since the last look}, as far as they are known."""
         figures: dict[str, float] = {}
         if self.device.type == "cuda":

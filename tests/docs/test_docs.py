@@ -20,7 +20,7 @@ from encodery.runs.sweep_spec import RunSpec
 from encodery.selection import select
 from encodery.selection.curve import Curve
 from encodery.sweep import command_line, plan, search_space, sweep_file
-from tests.docs.pages import PAGES, ROOT, blocks, write_named, write_named
+from tests.docs.pages import PAGES, ROOT, blocks, write_named
 
 VERB = {verb.name: verb for verb in VERBS}
 SHORT = [page.relative_to(ROOT).as_posix() for page in PAGES]

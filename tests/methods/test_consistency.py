@@ -11,7 +11,7 @@ from encodery.methods.base import Method, losses_of, notes_of, seed_dropout
 from encodery.methods.r3f import R3F
 from encodery.methods.rdrop import RDrop
 from encodery.methods.smart import Smart
-from encodery.training.checkpoint import latest
+from encodery.training.checkpoint import newest_intact
 from tests.methods.attacks import PLACES, Bench, Gradients, bench, kl, logits, masks_by_draw
 from tests.toolbox.models import furthest, gradients
 from tests.toolbox.runs import run, settings, weights_of
@@ -190,7 +190,7 @@ def test_R4_the_moving_mean_is_in_the_checkpoint(tmp_path: Any) -> None:
     train = {"save": "1 steps", "max_steps": 4, "evaluate": "never", "keep_checkpoints": True}
     tree = settings(tmp_path, rows=48, dev=8, method=method, train=train)
     whole = run(tree, tmp_path / "whole")
-    found, _ = latest(whole.checkpoints)
+    found, _ = newest_intact(whole.checkpoints)
     assert found is not None
     assert "method-smart" in found.groups
     assert int(found.tensors("method-smart")["step"]) == 3

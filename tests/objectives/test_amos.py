@@ -23,7 +23,7 @@ from encodery.models.encoder import load_encoder, new_encoder
 from encodery.models.model import Model
 from encodery.objectives.amos import Amos
 from encodery.objectives.electra import written
-from encodery.objectives.parts import sampling
+from encodery.objectives.parts import vocabulary_loss
 from encodery.objectives.parts.amos_generator import scaled
 from encodery.objectives.parts.amos_mixture import Noise, mix, noise_of
 from encodery.objectives.parts.masking import Masking, mask
@@ -318,7 +318,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_memory_no_more_rows_of_the_vocabulary_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "CELLS", TOKENS * 12)
+    monkeypatch.setattr(vocabulary_loss, "CELLS", TOKENS * 12)
     model = asked("amos", DEEP)
     batch = batch_of(model, text_table(LENGTHS * 3))
     with Largest() as seen:

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from encodery.errors import UserError
-from encodery.objectives.parts import sampling
+from encodery.objectives.parts import vocabulary_loss
 from encodery.objectives.parts.masking import mask
 from tests.objectives.pretraining import asked, batch_of, text_table
 from tests.toolbox.models import KINDS, batcher_for, small_encoder
@@ -68,7 +68,7 @@ def test_no_logits_of_all_positions_are_ever_made(monkeypatch: pytest.MonkeyPatc
     """No tensor with a row per token and a column per word: rows are asked positions, in chunks of their own."""
     model = asked("mlm", kind="bert")
     batch = batch_of(model, text_table([30] * 8))
-    monkeypatch.setattr(sampling, "CELLS", 10 * model.encoder.net.config.vocab_size)
+    monkeypatch.setattr(vocabulary_loss, "CELLS", 10 * model.encoder.net.config.vocab_size)
     largest, words = 0, model.encoder.net.config.vocab_size
 
     class Watch(torch.overrides.TorchFunctionMode):

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.objectives.parts import sampling
-from encodery.objectives.parts.sampling import Sampler, divergence, draw, read
+from encodery.objectives.parts import vocabulary_loss
+from encodery.objectives.parts.vocabulary_loss import Sampler, divergence, draw, read_vocabulary
 
 
 def made(
@@ -28,8 +28,8 @@ def test_loss_and_gradient_equal_cross_entropy_on_all_logits(rows: int, vocabula
     wanted = (wanted * (1 if weights is None else weights)).sum()
     grads = torch.autograd.grad(wanted * 3, (v, w, b))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "CELLS", 7 * vocabulary)
-        found = read(v, w, b, truth, weights)
+        patch.setattr(vocabulary_loss, "CELLS", 7 * vocabulary)
+        found = read_vocabulary(v, w, b, truth, weights)
     torch.testing.assert_close(found.loss, wanted)
     for one, other in zip(torch.autograd.grad(found.loss * 3, (v, w, b)), grads, strict=True):
         torch.testing.assert_close(one, other)
@@ -39,7 +39,7 @@ def test_loss_and_gradient_equal_cross_entropy_on_all_logits(rows: int, vocabula
 def test_nothing_is_kept_for_a_gradient_that_nobody_wants() -> None:
     v, w, b, truth = made(4, 5, 30)
     with torch.no_grad():
-        found = read(v, w, b, truth)
+        found = read_vocabulary(v, w, b, truth)
     assert not found.loss.requires_grad
     torch.testing.assert_close(found.nll.sum(), found.loss)
 
@@ -56,7 +56,9 @@ def test_P11_samples_follow_the_softmax(temperature: float, vocabulary: int) -> 
     uniform = torch.rand(n, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(uniform, 7, temperature)
     rows = torch.eye(1, dtype=torch.float32).expand(n, 1).contiguous()
-    found = read(rows, logits[:, None], torch.zeros(vocabulary), torch.zeros(n, dtype=torch.long), None, sampler).sample
+    found = read_vocabulary(
+        rows, logits[:, None], torch.zeros(vocabulary), torch.zeros(n, dtype=torch.long), None, sampler
+    ).sample
     counts = np.bincount(found.numpy(), minlength=vocabulary)
     assert counts[7] == 0
     often = p * n >= 5
@@ -78,8 +80,8 @@ def test_draws_keep_to_tokens_with_weight() -> None:
 def test_the_true_token_can_be_ruled_out() -> None:
     v, w, b, truth = made(300, 5, 40, dtype=torch.float32)
     uniform = torch.rand(300, generator=torch.Generator().manual_seed(0))
-    plain = read(v, w, b, truth, None, Sampler(uniform, 39)).sample
-    without = read(v, w, b, truth, None, Sampler(uniform, 39, disallow_correct=True)).sample
+    plain = read_vocabulary(v, w, b, truth, None, Sampler(uniform, 39)).sample
+    without = read_vocabulary(v, w, b, truth, None, Sampler(uniform, 39, disallow_correct=True)).sample
     assert (plain == truth).any()
     assert not (without == truth).any()
 
@@ -88,7 +90,7 @@ def test_P12_sampling_is_float32_under_autocast() -> None:
     v, w, b, truth = made(50, 8, 500, dtype=torch.float32)
     uniform = torch.rand(50, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = read(v.bfloat16(), w, b, truth, None, Sampler(uniform, 3))
+        found = read_vocabulary(v.bfloat16(), w, b, truth, None, Sampler(uniform, 3))
     assert found.nll.dtype == found.loss.dtype == torch.float32
     logits = torch.addmm(b.bfloat16(), v.bfloat16(), w.bfloat16().t()).float()
     wanted = draw((logits - logits.amax(1, keepdim=True)).exp(), uniform, 3)

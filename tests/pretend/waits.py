@@ -79,7 +79,7 @@ def poisoned(tree: dict[str, Any], at: int) -> dict[str, Any]:
             report = next(steps)
             kept.append(everything())
         try:
-            report.look()
+            report.wait()
             message = ""
         except RunFailed as error:
             message = str(error)

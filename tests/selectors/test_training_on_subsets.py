@@ -88,7 +88,7 @@ def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, m
         expected = model.objective(batch.task)(model.encoder, batch)["logits"][0]
     assert torch.allclose(torch.tensor(np.array(found.logits[1, 5])), expected, atol=1e-5)
 
-    real, calls = Recorder.look, []
+    real, calls = Recorder.record_rows, []
 
     def interrupted(self, step, batcher, on_progress):
         calls.append(step)
@@ -102,7 +102,7 @@ def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, m
             return real(self, step, batcher, ticking)
         return real(self, step, batcher, on_progress)
 
-    monkeypatch.setattr(Recorder, "look", interrupted)
+    monkeypatch.setattr(Recorder, "record_rows", interrupted)
     monkeypatch.setattr("encodery.training.dynamics_recorder.CHUNK", 16)
 
     # The stop leaves rows of epoch one unseen; the checkpoint at step 6 is there, and resuming looks at the rest.

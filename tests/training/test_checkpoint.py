@@ -99,7 +99,7 @@ def test_R2_files_are_on_the_disk_before_the_name_is(tmp_path: Path, monkeypatch
 def damaged_copy(template: Path, folder: Path, damage: Callable[[Path], None]) -> tuple[int, list[str]]:
     shutil.copytree(template, folder)
     damage(folder / "step-00000020")
-    found, skipped = checkpoint.latest(folder)
+    found, skipped = checkpoint.newest_intact(folder)
     assert found is not None
     assert found.state["step"] == found.step
     return found.step, skipped
@@ -170,16 +170,16 @@ def test_R3_unreadable_and_misplaced_ones_are_skipped(two: Path, tmp_path: Path)
     shutil.copytree(two / "step-00000010", tmp_path / "x/step-00000030")  # another step's content
     (tmp_path / "x/step-00000040").mkdir()
     (tmp_path / "x/step-00000050").touch()
-    found, skipped = checkpoint.latest(tmp_path / "x")
+    found, skipped = checkpoint.newest_intact(tmp_path / "x")
     assert found is not None
     assert found.step == 20
     assert [sentence.split(" skipped")[0] for sentence in skipped] == [f"checkpoint of step {n}" for n in (50, 40, 30)]
 
 
 def test_R3_nothing_intact_is_nothing(tmp_path: Path) -> None:
-    assert checkpoint.latest(tmp_path / "none") == (None, [])
+    assert checkpoint.newest_intact(tmp_path / "none") == (None, [])
     (save(tmp_path, 1) / "state.json").unlink()
-    found, skipped = checkpoint.latest(tmp_path)
+    found, skipped = checkpoint.newest_intact(tmp_path)
     assert found is None
     assert len(skipped) == 1
     with pytest.raises(RunFailed, match=r"state\.json is missing"):
@@ -190,7 +190,7 @@ def test_R3_damaged_checkpoint_is_replaced_when_its_step_comes_again(two: Path, 
     shutil.copytree(two, tmp_path / "x")
     (tmp_path / "x/step-00000020/state.json").write_text("{}")
     save(tmp_path / "x", 20)
-    found, skipped = checkpoint.latest(tmp_path / "x")
+    found, skipped = checkpoint.newest_intact(tmp_path / "x")
     assert found is not None
     assert (found.step, skipped) == (20, [])
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["step-00000010", "step-00000020"]
@@ -206,7 +206,7 @@ def test_prune_keeps_what_it_is_told(tmp_path: Path) -> None:
         save(tmp_path, step)
     checkpoint.prune(tmp_path, {2, 100_000_000})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-100000000"]
-    found, _ = checkpoint.latest(tmp_path)
+    found, _ = checkpoint.newest_intact(tmp_path)
     assert found is not None
     assert found.step == 100_000_000
 
@@ -217,7 +217,7 @@ def test_R3_damaged_later_checkpoints_do_not_push_out_good_ones(tmp_path: Path) 
     for step in (20, 30):
         (tmp_path / f"step-{step:08d}/state.json").unlink()
     save(tmp_path, 15)  # resumed at 10
-    checkpoint.prune(tmp_path, checkpoint.newest(tmp_path, 2, until=15))
+    checkpoint.prune(tmp_path, checkpoint.last_steps(tmp_path, 2, until=15))
     assert checkpoint.steps(tmp_path) == {10, 15}
 
 

@@ -25,7 +25,7 @@ def save(folder: Path, step: int, size: int = 100) -> Path:
 
 def newest(folder: Path) -> int:
     """The step of the newest checkpoint; none may have been skipped, and its content must be its own."""
-    found, skipped = checkpoint.latest(folder)
+    found, skipped = checkpoint.newest_intact(folder)
     assert skipped == []
     assert found is not None
     assert set(found.tensors("model")["w"].tolist()) == {float(found.state["step"])} == {float(found.step)}
@@ -60,7 +60,7 @@ def test_R2_killed_at_every_call_while_a_damaged_one_is_replaced(tmp_path: Path)
         save(folder, 1)
         (save(folder, 2) / "state.json").write_text("{}")
         died = dies_at(number, lambda folder=folder: save(folder, 2))
-        found, _ = checkpoint.latest(folder)
+        found, _ = checkpoint.newest_intact(folder)
         assert found is not None
         save(folder, 2)
         assert newest(folder) == 2
@@ -102,7 +102,7 @@ def test_R2_killed_at_random_instants(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         said = folder.parent / "said"
         step = int(said.read_text() or 0) if said.exists() else 0
-        if step or (checkpoint.latest(folder)[0] is not None):
+        if step or (checkpoint.newest_intact(folder)[0] is not None):
             step = max(step, newest(folder))  # fails if anything was skipped
             assert newest(folder) == step
         save(folder, step + 1)

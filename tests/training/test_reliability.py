@@ -26,7 +26,7 @@ from encodery.runs.identity import identity_of_config
 from encodery.training import checkpoint
 from encodery.training.best_checkpoint import majority_warning
 from encodery.training.run import train_run
-from encodery.training.session import marks
+from encodery.training.session import score_remarks
 from tests.toolbox.faults import kill_9, running, start_child
 
 WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
@@ -168,7 +168,7 @@ def test_R5_full_disk_while_saving_says_so_and_goes_on_later(
     with pytest.raises(RunFailed, match="No space left"):
         train_run(load.load(None, setup), out)
     monkeypatch.undo()
-    found, skipped = checkpoint.latest(out / "checkpoints")
+    found, skipped = checkpoint.newest_intact(out / "checkpoints")
     assert found is not None
     assert found.step == 6
     assert not skipped
@@ -191,7 +191,7 @@ def test_R7_a_signal_finishes_the_step_saves_and_exits_3(setup: list[str], tmp_p
     with pytest.raises(Stopped) as stopped:
         train_run(load.load(None, setup), out, watch=ask)
     assert stopped.value.exit_code == 3
-    found, _ = checkpoint.latest(out / "checkpoints")
+    found, _ = checkpoint.newest_intact(out / "checkpoints")
     assert found is not None
     assert found.step == 10  # zero steps lost
     train_run(load.load(None, setup), out)
@@ -233,7 +233,7 @@ def test_R7_signal_during_an_evaluation_leaves_it_owed_and_loses_nothing(
     out = tmp_path / "stopped"
     with pytest.raises(Stopped):
         train_run(load.load(None, [*setup, "train.select=best"]), out)
-    found, _ = checkpoint.latest(out / "checkpoints")
+    found, _ = checkpoint.newest_intact(out / "checkpoints")
     assert found is not None
     assert found.step == 10
     assert found.state["train"]["owes_evaluation"]
@@ -337,10 +337,10 @@ def test_F75_the_end_of_a_run_shows_the_majority_baseline_and_warns_below_it(set
 
 def test_a_perfect_score_that_needs_no_model_says_so() -> None:
     result: dict[str, Any] = {"main": {"a:dev": "f1"}, "majority": {"a:dev": {"f1": 1.0}}, "chosen": {}}
-    same = marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev", "tagging")
+    same = score_remarks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev", "tagging")
     assert same == " (majority baseline, the commonest tag of each word: f1 1.0000; not better than the baseline)"
     result["majority"] = {"a:dev": {"f1": 0.9}}
-    assert marks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev") == " (majority baseline: f1 0.9000)"
+    assert score_remarks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev") == " (majority baseline: f1 0.9000)"
 
 
 def test_F74_the_card_tells_a_change_on_the_way_and_how_to_repeat_it(setup: list[str], tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def train(path: Path, pause: float = 0.0) -> int:
 
 
 def restore(run: RunDir, weight: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> int:
-    found, skipped = checkpoint.latest(run.checkpoints)
+    found, skipped = checkpoint.newest_intact(run.checkpoints)
     assert skipped == []
     step = found.step if found else 0
     run.rewind_metrics(step)
@@ -99,7 +99,7 @@ def test_R7_stopped_run_saves_its_step_and_goes_on_with_the_same_bits(
         time.sleep(0.005)
     os.kill(child, number)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    found, _ = checkpoint.latest(tmp_path / "run" / "checkpoints")
+    found, _ = checkpoint.newest_intact(tmp_path / "run" / "checkpoints")
     assert found is not None
     assert found.step == RunDir(tmp_path / "run").metrics()[-1]["step"]  # no step was lost
     assert in_child(lambda: train(tmp_path / "run")) == 0

@@ -336,7 +336,7 @@ def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypat
     monkeypatch.setattr(loop, "gradient", broken)
     with pytest.raises(RunFailed, match=r"step 8: the gradient norm is not finite; task table/train, examples \d+"):
         run(settings(tmp_path, train={"save": "1 step"}), tmp_path / "run")
-    found, skipped = checkpoint.latest(tmp_path / "run" / "checkpoints")
+    found, skipped = checkpoint.newest_intact(tmp_path / "run" / "checkpoints")
     assert found
     assert (found.step, skipped) == (7, [])
     assert all(torch.isfinite(t).all() for group in found.groups for t in found.tensors(group).values())

@@ -63,10 +63,10 @@ def test_mfu_is_the_share_of_the_peak_rate_since_the_last_look(monkeypatch: pyte
     state = TrainState(9, flops=1e12, elapsed=5.0)
     meter = Meter.of(state, GPU, 100e12)
     state.flops, state.elapsed = 1e12 + 60e12, 7.0
-    assert meter.look(state) == {"memory": 12_300_000_000, "mfu": 0.3}
+    assert meter.measure(state) == {"memory": 12_300_000_000, "mfu": 0.3}
     assert meter.words() == "30% MFU  12.3 GB"
-    assert meter.look(state) == {"memory": 12_300_000_000}  # nothing was done since
-    assert Meter.of(state, CPU, None).look(state) == {}
+    assert meter.measure(state) == {"memory": 12_300_000_000}  # nothing was done since
+    assert Meter.of(state, CPU, None).measure(state) == {}
 
 
 def test_a_step_with_labels_costs_three_passes_of_the_body() -> None:

@@ -19,7 +19,7 @@ from encodery.data import rng
 from encodery.data.batches import Batch
 from encodery.data.tensor_rng import hashed, mixed, signed
 from encodery.objectives.parts.masking import Masked
-from encodery.objectives.parts.sampling import Grads, chunks, lowered, upcast_dtype
+from encodery.objectives.parts.vocabulary_loss import Grads, chunks, lowered, upcast_dtype
 
 PLACES = 16  # bits of a place in its sequence
 SCRATCH = 3  # tensors of a chunk besides the logits of each readout

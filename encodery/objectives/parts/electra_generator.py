@@ -34,7 +34,7 @@ from encodery.objectives.parts.vocabulary_head import VocabularyHead
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from encodery.objectives.electra import Detector, Electra
+    from encodery.objectives.electra import Discriminator, Electra
 
 
 class Generator(nn.Module):
@@ -211,11 +211,13 @@ def family(encoder: Encoder) -> Family:
     return FAMILIES.get(encoder.kind, ELECTRA)
 
 
-def save_detector(objective: "Detector", folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> Path:
+def save_discriminator(
+    objective: "Discriminator", folder: Path, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase"
+) -> Path:
     """Stock ElectraForPreTraining and ElectraForMaskedLM; of a ModernBERT a token classifier with one output."""
     kind = family(encoder)
     prefix, guesser = kind.encoder, kind.guesser
-    with whole_words(objective, encoder):
+    with summed_embeddings(objective, encoder):
         state = prefixed(prefix, encoder.net.state_dict()) | prefixed(kind.head, objective.detect.state_dict())
         stock(kind.detector, detector_config(encoder.net.config), state).save_pretrained(folder / "discriminator")
     tokenizer.save_pretrained(folder / "discriminator")
@@ -230,7 +232,7 @@ def save_detector(objective: "Detector", folder: Path, encoder: Encoder, tokeniz
 
 
 @contextmanager
-def whole_words(objective: "Detector", encoder: Encoder) -> Iterator[None]:
+def summed_embeddings(objective: "Discriminator", encoder: Encoder) -> Iterator[None]:
     """Inside, disentangled words are added up; outside they are as they were, to the bit."""
     words, generator = encoder.net.get_input_embeddings().weight, objective.generator
     own = words.data
@@ -256,7 +258,7 @@ def stock(kind: Any, config: Any, state: Mapping[str, Tensor]) -> Any:
     return model
 
 
-def load_detector(objective: "Detector", encoder: Encoder, folder: Path, generator: Path | None) -> list[str]:
+def load_discriminator(objective: "Discriminator", encoder: Encoder, folder: Path, generator: Path | None) -> list[str]:
     """The head and the generator of a saved pair; says what was not there and is new."""
     notes = []
     names, there = prefixed(family(encoder).head, objective.detect.state_dict()), tensors(folder)

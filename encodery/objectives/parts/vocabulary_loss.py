@@ -37,7 +37,7 @@ class Reading(NamedTuple):
     sample: Tensor  # [K]; empty without a sampler
 
 
-def read(
+def read_vocabulary(
     vectors: Tensor, weight: Tensor, bias: Tensor, truth: Tensor, weights: Tensor | None = None,
     sampler: Sampler | None = None,
 ) -> Reading:  # fmt: skip
