@@ -1,4 +1,4 @@
-"""What every method must keep. Each file of the room is found by itself, so a new one needs no line here."""
+"""What every method must keep. Each file of the package is found by itself, so a new one needs no line here."""
 
 import contextlib
 import math

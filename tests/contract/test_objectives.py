@@ -1,4 +1,4 @@
-"""What every objective must keep. Each file of the room is found by itself; what it needs is added here."""
+"""What every objective must keep. Each file of the package is found by itself; what it needs is added here."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every selector must keep. Each file of the room is found by itself, so a new one needs no line here."""
+"""What every selector must keep. Each file of the package is found by itself, so a new one needs no line here."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every task must keep: each file of the room is found by itself, with all its parts and splits."""
+"""What every task must keep: each file of the package is found by itself, with all its parts and splits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What every mix must keep, whatever the sizes; and what each one promises. New files of the room are found here."""
+"""What every mix must keep, whatever the sizes; and what each one promises. New mixes are found here."""
 
 import math
 

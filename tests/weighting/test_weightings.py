@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.config.components import find, names
 from encodery.config.schema import OptimOptions
 from encodery.data.mixes import Shuffled
 from encodery.errors import UserError
@@ -21,23 +20,6 @@ from encodery.weighting.pcgrad import PCGrad, project, random_orders
 from encodery.weighting.uncertainty import Uncertainty
 from tests.toolbox.models import furthest, gradients
 from tests.weighting.two import TASKS, alone, parts, three, total, weighed
-
-
-@pytest.mark.parametrize("kind", names("weighting"))
-def test_every_weighting_goes_on_with_what_it_stored(kind: str) -> None:
-    model, stream = three()
-    options: Any = find("weighting", kind)()
-    straight, first, second = (options.start(model, list(TASKS), 1) for _ in range(3))
-    for step in range(4):
-        wanted = weighed(straight, model, stream, step)
-    for step in range(3):
-        weighed(first, model, stream, step)
-    second.load({name: value.clone() for name, value in first.tensors().items()})
-    found = weighed(second, model, stream, 3)
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-    a, b = straight.tensors(), second.tensors()
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_G29_several_batches_of_a_step_are_the_sum_of_their_scaled_gradients() -> None:

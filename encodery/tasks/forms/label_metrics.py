@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from encodery.tasks.forms import metrics
-from encodery.tasks.forms.metric_names import CALIBRATION, Metric
+from encodery.tasks.forms.metric_names import CALIBRATION, ParsedMetric
 from encodery.tasks.forms.metrics import Floats
 
 
@@ -27,7 +27,7 @@ class Tables:
         """Of each label: how often it is right, is there, is guessed."""
         return (self.gold * self.guess).sum(axis=0), self.gold.sum(axis=0), self.guess.sum(axis=0)
 
-    def value(self, metric: Metric) -> float | None:
+    def value(self, metric: ParsedMetric) -> float | None:
         """The metric; None where it needs probabilities and there are none."""
         if metric.of_probabilities and self.chances is None:
             return None
@@ -38,18 +38,18 @@ class Tables:
             return float((self.gold == self.guess).all(axis=1).mean())
         return self._curve(metric) if metric.base in CURVES else self.counted(metric, *self.counts)
 
-    def counted(self, metric: Metric, hits: Floats, there: Floats, said: Floats) -> float:
+    def counted(self, metric: ParsedMetric, hits: Floats, there: Floats, said: Floats) -> float:
         """A metric that the counts of each label decide."""
         if metric.base in BY_COUNTS:
             return BY_COUNTS[metric.base](hits, there, said)
         return rate(metric, hits, there, said, index=self.column(metric), single=self.single)
 
-    def column(self, metric: Metric) -> int | None:
+    def column(self, metric: ParsedMetric) -> int | None:
         """The column of the label that a metric is about."""
         label = metric.label if metric.label is not None else self.positive
         return None if metric.mean or label is None else self.labels.index(label)
 
-    def _curve(self, metric: Metric) -> float:
+    def _curve(self, metric: ParsedMetric) -> float:
         """Of one label, of all cells at once, or the mean over the labels for which it is defined."""
         assert self.chances is not None
         of, needs_both = CURVES[metric.base]
@@ -63,7 +63,7 @@ class Tables:
         return float(np.mean(each)) if each else of(np.zeros(1), np.zeros(1))
 
 
-def rate(metric: Metric, hits: Floats, there: Floats, said: Floats, index: int | None, single: bool) -> float:
+def rate(metric: ParsedMetric, hits: Floats, there: Floats, said: Floats, index: int | None, single: bool) -> float:
     """F1, precision or recall from the counts of each label; 0 where nothing is counted."""
     above, below = PARTS[metric.base](hits, there, said)
     if index is not None:

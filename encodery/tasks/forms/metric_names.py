@@ -20,7 +20,7 @@ CALIBRATION = ("ece", "brier", "nll")
 
 
 @dataclass(frozen=True)
-class Metric:
+class ParsedMetric:
     """A name, taken apart."""
 
     name: str
@@ -34,19 +34,19 @@ class Metric:
         return self.base in RANKING or self.base in CALIBRATION
 
 
-def parse(name: str, form: str) -> Metric:
+def parse(name: str, form: str) -> ParsedMetric:
     """The metric that a name stands for; ValueError with a sentence where a form of task has no such metric."""
     if name in WHOLE[form]:
-        return Metric(name, name)
+        return ParsedMetric(name, name)
     if form != "regression":
         mean, _, base = name.partition("_")
         if base in MEANS.get(mean, ()):
-            return Metric(name, base, mean=mean)
+            return ParsedMetric(name, base, mean=mean)
         for base in BY_LABEL:
             if name == base:
-                return Metric(name, base)
+                return ParsedMetric(name, base)
             if name.startswith(f"{base}_"):
-                return Metric(name, base, label=name.removeprefix(f"{base}_"))
+                return ParsedMetric(name, base, label=name.removeprefix(f"{base}_"))
     legal = names(form)
     near = get_close_matches(name, legal, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
@@ -60,7 +60,7 @@ def names(form: str) -> list[str]:
     return [*WHOLE[form], *([] if form == "regression" else [*BY_LABEL, *means])]
 
 
-def fit(metric: Metric, labels: Sequence[str], form: str) -> str | None:
+def fit(metric: ParsedMetric, labels: Sequence[str], form: str) -> str | None:
     """A sentence if a metric does not go with the labels of a task."""
     if metric.label is not None and metric.label not in labels:
         return f"there is no label {metric.label}; there are {', '.join(labels)}"

@@ -1,7 +1,9 @@
 """Every metric that a task gives: which way is better, how tables scale it, and how else people spell it.
 
 This is the one place that knows: the choice of a checkpoint, tables, pages, sweeps and studies look here. A new metric
-of a task is a new line in METRICS (or in FAMILIES, where part of the name varies).
+of a task is a line in METRICS (or in FAMILIES, where part of the name varies). One that `tasks.metrics` may name for
+any labels is also a name in metric_names.WHOLE, and is computed in label_metrics.py: from counts of labels in
+BY_COUNTS, from probabilities in Tables.value. What GLUE's own parts report is chosen in tasks/glue.py.
 """
 
 import re

@@ -9,7 +9,7 @@ from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example
 from encodery.tasks.forms import metric_names as by_name
 from encodery.tasks.forms.classification import Classification, paired
-from encodery.tasks.forms.metric_names import Metric
+from encodery.tasks.forms.metric_names import ParsedMetric
 from encodery.tasks.forms.thresholds import choose, decide, unfit
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Scored(Classification):
         return self.metric or super().main_metric
 
     @property
-    def _main(self) -> Metric:
+    def _main(self) -> ParsedMetric:
         return by_name.parse(self.main_metric, self.answer_form)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from encodery.tasks.forms.metric_names import CALIBRATION, RANKING, Metric
+from encodery.tasks.forms.metric_names import CALIBRATION, RANKING, ParsedMetric
 
 if TYPE_CHECKING:  # numpy is imported where it computes: `encodery tasks` must answer at once
     from encodery.tasks.forms.label_metrics import Tables
@@ -23,7 +23,7 @@ def decide(chances: Mapping[str, float], thresholds: Mapping[str, float], severa
     return label if chances[label] > limit else next(name for name in chances if name != label)
 
 
-def unfit(metric: Metric) -> str | None:
+def unfit(metric: ParsedMetric) -> str | None:
     """A sentence if no threshold can be chosen by a metric."""
     if metric.base in RANKING or metric.base in CALIBRATION:
         return f"{metric.name} does not depend on a threshold"
@@ -45,7 +45,7 @@ class Choice:
         return {"labels": dict(self.thresholds), "score": self.score, "score_at_0.5": self.at_half}
 
 
-def choose(tables: "Tables", metric: Metric, by_label: bool) -> Choice:
+def choose(tables: "Tables", metric: ParsedMetric, by_label: bool) -> Choice:
     """The thresholds with the best score: one for the positive label, one for all labels, or one for each of them.
 
     One for each label: from the best common one, label by label, as long as that makes the score better. Of equal
@@ -70,7 +70,7 @@ def choose(tables: "Tables", metric: Metric, by_label: bool) -> Choice:
 class _Search:
     """Scores of thresholds; counts come from sorted probabilities, so that a trial does not read all rows again."""
 
-    def __init__(self, tables: "Tables", metric: Metric) -> None:
+    def __init__(self, tables: "Tables", metric: ParsedMetric) -> None:
         import numpy as np
 
         assert tables.chances is not None
