@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from encodery.config import load as settings
 from encodery.config.layers import is_data_file
-from encodery.core import yaml
+from encodery.core import files, yaml
 from encodery.core.files import sizes_only
 from encodery.core.progress import Progress
 from encodery.core.signals import StopRequest
@@ -271,7 +271,7 @@ def evaluate(
     from encodery.inference.task_argument import resolve_split
 
     models = [_opened(one, device, undecided=True) for one in _several(model)]
-    known = [RunDir.open(one.source) for one in models if Path(one.source, "run.json").is_file()]
+    known = [RunDir.open(one.source) for one in models if files.is_run(one.source)]
     scores: dict[str, dict[str, float]] = {}
     for asked in resolve_split(str(on), None if data is None else str(data), known):
         if not asked.task.labelled:

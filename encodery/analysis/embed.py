@@ -191,7 +191,7 @@ def open_all(
     columns: Mapping[str, str | None] | None = None,
 ) -> tuple[Source, TaskSplit]:
     """The encoder and the rows that a command line names."""
-    runs = [RunDir.open(model)] if Path(model, "run.json").is_file() else []
+    runs = [RunDir.open(model)] if files.is_run(model) else []
     meant = find_asked(on, data, runs, allow_code=allow_code, columns=columns, labelled=False)
     if len(meant) != 1:
         raise UserError(f"--on {on}: which split? " + ", ".join(one.key for one in meant))

@@ -272,7 +272,7 @@ def rows_of_run(run: RunDir, asked: TaskSplit, allow_code: bool = False) -> list
 def base_of(source: str) -> str:
     """What stands for the weights that fine-tuning began with: heads of another start are other heads."""
     path = Path(source.partition("@")[0])
-    if not (path / "run.json").is_file():
+    if not files.is_run(path):
         return locate.resolve(source).digest()
     info = RunDir(path).info()
     inputs = info.get("inputs", {})

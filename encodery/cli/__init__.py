@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from encodery.cli.verbs import FIRST, GROUPS, VERBS, Verb
+from encodery.core.process import is_main_process
 from encodery.errors import EncoderyError, Stopped, UserError
 
 
@@ -143,7 +144,7 @@ def _checking(sizes_only: bool) -> Iterator[None]:
 @contextmanager
 def _sign_of_life(verb: str, quiet: bool) -> Iterator[None]:
     """At a terminal something moves until the verb says something."""
-    if quiet or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+    if quiet or not sys.stderr.isatty() or not is_main_process():
         yield
         return
     from encodery.cli.spinner import Spinner
@@ -195,7 +196,7 @@ def _ended(error: EncoderyError, traceback: bool) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until the sentence is printed
     if traceback:
         _show(error)
-    alike = os.environ.get("RANK", "0") != "0" and error.exit_code in (2, 3)  # every process of a run says the same
+    alike = not is_main_process() and error.exit_code in (2, 3)  # every process of a run says the same
     if not alike:
         print(str(error), file=sys.stderr)
     return error.exit_code

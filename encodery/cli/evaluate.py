@@ -70,13 +70,14 @@ def radii(text: str) -> list[float]:
 def evaluate_under_attack(args: argparse.Namespace) -> int:
     """Attack every model on every split; keep and print."""
     from encodery.analysis.attack import Attack, require_labels, under_attack
+    from encodery.core import files
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
     from encodery.inference.task_argument import resolve_split
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
 
-    runs = {path: RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()}
+    runs = {path: RunDir.open(path) for path in args.models if files.is_run(path)}
     sizes = radii(args.radius or RADII)
     _require_places(args, list(runs.values()))
     steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
@@ -263,12 +264,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--by: cannot be combined with --attack")
     if args.attack:
         return evaluate_under_attack(args)
+    from encodery.core import files
     from encodery.inference.evaluate import require_shared_rows
     from encodery.inference.task_argument import resolve_split
     from encodery.models.locate import kept_on_the_way
     from encodery.runs.directory import RunDir
 
-    runs = [RunDir.open(path) for path in args.models if Path(path, "run.json").is_file()]
+    runs = [RunDir.open(path) for path in args.models if files.is_run(path)]
     keep = _keeper(args, runs)
     whose = runs or kept_on_the_way(args.models)
     splits = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if len(args.what) != 1 or not args.on:
         raise UserError("heads: give one run and --on TASK, or: heads compare DIR DIR…")
     from encodery.analysis.head_importance import HeadOptions, chosen, measure, request, rows_of_run
-    from encodery.core.files import as_name
+    from encodery.core import files
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
     from encodery.inference.task_argument import resolve_split
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks import split_name
 
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
-    runs = [RunDir.open(args.what[0])] if Path(args.what[0], "run.json").is_file() else kept_on_the_way(args.what)
+    runs = [RunDir.open(args.what[0])] if files.is_run(args.what[0]) else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] or Path(text).is_file() else f"{text}:train" for text in args.on]
     reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
     splits = [one for text in words for one in resolve_split(text, args.data, runs, **reading)]
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     for asked in splits:
         rows = rows_of_run(runs[0], asked, args.allow_code) if runs and not args.all_rows else None
         given = request(model, asked, options, args.head, rows)
-        folder = Path(args.out) / (as_name(asked.key) if len(splits) > 1 else "") if args.out else None
+        folder = Path(args.out) / (files.as_name(asked.key) if len(splits) > 1 else "") if args.out else None
         with Counting(f"heads {asked.key}", len(chosen(given)), args.quiet) as on_progress:
             importance = measure(given, folder, on_progress)
         printed.append(_about(importance, args.norm))

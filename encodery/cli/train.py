@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encodery.cli.parsing import Parser, without_bad_rows
-from encodery.core.process import end_with_parent
+from encodery.core.process import end_with_parent, is_main_process
 from encodery.core.remote_files import check
 from encodery.distributed.launch import launched_by_us
 from encodery.errors import EncoderyError, UserError
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         runs, failures = train_seeds(args, rest, lambda resolved: announce(resolved, args))
     except UserError as error:
         raise UserError(f"{error}{_hint(rest)}") from None
-    lead = os.environ.get("RANK", "0") == "0"  # of several processes the first one says it
+    lead = is_main_process()  # of several processes the first one says it
     if args.copy_to and lead:
         copy_away([run.path for run in runs], args.copy_to)
     for path, sentence in failures.items():
@@ -152,7 +152,7 @@ def announce(resolved: "Resolved", args: argparse.Namespace) -> None:
     from encodery.core import files
     from encodery.core.progress import Progress
 
-    if os.environ.get("RANK", "0") != "0":
+    if not is_main_process():
         return
     if resolved.recognised:
         keeps = "" if args.save_config else " (--save-config FILE keeps it)"
@@ -183,7 +183,7 @@ def in_folds(args: argparse.Namespace, rest: list[str]) -> int:
     done, failures = cross_validate(
         resolve, args.folds, args.out, args.restart, args.allow_change, lambda: Progress(args.quiet)
     )
-    if os.environ.get("RANK", "0") != "0":
+    if not is_main_process():
         return 0
     for fold, sentence in failures.items():
         print(f"failed: fold {fold}: {sentence}")

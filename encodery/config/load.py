@@ -74,7 +74,7 @@ def load(
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
     # A folder is a run directory even without run.json, or taking that file away would let its code run.
-    run = path.parent if given or (path.name == "config.yaml" and (path.parent / "run.json").exists()) else None
+    run = path.parent if given or (path.name == "config.yaml" and files.is_run(path.parent)) else None
     code = Code(allow_code, run)
     name = as_name(run.resolve().name if run else path.stem)
     layer = layers.from_source(str(path), Path())

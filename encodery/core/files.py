@@ -193,6 +193,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, plain_json(value, indent=2) + "\n")
 
 
+def is_run(folder: Path | str) -> bool:
+    """Whether a folder is the directory of a run, whole or not; code in it runs by stricter rules (own_code.py)."""
+    return Path(folder, "run.json").is_file()
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; a missing or damaged one is an error that names it."""
     try:

@@ -57,3 +57,8 @@ def boot_id() -> str:
     """Names this boot of this machine, the same in all its containers; empty where the system has none."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
+
+
+def is_main_process() -> bool:
+    """Of the processes of a run, which all do the same, the one that talks; known before torch is imported."""
+    return os.environ.get("RANK", "0") == "0"

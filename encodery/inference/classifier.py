@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from encodery.config import load
+from encodery.core import files
 from encodery.data.batches import MicroBatcher
 from encodery.data.token_table import memory_table
 from encodery.data.tokenizer import TokenizerPieces
@@ -223,7 +224,7 @@ def open_classifier(
     An own objective is opened from its run directory, whose Python files run only with `allow_code`.
     """
     folder = locate.resolve(str(source))
-    code = load.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
+    code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
     try:

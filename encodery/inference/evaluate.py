@@ -204,7 +204,7 @@ def _alarms(
 def collapsed_run(source: str) -> str | None:
     """How a run shows on its own data that it has learnt nothing: an alarm, or a score that needs no model."""
     path = Path(source)
-    if not (path / "run.json").is_file() or not RunDir(path).scores.is_file():
+    if not files.is_run(path) or not RunDir(path).scores.is_file():
         return None
     result = RunDir(path).read_scores()
     if result.get("alarms"):
@@ -326,7 +326,7 @@ def require_shared_rows(runs: Sequence[RunDir], asked: TaskSplit) -> None:
 
 def require_folder(folder: Path) -> None:
     """A run's own scores are not for others to write."""
-    if (folder / "run.json").exists():
+    if files.is_run(folder):
         raise UserError(f"{folder}: is a run; leave out -o to add to it, or give another folder")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.config import load
+from encodery.core import files
 from encodery.data.batches import MicroBatcher
 from encodery.data.corpus.blocks import BlockTable, OnProgress
 from encodery.data.corpus.prepare import corpus_table
@@ -81,7 +82,7 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
     folder = locate.resolve(source)
     if read_card(folder.path) is None:
         return _foreign(folder.path, source, device)
-    code = load.load(source, allow_code=True).code if allow_code and Path(source, "run.json").is_file() else None
+    code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     silent = {name: about for name, about in card["tasks"].items() if not speaks(about)}
     name, about = next(iter((silent or card["tasks"]).items()))

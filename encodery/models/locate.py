@@ -67,7 +67,7 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None, do
                 require_intact(found)
                 _require_safetensors(found, name)
                 return Folder(found.resolve(), name)
-        if path.exists() and (path / "run.json").exists():
+        if files.is_run(path):
             raise UserError(f"model {name}: this run has no model/ yet; let it finish first")
     if share:
         raise UserError(f"model {name}: there is no run {run}")
@@ -109,7 +109,7 @@ def share_of(name: str) -> tuple[str, str]:
 def kept_on_the_way(names: Sequence[str]) -> list[RunDir]:
     """The runs of `runs/x@25%` among these names."""
     places = [place for place, share in map(share_of, names) if share]
-    return [RunDir.open(place) for place in places if Path(place, "run.json").is_file()]
+    return [RunDir.open(place) for place in places if files.is_run(place)]
 
 
 def _kept(run: Path, name: str, share: str) -> Path:
@@ -144,7 +144,7 @@ def is_path(name: str) -> bool:
         return True
     folder = Path(name).parent
     beside = folder.iterdir() if "/" in name and folder.is_dir() else ()
-    return any((one / "run.json").is_file() for one in beside)
+    return any(files.is_run(one) for one in beside)
 
 
 def resolve_tokenizer(name: str, near: Path, download: bool = True) -> Folder:

@@ -200,5 +200,5 @@ def _grows(name: str) -> bool:
 
 def of_folder(folder: Path) -> Finished | None:
     """The DONE of the finished run that a folder is a part of: `RUN/model`, `RUN/kept/25`, `RUN/model/generator`."""
-    above = [path for path in list(folder.parents)[:3] if (path / NAME).is_file() and (path / "run.json").is_file()]
+    above = [path for path in list(folder.parents)[:3] if (path / NAME).is_file() and files.is_run(path)]
     return Finished(above[0]) if above else None

@@ -12,6 +12,7 @@ from encodery.config.layers import Layer
 from encodery.config.own_code import Code, of_class
 from encodery.config.schema import DEFAULT_MODEL, percent
 from encodery.config.validate import check_beside_task, options
+from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.options import Options
 from encodery.data import label_mix
@@ -119,7 +120,7 @@ def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
     model = embed.get("model") if isinstance(embed, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or not isinstance(model, str):
         return ()
-    run = next((path for path in (folder / model, Path(model)) if (path / "run.json").is_file()), None)
+    run = next((path for path in (folder / model, Path(model)) if files.is_run(path)), None)
     file = folder / Path(entry["file"]).expanduser()
     if run is None or not file.is_file() or {"label", "split"} & {*entry, *layer.tree}:
         return ()
