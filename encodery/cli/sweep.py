@@ -251,8 +251,7 @@ def _plain(spec: "RunSpec") -> dict[str, Any]:
 def _run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.core import files
     from encodery.core.progress import Progress
-    from encodery.sweep import best as sweep_best
-    from encodery.sweep import command_line
+    from encodery.sweep import best, command_line
     from encodery.sweep.execute import execute
     from encodery.sweep.sources import source
 
@@ -269,7 +268,7 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     try:
         outcomes = execute(
             folder, runs, resources, limits, args.executor, Progress(args.quiet),
-            score=lambda _, run: sweep_best.score(run, file.sweep.metric),
+            score=lambda _, run: best.score(run, file.sweep.metric),
         )  # fmt: skip
     finally:
         runs.close()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from encodery.core.text import markdown_table
 from encodery.errors import UserError
 from encodery.report import compare, groups, majority, records, stats
-from encodery.report import groups as report_groups
 from encodery.report.groups import Row, number_or_text
 from encodery.report.over_models import Score, over_models
 from encodery.report.slices import sliced
@@ -350,7 +349,7 @@ def of_records(
     if metric and not any(row.values for row in rows):
         have = dict.fromkeys(name for record in runs for scores in record.scores.values() for name in scores)
         raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
-    whole, missing = ([], []) if metric else report_groups.average_rows(runs)
+    whole, missing = ([], []) if metric else groups.average_rows(runs)
     rows = [*rows, *whole]
     said = [*remarks, *more, *missing, *majority.remarks(rows), *best_of_many(rows)]
     if baseline:

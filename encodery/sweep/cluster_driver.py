@@ -15,7 +15,6 @@ from encodery.core import files
 from encodery.core.progress import Progress
 from encodery.runs.sweep_spec import Outcome, RunSpec, Source
 from encodery.sweep import processes, state
-from encodery.sweep import state as sweep_state
 from encodery.sweep.scheduler import Alarm, Scheduler, Score, scored, spoken
 from encodery.sweep.slots import Slot, accelerators
 from encodery.sweep.state import FINAL, RunStatus
@@ -187,7 +186,7 @@ class Driver:
         status = self.status(spec)
         if status.state in FINAL or status.state == "stopped":
             self.report(status)
-        elif sweep_state.is_claimed(state.run_path(self.folder, spec.name)):
+        elif state.is_claimed(state.run_path(self.folder, spec.name)):
             self.waiting.append(spec)
         else:
             end: Any = "stopped" if self.stopping else "failed"
@@ -208,7 +207,7 @@ class Driver:
             if status.state in FINAL:
                 self.waiting.remove(spec)
                 self.settle(status)
-            elif not sweep_state.is_claimed(state.run_path(self.folder, spec.name)) and not self.stopping:
+            elif not state.is_claimed(state.run_path(self.folder, spec.name)) and not self.stopping:
                 self.waiting.remove(spec)
                 self.submit([spec])
 

@@ -12,7 +12,6 @@ from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, Source
 from encodery.sweep import outcome, processes, state
-from encodery.sweep import state as sweep_state
 from encodery.sweep.scheduler import Scheduler, Score
 from encodery.sweep.slots import find_slots
 from encodery.sweep.state import RunStatus, status
@@ -67,7 +66,7 @@ def stop(folder: Path, now: bool = False, grace: float = 30.0) -> list[str]:
     state.request_stop(folder, now)
     slurm.cancel_waiting(slurm.of_sweep(folder))
     for run in running:
-        if run.alive and (held := sweep_state.claim(state.run_path(folder, run.name))):
+        if run.alive and (held := state.claim(state.run_path(folder, run.name))):
             _end_orphan(folder, run, 0.0 if now else grace)
             held.release()
     return [run.id for run in running]

@@ -21,7 +21,6 @@ from encodery.errors import EncoderyError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import Outcome, RunSpec, Source, State
 from encodery.sweep import outcome, processes, state
-from encodery.sweep import state as sweep_state
 from encodery.sweep.launch import Launcher
 from encodery.sweep.processes import Child
 from encodery.sweep.slots import Slot, free_memory, has_room
@@ -188,7 +187,7 @@ class Scheduler:
     def note(self, status: RunStatus) -> None:
         """A run that ended while nobody watched: its file should say so too."""
         path = state.run_path(self.folder, status.name)
-        if state.read(path) != status and (held := sweep_state.claim(path)):
+        if state.read(path) != status and (held := state.claim(path)):
             self.write(status)
             held.release()
 
@@ -216,7 +215,7 @@ class Scheduler:
         """Start a run, adopt it, or leave it to whoever has it."""
         self.started.add(spec.id)
         try:
-            held = sweep_state.claim(state.run_path(self.folder, spec.name))
+            held = state.claim(state.run_path(self.folder, spec.name))
             if held is None:
                 self.elsewhere[spec.id] = spec
                 return
@@ -332,7 +331,7 @@ class Scheduler:
         elif not self.share:
             del self.elsewhere[spec.id]
             self.ended[spec.id] = Outcome(spec.id, "running")
-        elif not sweep_state.is_claimed(path):
+        elif not state.is_claimed(path):
             del self.elsewhere[spec.id]
             self.waiting.append(spec)
 
