@@ -237,7 +237,7 @@ def predict(
 
     models = [_opened(one, device) for one in _several(model)]
     if not (isinstance(data, str | Path) and is_data_file(str(data)) and Path(data).is_file()):
-        if isinstance(data, Path):
+        if isinstance(data, Path) or (isinstance(data, str) and is_data_file(data) and len(data.split()) == 1):
             raise UserError(f"{data}: there is no such data file")
         if len(models) > 1 or out is not None:
             raise UserError("predict: `out` and several models need a data file; for texts call load(run)(texts)")

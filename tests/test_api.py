@@ -215,6 +215,8 @@ def test_predict_evaluate_export_and_report_are_functions(trained, tmp_path, mon
     assert (en.export(run, "model") / "model.safetensors").is_file()
     with pytest.raises(UserError, match="no such data file"):
         en.predict(run, tmp_path / "nowhere.csv")
+    with pytest.raises(UserError, match="no such data file"):
+        en.predict(run, "nowhere.csv")
 
 
 def test_a_model_takes_lists_series_and_data_frames(trained):

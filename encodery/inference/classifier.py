@@ -131,11 +131,20 @@ class Classifier:
     def text_columns(
         self, there: Sequence[str], given: tuple[str | None, str | None] = (None, None)
     ) -> tuple[str, ...]:
-        """The columns that it reads: as given, else as its own files called them, else text and text2."""
+        """The columns that it reads: as given, else as its own files called them, else text and text2.
+
+        Of those that are not there the first is named, so that an error can say which one was looked for.
+        """
         trained: Mapping[str, Any] = self.card["tasks"][self.head.name]["task"] or {}
         usual = ("question", "context") if self.head.answer_kind == "span" else ("text", "text2")
-        first = given[0] or trained.get("text") or usual[0]
-        second = given[1] or trained.get("text2") or usual[1]
+        known = [
+            [name for name in (trained.get(key), word) if name]
+            for key, word in zip(("text", "text2"), usual, strict=True)
+        ]
+        first, second = (
+            one or next((name for name in names if name in there), names[0])
+            for one, names in zip(given, known, strict=True)
+        )
         pair = self.head.texts == 2 or (self.head.texts is None and (given[1] is not None or second in there))
         if given[1] and not pair:
             raise UserError(f"--text2-column {given[1]}: this model reads single texts")

@@ -19,6 +19,7 @@ from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
 from encodery.tasks.sources.infer_table import TABLES, detect_delimiter, detect_encoding, layout
+from encodery.tasks.sources.readers import ADVICE as BAD_ROWS
 from encodery.tasks.sources.readers import (
     Bad,
     Sheet,
@@ -39,6 +40,7 @@ Row = dict[str, Any]  # id, text, text2, prediction, probabilities
 COLUMNS = "columns"  # in the extra of an example: the row of its file
 SHOWN = 60  # characters of a text in a table
 WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
+TEXT_COLUMN = "; name the column of the text with --text-column (in Python: text=)"
 
 
 def of_words(texts: Sequence[str], second: Sequence[str] | None) -> list[Example]:
@@ -78,13 +80,22 @@ def of_file(
         id = _id_column(trained, sheet)
         kept = [*own, *([id] if id and id not in own else [])]  # a nested text is in its object already
         examples = _with_columns(examples, sheet, before, id, kept)
+        if id is None and (repeated := next((n for n in (trained.get("id"), "id") if n in sheet.columns), None)):
+            print(f"{sheet.file}: values of {repeated} repeat, so rows are numbered", file=sys.stderr)
     if not skip_bad_rows:
-        refuse(sheet.bad)
+        refuse(sheet.bad, _advice(sheet, name))
     elif sheet.bad:
         print(named(sheet.bad, "skipped row"), file=sys.stderr)
     if not examples:
         raise UserError(f"{sheet.file}: has no rows that can be used")
     return examples
+
+
+def _advice(sheet: Sheet, name: str) -> str:
+    """What to do about bad rows: of a file from Windows nearly all that have an umlaut would be skipped."""
+    wrong = name != "-" and any("UTF-8" in bad.why for bad in sheet.bad)
+    codec = detect_encoding(Path(name).read_bytes()) if wrong else None
+    return f"The file looks like {codec}: add --encoding {codec}." if codec else BAD_ROWS
 
 
 def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> Sheet:
@@ -117,8 +128,8 @@ def _with_columns(
 def _texts(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
     if model.head.answer_kind == "ranking":
         return _candidates(model, columns, sheet)
-    texts = _text_columns(model, columns, sheet)
-    need_columns(sheet, texts)
+    texts = model.text_columns(sheet.columns, columns)
+    need_columns(sheet, texts, TEXT_COLUMN)
     trained = model.card["tasks"][model.head.name]["task"] or {}
     return to_examples(sheet, Columns(texts, id=_id_column(trained, sheet)), lambda value: None)
 
@@ -127,7 +138,7 @@ def _words(model: Classifier, given: str | None, sheet: Sheet) -> list[Example]:
     """Sentences: a column with lists of words, or with texts that are split at blanks."""
     trained = model.card["tasks"][model.head.name]["task"] or {}
     id, column = _id_column(trained, sheet), _word_column(trained, given, sheet)
-    need_columns(sheet, [column])
+    need_columns(sheet, [column], TEXT_COLUMN)
     for row in sheet.rows:
         row.values["words"], row.values["id"] = row.values.get(column), row.values.get(id) if id else None
     return tagged_examples(_without_tags(sheet), hidden=True, names=None)
@@ -149,7 +160,7 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
     trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
     first = columns[0] or trained.get("text") or "text"
     second = columns[1] or trained.get("candidates") or "candidates"
-    need_columns(sheet, [first, second])
+    need_columns(sheet, [first, second], TEXT_COLUMN)
     id = _id_column(trained, sheet)
 
     def example(number: int, row: FileRow) -> Example:
@@ -162,8 +173,13 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
 
 
 def _id_column(trained: Mapping[str, Any], sheet: Sheet) -> str | None:
-    """The id column of the model's own files, else `id`; without one, rows are numbered."""
-    return next((name for name in (trained.get("id"), "id") if name in sheet.columns), None)
+    """The id column of the model's own files, else `id`; without one, and where its values repeat, rows are numbered.
+
+    What names a row of a training set may name a customer here, who writes more than once.
+    """
+    column = next((name for name in (trained.get("id"), "id") if name in sheet.columns), None)
+    values = [str(row.values.get(column)) for row in sheet.rows] if column else []
+    return column if len(set(values)) == len(values) else None
 
 
 def _of_lines(data: bytes, pairs: bool) -> tuple[list[Example], Sheet]:
@@ -193,10 +209,6 @@ def _of_json(data: bytes) -> Sheet:
         sheet = read(path)
     sheet.file, sheet.bad = "stdin", [replace(bad, file="stdin") for bad in sheet.bad]
     return sheet
-
-
-def _text_columns(model: Classifier, given: tuple[str | None, str | None], sheet: Sheet) -> tuple[str, ...]:
-    return model.text_columns(sheet.columns, given)
 
 
 def answered(
@@ -280,8 +292,11 @@ def _flat(rows: Iterable[Row]) -> Iterator[list[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    """A value in a table: lists of words with commas, other lists and objects as JSON, nothing for what is absent."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    """A value in a table: lists of words with commas, other lists and objects as JSON, nothing for what is absent.
+
+    Words that hold a comma themselves are a JSON list, which `score` reads too.
+    """
+    if isinstance(value, list) and all(isinstance(one, str) and "," not in one for one in value):
         return ",".join(value)
     return "" if value is None else files.plain_json(value) if isinstance(value, list | dict) else value
 

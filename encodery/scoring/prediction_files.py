@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,9 @@ def _number(file: str, id: str, guess: Any) -> float:
 
 
 def _list(guess: Any) -> list[Any]:
+    if isinstance(guess, str) and guess.lstrip().startswith("["):
+        with suppress(ValueError):
+            guess = json.loads(guess)
     return guess if isinstance(guess, list) else [word.strip() for word in str(guess).split(",") if word.strip()]
 
 

@@ -249,3 +249,44 @@ def test_a_file_in_another_encoding(trained, tmp_path, encodery):
     assert "UTF-8" in encodery("predict", trained("single"), "--file", tmp_path / "b.csv").err
     said = encodery("predict", trained("single"), "--file", tmp_path / "b.csv", "--encoding", "cp1252")
     assert json.loads(said.out)["note"] == "schön"
+
+
+@pytest.fixture(scope="module")
+def mails(tmp_path_factory):
+    """A run whose files have names of their own, and customers as ids."""
+    folder = tmp_path_factory.mktemp("mails")
+    rows = [(f"A{i}", text, mood(text)) for i, text in enumerate(sentences(40))]
+    file = write_csv(folder / "mails.csv", ["customer", "message", "team"], rows)
+    task = {"kind": "table", "train": str(file), "text": "message", "label": "team", "id": "customer"}
+    return train_run(load(config_for(folder, task)), folder / "run").path
+
+
+@pytest.mark.parametrize("more", [[], ["--skip-bad-rows"]])
+def test_a_customer_may_write_twice(more, mails, tmp_path, encodery):
+    texts = ["the good cat", "a bad film", "a good film"]
+    file = write_csv(tmp_path / "new.csv", ["customer", "message"], list(zip(["A1", "A1", "A2"], texts, strict=True)))
+    said = encodery("predict", mails, "--file", file, *more)
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [(row["id"], row["customer"], row["message"]) for row in rows] == [
+        ("0", "A1", texts[0]), ("1", "A1", texts[1]), ("2", "A2", texts[2]),
+    ]  # fmt: skip
+    model = en.load(mails)
+    assert [row["prediction"] for row in rows] == [model(text).label for text in texts]
+    assert "values of customer repeat, so rows are numbered" in said.err
+
+
+def test_a_text_column_is_found_by_its_usual_name_else_asked_for(mails, tmp_path, encodery):
+    file = write_csv(tmp_path / "new.csv", ["text", "when"], [["the good cat", "now"]])
+    assert encodery("predict", mails, "--file", file).code == 0
+    assert list(en.predict(mails, file)["text"]) == ["the good cat"]
+    said = encodery("predict", mails, "--file", write_csv(tmp_path / "b.csv", ["body", "when"], [["a", "now"]]))
+    assert said.code == 2
+    assert 'there is no column "message"' in said.err
+    assert "--text-column" in said.err
+
+
+def test_bytes_of_windows_are_answered_with_the_flag(mails, tmp_path, encodery):
+    (tmp_path / "new.csv").write_bytes("message;x\nsch\xf6n;1\ngut f\xfcr mich;2\n".encode("cp1252"))
+    said = encodery("predict", mails, "--file", tmp_path / "new.csv")
+    assert (said.code, "looks like cp1252: add --encoding cp1252" in said.err) == (2, True)
+    assert encodery("predict", mails, "--file", tmp_path / "new.csv", "--encoding", "cp1252").code == 0

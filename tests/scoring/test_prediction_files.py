@@ -89,6 +89,9 @@ def test_numbers_and_lists(tmp_path):
     lists = table(tmp_path, "multilabel", [["a"], ["a", "b"], []])
     text = 'id,prediction\n0,a\n1,"a, b"\n2,\n'
     assert score_file(put(tmp_path, "p.csv", text), lists, "dev")["subset_accuracy"] == 1.0
+    names = table(tmp_path, "multilabel", [["a"], ["a, b"], []])
+    text = 'id,prediction\n0,a\n1,"[""a, b""]"\n2,[]\n'
+    assert score_file(put(tmp_path, "p.csv", text), names, "dev")["subset_accuracy"] == 1.0
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))

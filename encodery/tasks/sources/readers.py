@@ -470,10 +470,12 @@ def shown(value: object) -> str:
     return text if len(text) <= CUT else text[:CUT] + "…"
 
 
-def need_columns(sheet: Sheet, names: Iterable[str]) -> None:
-    """Every named column must exist; the error says which ones do and which is nearest."""
+def need_columns(sheet: Sheet, names: Iterable[str], advice: str = "") -> None:
+    """Every named column must exist; the error says which ones do, which is nearest, and what to do about it."""
     for name in names:
         if name not in sheet.columns and (sheet.rows or sheet.columns):
             near = get_close_matches(name, sheet.columns, n=1, cutoff=0.5)
             hint = f' (did you mean "{near[0]}"?)' if near else ""
-            raise UserError(f'{sheet.file}: there is no column "{name}"{hint}; it has {", ".join(sheet.columns)}')
+            raise UserError(
+                f'{sheet.file}: there is no column "{name}"{hint}; it has {", ".join(sheet.columns)}{advice}'
+            )
