@@ -345,3 +345,43 @@ def test_an_empty_file_and_one_label_for_all_rows_are_told_as_such(tmp_path: Pat
     with pytest.raises(UserError, match=r"column label has one value in all rows .*nothing to learn"):
         infer(file, {})
     assert infer(file, {}, labelled=False).options["text"] == "text"
+
+
+@pytest.mark.parametrize("delimiter", [";", ","])
+def test_decimal_commas_are_numbers(tmp_path: Path, delimiter: str) -> None:
+    numbers = labels("3,8", "1,5", "4", "2,25", "0,125")
+    path = table(tmp_path / "a.csv", ["review", "note"], rows(TEXTS, numbers), delimiter)
+    got = infer(path, {})
+    assert (got.options["form"], got.options["label"]) == ("regression", "note")
+    assert "note holds numbers with a decimal comma" in got.remarks
+    task = Table.model_validate({"train": str(path), **got.options})
+    read_as = {example.label for split in ("train", "dev") for example in task.examples(split)}
+    assert read_as == {3.8, 1.5, 4.0, 2.25, 0.125}
+
+
+def test_what_may_be_thousands_is_named(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", ["review", "price"], rows(TEXTS, labels("1,250", "3,8", "12")), ";")
+    task = Table.model_validate(
+        {"train": str(path), "text": "review", "label": "price", "form": "regression", "delimiter": ";"}
+    )
+    with pytest.raises(UserError, match='"1,250" may be a thousand or a decimal number; write it with a point'):
+        task.examples("train")
+    codes = table(tmp_path / "b.csv", ["review", "codes"], rows(TEXTS, labels("1,3", "2", "1,2,3", "2,3")), ";")
+    assert found(codes)["form"] == "multilabel"
+
+
+def test_an_offered_answer_is_the_second_text_however_few_there_are(tmp_path: Path) -> None:
+    answers = labels("yes that is right", "no it is not", "ask the office")
+    path = table(tmp_path / "a.csv", ["question", "candidate answer", "label"], rows(TEXTS, answers, labels(1, 0)))
+    assert found(path) == {"form": "pair", "text": "question", "text2": "candidate answer", "label": "label"}
+
+
+def test_labels_that_name_rows_are_refused_and_those_that_say_nothing_remarked(tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "a.csv", ["text", "customer", "team"], rows(TEXTS, [f"K-{i}" for i in range(60)], labels("a", "b"))
+    )
+    with pytest.raises(UserError, match="column customer has another value in every row; it names rows"):
+        found(path, label="customer")
+    path = table(tmp_path / "b.csv", ["text", "rating"], rows(TEXTS, labels("1", "2", "N/A")))
+    (remark,) = infer(path, {}).remarks
+    assert remark.startswith('the label "N/A" looks like a missing value: empty such cells')

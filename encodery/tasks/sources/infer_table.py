@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.errors import UserError
+from encodery.tasks.sources.labels import has_decimal_comma
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, records, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
@@ -45,6 +46,8 @@ _LABELS = (
     "emotion rating star_rating stars score grade similarity relevance relevant priority severity urgency queue team "
     "department outcome verdict decision classification stance toxicity quality is_duplicate is_spam",
 )
+_OFFERED = ("candidate", "given", "proposed", "suggested", "student", "user", "model")
+_MISSING = {"n/a", "#n/a", "nan", "null", "-", "--", "?"}  # "none" and "unknown" may be classes
 _IDS = "id idx index guid uid uuid key rowid row_id unnamed:_0"
 _QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality", "toxicity", "target", "y"}
 _TOKENS, _TAGS = {"tokens", "words", "token"}, {"tags", "ner_tags", "pos_tags", "labels", "label", "tag", "bio"}
@@ -239,8 +242,9 @@ class Column:
 
     @cached_property
     def partners(self) -> tuple[str, ...]:
-        """Its names as those of one of two texts: `first_text` is the first."""
-        return (*self.names, *(name.removesuffix("_text") for name in self.names))
+        """Its names as those of one of two texts: `first_text` is the first, a `candidate_answer` an answer."""
+        plain = [re.sub(f"^({'|'.join(_OFFERED)})_", "", name).removesuffix("_text") for name in self.names]
+        return (*self.names, *plain)
 
     @cached_property
     def distinct(self) -> Counter[str]:
@@ -249,9 +253,19 @@ class Column:
     @cached_property
     def numbers(self) -> list[float] | None:
         """The values as numbers, if they all are."""
+        if self.decimal_commas:
+            return [float(str(value).replace(",", ".")) for value in self.values]
         if not self.values or not all(_is_number(value) for value in self.values):
             return None
         return [float(value) for value in self.values]
+
+    @cached_property
+    def decimal_commas(self) -> bool:
+        """Whether they are numbers such as `3,8`: most have one comma, none has more."""
+        commas = [isinstance(value, str) and has_decimal_comma(value) for value in self.values]
+        return sum(commas) > len(commas) / 2 and all(
+            comma or _is_number(value) for comma, value in zip(commas, self.values, strict=True)
+        )
 
     @cached_property
     def whole_numbers(self) -> bool:
@@ -518,11 +532,28 @@ class _Guess:
             return {**usual, **given, "label": label}
         if column.lists:
             return {"form": "multilabel", "label": label}
+        self._look_at_labels(column)
         if separator := _separator(column):
             usual_one = "," if self.sheet.file.lower().endswith(TABLES) else None
             more = {} if separator == usual_one else {"label_separator": separator}
             return {"form": "multilabel", "label": label, **more}
         return {"form": self._number_form(column, usual["form"]), "label": label}
+
+    def _look_at_labels(self, column: Column) -> None:
+        """Refuse labels that name rows; remark on those that look like nothing."""
+        count = len(column.values)
+        if self.least > 1 and column.numbers is None and 20 <= count == len(column.distinct):
+            raise UserError(
+                f"{self.sheet.file}: column {column.name} has another value in every row; it names rows and cannot be "
+                f"learnt. {self.flag.format('label')} names the column of the labels."
+            )
+        if missing := [value for value in column.distinct if value.strip().lower() in _MISSING]:
+            self.remarks.append(
+                f"the label {shown(missing[0])} looks like a missing value: empty such cells, and --skip-bad-rows "
+                "leaves these rows out"
+            )
+        if column.decimal_commas:
+            self.remarks.append(f"{column.name} holds numbers with a decimal comma")
 
     def _number_form(self, column: Column, usual: str) -> str:
         """Many different numbers are a quantity, few whole ones are names of classes."""

@@ -43,3 +43,17 @@ def spelling_warning(task: str, labels: Sequence[str], rows: Mapping[str, int] |
         f"WARNING {task}: labels that differ in case or blanks only are classes of their own: {listed}; "
         f"to merge them give `{advice}` (on the command line: --tasks.labels '{advice.removeprefix('labels: ')}')"
     )
+
+
+_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+
+
+def may_be_thousands(text: str) -> bool:
+    """`1,250` is 1250 or 1.25, by whoever wrote it."""
+    return bool(_THOUSANDS.fullmatch(text.strip(" ")))
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Whether it is a number such as `3,8`, and nothing else."""
+    return bool(_COMMA.fullmatch(text.strip(" "))) and not may_be_thousands(text)

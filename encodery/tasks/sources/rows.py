@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 from encodery.core import files
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Label, Origin, Task, plain_texts
-from encodery.tasks.sources.labels import matched
+from encodery.tasks.sources.labels import has_decimal_comma, matched, may_be_thousands
 from encodery.tasks.sources.readers import Bad, BadRow, Row, Sheet, shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -165,6 +165,10 @@ def label_number(value: Any) -> float | None:
     """A label of a regression task."""
     if value is None or value == "":
         return None
+    if isinstance(value, str) and may_be_thousands(value):
+        raise Bad(f"{shown(value)} may be a thousand or a decimal number; write it with a point, or without the comma")
+    if isinstance(value, str) and has_decimal_comma(value):
+        value = value.replace(",", ".")
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
