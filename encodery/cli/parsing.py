@@ -120,6 +120,11 @@ class Parser(argparse.ArgumentParser):
         hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."
         raise UserError(f"{self.prog}: {message}.{hint}")
 
+    def nearest(self, word: str) -> str | None:
+        """The option that a misspelt one without a value may mean."""
+        plain = [name for name, action in self.options().items() if action.nargs == 0 and name.startswith("--")]
+        return next(iter(difflib.get_close_matches(word, plain, n=1, cutoff=0.8)), None)
+
     def options(self) -> dict[str, argparse.Action]:
         """Declared options by their spelling."""
         return self._option_string_actions
@@ -164,6 +169,8 @@ def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
             for_parser += [word, *([left.pop(0)] if takes_value and left else [])]
         elif word.startswith("--") and len(word) > 2:
             takes_value = "=" not in word and bool(left) and not left[0].startswith("--")
+            if not takes_value and "=" not in word and (near := parser.nearest(word)):
+                raise UserError(f"there is no option {word}; did you mean {near}?")
             overrides += [word, *([left.pop(0)] if takes_value else [])]
         else:
             (overrides if _SETTING.match(word) else for_parser).append(word)

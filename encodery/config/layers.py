@@ -180,6 +180,8 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
     path = path.resolve()
     if path in above:
         raise UserError(f"{shown}: extends itself: {' -> '.join(p.name for p in (*above, path))}.")
+    if path.suffix.lower() in _PACKED and path.is_file():
+        raise UserError(f"{shown}: is packed; unpack it, and give the file that is in it.")
     if looks_like_data(path):
         raise UserError(
             f"{shown}: is data, not a config. `encodery train {_with_ending(shown)}` trains on a table (csv, tsv, "
@@ -189,7 +191,8 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
 
 
 _CONFIGS = (".yaml", ".yml", ".json")
-_SHEETS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".pkl", ".zip", ".gz")
+_SHEETS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".pkl")
+_PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".tar")
 
 
 def _with_ending(name: str) -> str:

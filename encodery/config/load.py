@@ -19,6 +19,7 @@ from encodery.core import files, yaml
 from encodery.core.files import as_name
 from encodery.core.options import Options
 from encodery.core.yaml import Key
+from encodery.errors import UserError
 
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
@@ -73,6 +74,8 @@ def load(
         return _resolve(layer, overrides, Path.cwd(), as_name(Path(source).stem), Code(allow_code), weights)
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
+    if given and not path.exists():
+        raise UserError(f"{source}: is a folder without config.yaml, so no run; give a data file, a config or a run.")
     # A folder is a run directory even without run.json, or taking that file away would let its code run.
     run = path.parent if given or (path.name == "config.yaml" and files.is_run(path.parent)) else None
     code = Code(allow_code, run)

@@ -22,11 +22,11 @@ from encodery.errors import UserError
 if TYPE_CHECKING:
     from encodery.tasks.base import Task
 
-
 T = TypeVar("T", bound=Options)
 
 # Sections whose keys depend on a kind: where the kinds are, and what is meant if nobody says.
 KINDS = {"method": ("methods", "plain"), "mix": ("mix", "shuffled"), "weighting": ("weighting", "constant")}
+TASKS_ADVICE = ": a file (`encodery train reviews.csv`) or a name (`--tasks glue/rte`; `encodery tasks` lists them)"
 _FORM = "string_pattern_mismatch"
 _LENGTHS = {"too_short": "at least", "too_long": "at most"}
 # How pydantic says it, and how people do.
@@ -280,7 +280,8 @@ class _Check:
                     found = _elsewhere(inner, self._dotted_keys()) if inner != key else None
                     self._error(inner if found else key, f"unknown key; did you mean {found}?" if found else general)
         elif error["type"] == "missing":
-            self._error((*at, *error["loc"]), f"is required{' by ' + who if who else ''}")
+            advice = TASKS_ADVICE if (*at, *error["loc"]) == ("tasks",) else ""
+            self._error((*at, *error["loc"]), f"is required{' by ' + who if who else ''}{advice}")
         elif error["loc"] == ("part",):
             self._error((*at, "name"), f"{who.removeprefix('task ')}: the part after '/' is wrong: {_expected(error)}")
         else:

@@ -61,3 +61,19 @@ def test_answers_to_other_rows_do_not_replace_a_run_s_own(tmp_path: Path, capsys
     assert main(["evaluate", str(run.path), "--on", f"{tmp_path}/other.yaml:dev"]) == 2
     assert "other rows" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.predictions.iterdir()} == before
+
+
+def test_what_a_newcomer_types_first_is_answered_with_what_to_type(tmp_path, monkeypatch, encodery):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "mails.csv").write_text("text,label\na b,x\nc d,y\n")
+    (tmp_path / "mails.csv.gz").write_bytes(b"\x1f\x8b")
+    for words, said in {
+        ("train",): "tasks: is required: a file (`encodery train reviews.csv`) or a name",
+        ("train", "runs"): "runs: is a folder without config.yaml, so no run; give a data file, a config or a run",
+        ("train", "mails.csv.gz"): "mails.csv.gz: is packed; unpack it",
+        ("train", "mails.csv", "--quite"): "there is no option --quite; did you mean --quiet?",
+        ("predict", "mails.csv", "--text", "x"): "model mails.csv: is a file; a model is a run, a model folder or",
+    }.items():
+        found = encodery(*words)
+        assert (found.code, said in found.err) == (2, True), (words, found.err)

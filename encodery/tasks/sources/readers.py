@@ -108,6 +108,8 @@ def read(
         ".txt": lambda: read_tsv(path, header, delimiter or "\t", encoding),
         ".parquet": lambda: read_parquet(path, columns),
     }
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give a file in it")
     if path.suffix.lower() not in readers:
         raise UserError(f"{path}: unknown kind of file; it must end in {', '.join(readers)}")
     try:
