@@ -209,6 +209,11 @@ def test_predict_evaluate_export_and_report_are_functions(trained, tmp_path, mon
     assert Path("answers.csv").read_text().startswith("id,text,label,price,prediction,p_")
     scores = en.evaluate(run, file, out="kept")["table/gold:test"]
     assert scores["accuracy"] == sum(answers["label"] == answers["prediction"]) / 3
+    texts = [(row["text"], row["label"]) for _, row in answers.iterrows()]
+    other = write_csv(tmp_path / "other.csv", ["text", "right"], texts)
+    with pytest.raises(UserError, match=r"label= names its column"):
+        en.evaluate(run, other)
+    assert en.evaluate(run, other, label="right")["table/other:test"] == scores
     import encodery.report.table  # noqa: F401  (which gives the name `encodery.report` to the package)
 
     assert en.report(run, out="page.html").stat().st_size > 10_000
