@@ -243,7 +243,7 @@ def data_records(task: Task, here: Mapping[str, Sequence[Example]]) -> list[Reco
     origins = {name: task.origin(name) for name in here}
     return [
         {"split": name, "rows": len(here[name]) or origin.rows, "source": origin.source}
-        | {"warning": "; ".join(text for text in (origin.part, origin.note) if text)}
+        | {"warning": origin.part or "", "note": origin.note or ""}
         for name, origin in origins.items()
     ]
 
@@ -253,6 +253,7 @@ def data_lines(records: Sequence[Record], task: str) -> Iterator[str]:
     yield task
     for one in records:
         more = f"  WARNING {one['warning']}" if one["warning"] else ""
+        more += f" ({one['note']})" if one["note"] else ""
         yield f"  {one['split']}: {one['rows']:,} rows from {one['source']}{more}"
 
 

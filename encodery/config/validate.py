@@ -31,6 +31,8 @@ _FORM = "string_pattern_mismatch"
 _LENGTHS = {"too_short": "at least", "too_long": "at most"}
 # How pydantic says it, and how people do.
 _WORDS = {
+    "expected greater than": "expected a number greater than",
+    "expected less than": "expected a number less than",
     "a valid array": "a list",
     "a valid list": "a list",
     "a valid integer": "an integer",

@@ -25,7 +25,7 @@ class Confident(Selector):
         """All positions, or those that the joint decides on."""
         scores, flags = confident(np.mean(pool.predictions, 0), pool.labels)
         order = pool.sorted(scores, highest=self.pick == "suspects")
-        note = f"{int(flags.sum()):,} of {len(pool):,} labels are likely wrong by the confident joint"
+        note = f"{int(flags.sum()):,} of {len(pool):,} labels are likely wrong by confident learning"
         if self.flagged:
             order = order[flags[order] == (self.pick == "suspects")]
         return Ranked(order, scores, notes=(note,))

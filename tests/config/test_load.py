@@ -84,7 +84,7 @@ def test_W3_types_are_strict():
     ]:
         assert wrong.partition("=")[0] + ": expected" in refusal(BASE, [wrong])
     assert "'stableadamw' or 'muon', not \"sgd\"" in refusal(BASE, ["optim.kind=sgd"])
-    assert "optim.lr: expected greater than 0, not -1" in refusal(BASE, ["--optim.lr", "-1"])
+    assert "optim.lr: expected a number greater than 0, not -1" in refusal(BASE, ["--optim.lr", "-1"])
     assert "expected a finite number" in refusal(BASE, ["optim.lr=.inf"])
     assert "model.lora.target" in refusal(BASE, ["model.lora.target=1"])
 
@@ -377,7 +377,7 @@ def test_all_errors_at_once(write):
         "bad.yaml:3: tasks.0.name: fake/xyz: the part after '/' is wrong: expected 'rte', 'mnli' or 'mrpc'" in message
     )
     assert "bad.yaml:4: tasks.1.name: there is no 'nope' in tasks" in message
-    assert "bad.yaml:5: tasks.2.fraction: expected less than or equal to 1, not 2" in message
+    assert "bad.yaml:5: tasks.2.fraction: expected a number less than or equal to 1, not 2" in message
     assert "tasks.2: a task needs a name" in message
     assert "bad.yaml:6: tasks.3: expected a mapping" in message
     assert "bad.yaml:7: method.kind: there is no 'fleeb' in methods. Did you mean 'freelb'?" in message

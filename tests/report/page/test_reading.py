@@ -66,7 +66,7 @@ def test_the_score_is_the_first_column_after_the_data(tmp_path: Path) -> None:
 def test_a_score_below_the_majority_is_among_what_went_wrong(tmp_path: Path) -> None:
     with_majority(tmp_path / "a", {"accuracy": 0.5}, 0.55)
     page = page_of(tmp_path)
-    assert "toy/nli:dev: the model is no better than the majority (accuracy 55.00)" in page
+    assert "toy/nli:dev: the model is no better than the majority baseline, which has accuracy 55.00" in page
     assert "second metric" not in page, "there is none"
 
 

@@ -136,9 +136,8 @@ def _below(page: PageData) -> list[str]:
         if low:
             who = f"{len(low)} of {len(rows)} configurations {are(len(low))}" if len(rows) > 1 else "the model is"
             who = f"{page.name(low[0])} is" if len(low) == 1 < len(rows) else who
-            lines.append(
-                f"{data}: {who} no better than the majority ({low[0].metric} {scaled(low[0], majority(low[0]))})"
-            )
+            baseline = f"{low[0].metric} {scaled(low[0], majority(low[0]))}"
+            lines.append(f"{data}: {who} no better than the majority baseline, which has {baseline}")
         lines += single_runs([row for row in rows if row not in low])
     return lines
 
