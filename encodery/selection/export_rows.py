@@ -32,7 +32,7 @@ def export(chosen: Subset, task: Task, split: str, path: Path) -> Path:
         if path.suffix.lower() == ".parquet":
             _parquet(rows, names, path)
         else:
-            files.write_atomic(path, _text(rows, names, path.suffix.lower()))
+            files.write_atomic(path, _text(rows, names, path.suffix.lower(), getattr(task, "delimiter", None)))
     return path
 
 
@@ -45,7 +45,8 @@ def rows_of(chosen: Subset, task: Task, split: str) -> list[dict[str, Any]]:
     rows = []
     for rank, id in enumerate(chosen.ids):
         row = dict(raw[id]) if id in raw else plain(examples[id])
-        row.setdefault("id", id)
+        if row.get(str(getattr(task, "id", None))) is None:  # the rows of its file have no ids of their own
+            row.setdefault("id", id)
         if published and isinstance(examples[id].label, str):
             row["label"] = examples[id].label
         row |= {f"selection_{name}": values[rank] for name, values in more.items() if values is not None}
@@ -60,7 +61,8 @@ def plain(example: Example) -> dict[str, Any]:
     return {"id": example.id, **texts, "label": label, **example.extra}
 
 
-def _text(rows: Sequence[Mapping[str, Any]], names: Sequence[str], ending: str) -> str:
+def _text(rows: Sequence[Mapping[str, Any]], names: Sequence[str], ending: str, delimiter: str | None) -> str:
+    """As the ending says; a csv file has the delimiter of the file that the rows are from."""
     if ending == ".jsonl":
         return "".join(files.plain_json(row) + "\n" for row in rows)
     stream = io.StringIO()
@@ -70,7 +72,7 @@ def _text(rows: Sequence[Mapping[str, Any]], names: Sequence[str], ending: str) 
         if bad is not None:
             raise UserError(f"--export: row {bad} has a tab or a line end, which tsv cannot hold; choose csv or jsonl")
         return "".join("\t".join(line) + "\n" for line in lines)
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = csv.writer(stream, delimiter=delimiter or ",", lineterminator="\n")
     writer.writerows([names, *([_cell(row.get(name)) for name in names] for row in rows)])
     return stream.getvalue()
 

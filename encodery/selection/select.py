@@ -27,6 +27,7 @@ from encodery.inference.task_argument import TaskSplit
 from encodery.runs.directory import RunDir
 from encodery.selectors.base import Pool, Ranked, Selector
 from encodery.tasks.base import Task
+from encodery.tasks.sources.infer_table import infer
 from encodery.tasks.sources.own_files import Own
 
 Say = Callable[[str], None]
@@ -114,17 +115,26 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
 
 
 def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
-    """A pool that lacks the label column of the run that embeds it is read without labels, and all of it."""
+    """A pool that lacks the label column of the run that embeds it is read without labels, and all of it.
+
+    So is one with `label: none`.
+    """
     pool, embed = layer.tree["pool"], layer.tree.get("embed")
     entry = {"file": pool} if isinstance(pool, str) and layers.is_data_file(pool) else pool
     model = embed.get("model") if isinstance(embed, dict) else None
-    if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or not isinstance(model, str):
+    if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
         return ()
-    run = next((path for path in (folder / model, Path(model)) if files.is_run(path)), None)
     file = folder / Path(entry["file"]).expanduser()
-    if run is None or not file.is_file() or {"label", "split"} & {*entry, *layer.tree}:
-        return ()
     own = {key: value for key, value in entry.items() if key != "file"}
+    if own.get("label", "") in (None, "none") and file.is_file():
+        del own["label"]
+        found = infer(file, own, labelled=False, flag="--pool.{}").options
+        layer.tree |= {"pool": {"kind": "table", SPLIT: str(file.absolute()), **found}, "split": SPLIT}
+        return (f"pool: {file.name} is read without labels; all its rows are the pool",)
+    runs = [path for path in (folder / model, Path(model)) if files.is_run(path)] if isinstance(model, str) else []
+    if not runs or not file.is_file() or {"label", "split"} & {*entry, *layer.tree}:
+        return ()
+    run = runs[0]
     settings = unlabelled(file, RunDir.open(run), own, "--pool.{}")
     if settings is None:
         return ()

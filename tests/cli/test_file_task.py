@@ -180,3 +180,29 @@ def test_vectors_of_a_whole_file_serve_the_part_of_it_that_is_a_pool(run, tmp_pa
     said = encodery(*words, "--pool", "other.csv")
     assert said.code == 2
     assert "was made from table/pool:test (30 rows), but it is used for table/other:train (27 rows)" in said.err
+
+
+def test_a_pool_without_labels_and_its_export_as_the_file_was(tmp_path, encodery):
+    lines = [f"T{i};{text}" for i, text in enumerate(sentences(30, 500))]
+    (tmp_path / "pool.csv").write_text("\n".join(["ticket_id;message", *lines]) + "\n")
+    words = (
+        "select",
+        "--pool",
+        tmp_path / "pool.csv",
+        "--selector",
+        "random",
+        "--count",
+        "5",
+        "-o",
+        tmp_path / "chosen",
+    )
+    said = encodery(*words)
+    assert said.code == 2
+    assert "--pool.label none" in said.err
+    said = encodery(*words, "--pool.label", "none", "--export", tmp_path / "five.csv")
+    assert (said.code, "5 of 30 rows" in said.out) == (0, True), said.err
+    assert "pool: pool.csv is read without labels; all its rows are the pool" in said.err
+    header, *rows = (tmp_path / "five.csv").read_text().splitlines()
+    assert header == "ticket_id;message"
+    assert len(rows) == 5
+    assert set(rows) <= set(lines)

@@ -510,6 +510,8 @@ class _Guess:
                     "several labels, one for each column of 0 and 1",
                 )
             )
+        if what == "label" and self.flag.startswith("--pool"):
+            flags.append((f"{self.flag.format('label')} none", "no labels: all rows are the pool"))
         if not flags:
             return UserError(f"{self.sheet.file}: has no column for the {what}; it has {', '.join(self.columns)}")
         if what == "text" and 1 < len(names) < 4 and "form" not in self.given:
