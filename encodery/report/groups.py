@@ -185,7 +185,9 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
 
 
 def _twins(first: Record, second: Record) -> str:
-    other = ", but other data" if first.digests != second.digests else ""
+    """Data that only one of them was evaluated on say nothing about the other."""
+    shared = first.digests.keys() & second.digests.keys()
+    other = ", but other data" if any(first.digests[key] != second.digests[key] for key in shared) else ""
     return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
 
 

@@ -86,6 +86,17 @@ def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     assert any("only the first is counted" in remark for remark in found.remarks)
 
 
+def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.5)
+    more = RunDir.open(run(tmp_path / "b", 0.5))
+    about = {"scores": {"accuracy": 0.4}, "main": "accuracy", "task": {"kind": "table"}, "digest": "e"}
+    more.write_scores(more.read_scores() | {"evaluations": {"table/gold:test": about}})
+    run(tmp_path / "c", 0.5, origins={"dev": {"digest": "other", "rows": 3}})
+    remarks = table.table([tmp_path]).remarks
+    assert any(f"b has the settings and the seed of {tmp_path / 'a'}: only the first" in line for line in remarks)
+    assert any(f"c has the settings and the seed of {tmp_path / 'a'}, but other data" in line for line in remarks)
+
+
 def test_less_is_better_for_errors_and_they_are_not_times_100(tmp_path: Path) -> None:
     seeds(tmp_path, [0.7, 0.8], task="toy/similarity")
     for folder in tmp_path.iterdir():
