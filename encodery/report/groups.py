@@ -181,7 +181,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
                 continue
             row = rows.setdefault((tuple(settings.values()), data, name), Row(settings, data, name))
             if record.seed in row.values:
-                remarks.append(_twins(row.runs[record.seed], record))
+                remarks.append(_twins(row.runs[record.seed], record, data))
             else:
                 row.values[record.seed], row.runs[record.seed] = value, record
     _join_missing(records, keys, rows, metric)
@@ -191,9 +191,10 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
     return [rows[at] for at in ordered], list(dict.fromkeys(remarks))
 
 
-def _twins(first: Record, second: Record) -> str:
-    """Data that only one of them was evaluated on say nothing about the other."""
+def _twins(first: Record, second: Record, data: str) -> str:
+    """Other data that they were evaluated on later say nothing about these."""
     shared = first.digests.keys() & second.digests.keys()
+    shared = {key for key in shared if key == data or key.rpartition(":")[0] not in first.asked}
     other = ", but other data" if any(first.digests[key] != second.digests[key] for key in shared) else ""
     return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
 

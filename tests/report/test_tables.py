@@ -88,13 +88,19 @@ def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
 
 def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path) -> None:
     run(tmp_path / "a", 0.5)
-    more = RunDir.open(run(tmp_path / "b", 0.5))
-    about = {"scores": {"accuracy": 0.4}, "main": "accuracy", "task": {"kind": "table"}, "digest": "e"}
-    more.write_scores(more.read_scores() | {"evaluations": {"table/gold:test": about}})
-    run(tmp_path / "c", 0.5, origins={"dev": {"digest": "other", "rows": 3}})
-    remarks = table.table([tmp_path]).remarks
-    assert any(f"b has the settings and the seed of {tmp_path / 'a'}: only the first" in line for line in remarks)
-    assert any(f"c has the settings and the seed of {tmp_path / 'a'}, but other data" in line for line in remarks)
+    for name, gold in (("b", "e"), ("c", "f")):
+        more = RunDir.open(run(tmp_path / name, 0.5))
+        about = {"scores": {"accuracy": 0.4}, "main": "accuracy", "task": {"kind": "table"}, "digest": gold}
+        more.write_scores(more.read_scores() | {"evaluations": {"table/gold:test": about}})
+    run(tmp_path / "d", 0.5, origins={"dev": {"digest": "other", "rows": 3}})
+    a, b, c, d = (tmp_path / name for name in "abcd")
+    twins = [line for line in table.table([tmp_path]).remarks if "only the first is counted" in line]
+    assert sorted(line.removesuffix(": only the first is counted") for line in twins) == [
+        f"{b} has the settings and the seed of {a}",
+        f"{c} has the settings and the seed of {a}",
+        f"{c} has the settings and the seed of {b}, but other data",
+        f"{d} has the settings and the seed of {a}, but other data",
+    ]
 
 
 def folds(folder: Path, values: list[float], failed: int = 0) -> Path:
