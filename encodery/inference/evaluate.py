@@ -11,6 +11,7 @@ from typing import Any
 
 from encodery.config import load
 from encodery.core import files
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.inference.answer_head import AnyHead, form_of
 from encodery.inference.classifier import Classifier, heads_in, with_labels
@@ -292,6 +293,17 @@ def keep_in_run(run: RunDir, evaluation: Evaluation) -> Path:
         about = evaluation.to_dict() | _file_of(evaluation.asked)
         run.write_scores(run.read_scores() | {"evaluations": run.evaluations() | {evaluation.asked.key: about}})
     return path
+
+
+def replaced(run: RunDir, asked: TaskSplit) -> str | None:
+    """What to say of an evaluation under the same name that an evaluation of these rows replaces."""
+    before = run.evaluations().get(asked.key, {})
+    if before.get("digest") in (None, asked.task.origin(asked.split).digest):
+        return None
+    rows = counted(int(before.get("rows") or 0), "row")
+    return (
+        f"the earlier evaluation in {run.path} ({rows}, other rows or labels) is replaced; another file name keeps both"
+    )
 
 
 def _file_of(asked: TaskSplit) -> dict[str, Any]:

@@ -75,6 +75,21 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
 
 
+def test_two_files_of_one_name_are_refused_together_and_told_one_after_the_other(run, tmp_path, encodery):
+    for month in ("jan", "feb"):
+        (tmp_path / month).mkdir()
+    jan, feb = gold(tmp_path / "jan/gold.csv", "key,what,points"), tmp_path / "feb/gold.csv"
+    feb.write_text("\n".join(jan.read_text().splitlines()[:4]) + "\n")
+    said = encodery("evaluate", run.path, "--on", jan, feb)
+    assert said.code == 2
+    assert f"{jan} and {feb} would both be table/gold:test" in said.err
+    assert encodery("evaluate", run.path, "--on", jan, tmp_path / "feb/../jan/gold.csv", "--quiet").code == 0
+    assert "is replaced" not in encodery("evaluate", run.path, "--on", jan).err
+    said = encodery("evaluate", run.path, "--on", feb)
+    assert said.code == 0
+    assert f"table/gold:test: the earlier evaluation in {run.path} (6 rows, other rows or labels) is repl" in said.err
+
+
 def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp_path, encodery):
     file = gold(tmp_path / "part.csv", "key,what,points")
     answers = tmp_path / "answers.csv"
