@@ -300,6 +300,7 @@ def _evaluate_models(
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
     from encodery.inference.evaluate import evaluate
+    from encodery.training.seen_rows import seen
 
     names = args.labels.split(",") if args.labels else None
     models = [
@@ -312,6 +313,7 @@ def _evaluate_models(
         rows = len(asked.task.examples(asked.split)) * len(models)
         with Counting(asked.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
             evaluation = replace(evaluate(models, asked, args.head, on_progress), without=off)
+        evaluation = replace(evaluation, seen=seen(runs, asked, args.allow_code))
         evaluation = _sliced(_checked(evaluation, models, runs, args.allow_code), args.by)
         path = keep(evaluation)
         about = evaluation.to_dict() | ({"slices": evaluation.slices} if args.by else {})
@@ -438,7 +440,7 @@ def _show_table(printed: dict[str, Any], form: str) -> None:
 
 def _warn(evaluation: "Evaluation", quiet: bool) -> None:
     about = evaluation.to_dict()
-    for key in ("part", "note"):
+    for key in ("part", "note", "seen"):
         if key in about and not quiet:
             print(f"WARNING {evaluation.asked.key} {about[key]}", file=sys.stderr)
     for sentence in evaluation.alarms:

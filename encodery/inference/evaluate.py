@@ -112,6 +112,7 @@ class Evaluation:
     scores: Mapping[str, float] | None  # None: the labels are hidden
     heads: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # what no healthy model gives
+    seen: str | None = None  # how many of the rows were trained on
     without: tuple[str, ...] = ()  # attention heads that were switched off, as layer.head
     slices: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # column → scores by value
 
@@ -138,7 +139,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """What scores.json says of it."""
         origin: Origin = self.asked.task.origin(self.asked.split)
-        about = {"part": origin.part, "note": origin.note}
+        about = {"part": origin.part, "note": origin.note, "seen": self.seen}
         known: dict[str, Any] = {key: value for key, value in about.items() if value}
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
         known |= {"without_heads": list(self.without)} if self.without else {}

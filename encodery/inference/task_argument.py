@@ -72,17 +72,16 @@ def resolve_split(
 
 def splits_of(words: Sequence[str], data: str | None, runs: Sequence[RunDir], **reading: Any) -> list[TaskSplit]:
     """The splits meant by several words; two files that would be kept under one name are refused."""
-    found = {word: resolve_split(word, data, runs, **reading) for word in words}
-    named_by: dict[str, tuple[str, TaskSplit]] = {}
-    for word, splits in found.items():
-        for one in splits:
-            other, before = named_by.setdefault(one.key, (word, one))
-            if before is not one and not _same_rows(other, before, word, one):
-                raise UserError(
-                    f"--on: {other} and {word} would both be {one.key}, and the second would replace the first; "
-                    "give one of them another name"
-                )
-    return [one for splits in found.values() for one in splits]
+    by_word = {word: resolve_split(word, data, runs, **reading) for word in words}
+    kept_as: dict[str, tuple[str, TaskSplit]] = {}
+    for word, split in ((word, split) for word, splits in by_word.items() for split in splits):
+        other, before = kept_as.setdefault(split.key, (word, split))
+        if before is not split and not _same_rows(other, before, word, split):
+            raise UserError(
+                f"--on: {other} and {word} would both be {split.key}, and the second would replace the first; "
+                "give one of them another name"
+            )
+    return [split for splits in by_word.values() for split in splits]
 
 
 def _same_rows(word: str, first: TaskSplit, other: str, second: TaskSplit) -> bool:

@@ -319,7 +319,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     notes += result.get("notes", [])
     notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith(CONTINUED)]
     about = result.get("evaluations", {}).get(key, {})
-    notes += [str(about[part]) for part in ("part", "note") if about.get(part)]
+    notes += [str(about[part]) for part in ("part", "note", "seen") if about.get(part)]
     return tuple(dict.fromkeys(notes))
 
 
