@@ -21,6 +21,7 @@ from encodery.tasks.forms import metrics
 CONFIGURATIONS = 6  # of each data set that get a matrix and a curve of calibration
 LABELS = 30  # more make a matrix that nobody reads
 FEW = 8  # labels whose counts fit into the cells
+BESIDE = 4  # labels whose matrix fits beside a chart
 CONFUSED = 15
 BINS = 15
 DOTS = 1000
@@ -112,7 +113,7 @@ def _data(page: PageData, id: str, those: Sequence[Answered]) -> tuple[Html, lis
     panels = [(page.name(one.row) or one.row.data, heat(m)) for one, m in zip(shown, matrices, strict=True)]
     left = choice(f"{id}-matrices", "Configuration", panels) if panels else ""
     chart = calibration(page, id, those)
-    wide = "grid wide" if len(first.rows.task.labels) > FEW else "grid"
+    wide = "grid wide" if len(first.rows.task.labels) > BESIDE else "grid"
     mixed = confused(f"{id}-confused", first) if len(first.rows.task.labels) > FEW else ""
     parts = [left, mixed, figure(chart) if chart else ""]
     return tag("div", *filter(None, parts), class_=wide), [*matrices, *([chart] if chart else [])]
