@@ -73,7 +73,7 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     from encodery.core import files
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
-    from encodery.inference.task_argument import resolve_split
+    from encodery.inference.task_argument import splits_of
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
 
@@ -83,7 +83,7 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
     attack = Attack(args.attack, steps, args.norm or "l2", args.radius_scale or "absolute")
     own = list(runs.values())
-    splits = [one for text in args.on for one in resolve_split(text, args.data, own, **_reading(args))]
+    splits = splits_of(args.on, args.data, own, **_reading(args))
     for asked in splits:
         require_labels(asked, asked.task.examples(asked.split))
     names = args.labels.split(",") if args.labels else None
@@ -266,14 +266,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return evaluate_under_attack(args)
     from encodery.core import files
     from encodery.inference.evaluate import require_shared_rows
-    from encodery.inference.task_argument import resolve_split
+    from encodery.inference.task_argument import splits_of
     from encodery.models.locate import kept_on_the_way
     from encodery.runs.directory import RunDir
 
     runs = [RunDir.open(path) for path in args.models if files.is_run(path)]
     keep = _keeper(args, runs)
     whose = runs or kept_on_the_way(args.models)
-    splits = [one for text in args.on for one in resolve_split(text, args.data, whose, **_reading(args))]
+    splits = splits_of(args.on, args.data, whose, **_reading(args))
     if any(not one.task.labelled for one in splits):
         if args.without_heads:
             raise UserError("--without-heads: is not for plain text, which is scored with all heads")
@@ -300,6 +300,7 @@ def _evaluate_models(
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
     from encodery.inference.evaluate import evaluate
+    from encodery.training.seen_rows import seen
 
     names = args.labels.split(",") if args.labels else None
     models = [
@@ -312,6 +313,7 @@ def _evaluate_models(
         rows = len(asked.task.examples(asked.split)) * len(models)
         with Counting(asked.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
             evaluation = replace(evaluate(models, asked, args.head, on_progress), without=off)
+        evaluation = replace(evaluation, seen=seen(runs, asked, args.allow_code))
         evaluation = _sliced(_checked(evaluation, models, runs, args.allow_code), args.by)
         path = keep(evaluation)
         about = evaluation.to_dict() | ({"slices": evaluation.slices} if args.by else {})
@@ -399,7 +401,12 @@ def _checked(evaluation: "Evaluation", models: list[Any], runs: list[Any], allow
 
 def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
     """Where answers go; what would be refused at the end is refused before the work."""
-    from encodery.inference.evaluate import keep_in_folder, keep_in_run, require_folder, require_run
+    from encodery.inference.evaluate import keep_in_folder, keep_in_run, replaced, require_folder, require_run
+
+    def keep(found: "Evaluation") -> Path:
+        if not args.quiet and (sentence := replaced(runs[0], found.asked)):
+            print(f"WARNING {found.asked.key}: {sentence}", file=sys.stderr)
+        return keep_in_run(runs[0], found)
 
     if args.out:
         folder = Path(args.out)
@@ -407,7 +414,7 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
         return lambda found: keep_in_folder(folder, found, args.models)
     if len(args.models) == 1 and runs and not args.without_heads:
         require_run(runs[0])
-        return lambda found: keep_in_run(runs[0], found)
+        return keep
     return lambda found: None
 
 
@@ -433,7 +440,7 @@ def _show_table(printed: dict[str, Any], form: str) -> None:
 
 def _warn(evaluation: "Evaluation", quiet: bool) -> None:
     about = evaluation.to_dict()
-    for key in ("part", "note"):
+    for key in ("part", "note", "seen"):
         if key in about and not quiet:
             print(f"WARNING {evaluation.asked.key} {about[key]}", file=sys.stderr)
     for sentence in evaluation.alarms:

@@ -12,12 +12,14 @@ import numpy as np
 
 from encodery.config.schema import Entry
 from encodery.core import files
+from encodery.core.text import are, counted
 from encodery.data import rng
 from encodery.data.provenance import Provenance
 from encodery.data.sampling import Sampler
 from encodery.data.token_table import TokenTable
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Task
+from encodery.tasks.sources.own_files import WHOLE, Own
 
 FILE, META = "selection.jsonl", "selection.meta.json"
 FORMAT = 1
@@ -171,7 +173,7 @@ def rows(task: Task, entry: Entry, examples: Sequence[Example], seed: int) -> np
     if entry.subset is None:
         return training_rows(np.arange(len(examples)), entry.fraction, entry.count, seed)
     whole = Subset.read(entry.subset)
-    whole.require_rows(entry.subset, task.examples("train"), task.name)
+    require_fit(whole, entry.subset, task)
     wanted = set(whole.first(entry.fraction, entry.count).ids)
     found = [i for i, example in enumerate(examples) if example.id.removesuffix(SWAPPED) in wanted]
     if not found:
@@ -179,13 +181,34 @@ def rows(task: Task, entry: Entry, examples: Sequence[Example], seed: int) -> np
     return np.array(found)
 
 
+def require_fit(chosen: Subset, path: str, task: Task) -> str | None:
+    """The training rows, or all rows of the file that they are a part of, must be those that were chosen from."""
+    split = WHOLE if _of_the_file(chosen, task) else "train"
+    return chosen.require_rows(path, task.examples(split), task.name, split)
+
+
+def _of_the_file(chosen: Subset, task: Task) -> bool:
+    """Whether rows that are dev here were among those that were chosen from."""
+    return chosen.meta.get("split") == WHOLE and isinstance(task, Own) and task.divided
+
+
 def warnings(task: Task, entry: Entry) -> list[str]:
-    """What a person should know about the selection: that nothing tells whether it belongs to these rows."""
-    found = Subset.read(entry.subset) if entry.subset else None
-    if found is None or found.made_from.answers is not None:  # `rows` compares what can be compared
+    """What a person should know about the selection: that nothing tells whether it belongs to these rows, and how many
+    of its rows are dev here."""
+    if not entry.subset:
         return []
-    warning = found.require_rows(str(entry.subset), task.examples("train"), task.name)
-    return [f"WARNING tasks.subset: {warning}"] if warning else []
+    whole = Subset.read(entry.subset)
+    unknown = whole.made_from.answers is None  # else `rows` compares what can be compared
+    lines = [require_fit(whole, entry.subset, task) if unknown else None]
+    lines += [_about_dev(whole.first(entry.fraction, entry.count), task)] if _of_the_file(whole, task) else []
+    return [f"WARNING tasks.subset: {line}" for line in lines if line]
+
+
+def _about_dev(chosen: Subset, task: Task) -> str | None:
+    dev = {example.id for example in task.examples("dev")}
+    count = sum(id in dev for id in chosen.ids)
+    rows = counted(len(chosen.ids), "chosen row")
+    return f"{count:,} of {rows} {are(count)} set aside as dev here and not trained on" if count else None
 
 
 def sampler(task: Task, entry: Entry, table: TokenTable, used: np.ndarray) -> Sampler | None:
@@ -197,7 +220,7 @@ def sampler(task: Task, entry: Entry, table: TokenTable, used: np.ndarray) -> Sa
             f"tasks.sample_by: draws rows with weights, which {task.name} cannot use; only classification can"
         )
     path, found = entry.sample_by, Subset.read(entry.sample_by)
-    found.require_rows(path, task.examples("train"), task.name)
+    require_fit(found, path, task)
     by_id = dict(zip(found.ids, scores_of(path, found), strict=True))
     ids = [table.example_ids[int(place)].removesuffix(SWAPPED) for place in table.example[used]]
     lost = [id for id in ids if id not in by_id]

@@ -11,6 +11,7 @@ from typing import Any
 
 from encodery.config import load
 from encodery.core import files
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.inference.answer_head import AnyHead, form_of
 from encodery.inference.classifier import Classifier, heads_in, with_labels
@@ -111,6 +112,7 @@ class Evaluation:
     scores: Mapping[str, float] | None  # None: the labels are hidden
     heads: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # what no healthy model gives
+    seen: str | None = None  # how many of the rows were trained on
     without: tuple[str, ...] = ()  # attention heads that were switched off, as layer.head
     slices: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # column → scores by value
 
@@ -137,7 +139,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """What scores.json says of it."""
         origin: Origin = self.asked.task.origin(self.asked.split)
-        about = {"part": origin.part, "note": origin.note}
+        about = {"part": origin.part, "note": origin.note, "seen": self.seen}
         known: dict[str, Any] = {key: value for key, value in about.items() if value}
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
         known |= {"without_heads": list(self.without)} if self.without else {}
@@ -292,6 +294,17 @@ def keep_in_run(run: RunDir, evaluation: Evaluation) -> Path:
         about = evaluation.to_dict() | _file_of(evaluation.asked)
         run.write_scores(run.read_scores() | {"evaluations": run.evaluations() | {evaluation.asked.key: about}})
     return path
+
+
+def replaced(run: RunDir, asked: TaskSplit) -> str | None:
+    """What to say of an evaluation under the same name that an evaluation of these rows replaces."""
+    before = run.evaluations().get(asked.key, {})
+    if before.get("digest") in (None, asked.task.origin(asked.split).digest):
+        return None
+    rows = counted(int(before.get("rows") or 0), "row")
+    return (
+        f"the earlier evaluation in {run.path} ({rows}, other rows or labels) is replaced; another file name keeps both"
+    )
 
 
 def _file_of(asked: TaskSplit) -> dict[str, Any]:

@@ -70,6 +70,28 @@ def resolve_split(
     return [TaskSplit(task, one) for one in ([split] if split else default_splits(task))]
 
 
+def splits_of(words: Sequence[str], data: str | None, runs: Sequence[RunDir], **reading: Any) -> list[TaskSplit]:
+    """The splits meant by several words; two files that would be kept under one name are refused."""
+    by_word = {word: resolve_split(word, data, runs, **reading) for word in words}
+    kept_as: dict[str, tuple[str, TaskSplit]] = {}
+    for word, split in ((word, split) for word, splits in by_word.items() for split in splits):
+        other, before = kept_as.setdefault(split.key, (word, split))
+        if before is not split and not _same_rows(other, before, word, split):
+            raise UserError(
+                f"--on: {other} and {word} would both be {split.key}, and the second would replace the first; "
+                "give one of them another name"
+            )
+    return [split for splits in by_word.values() for split in splits]
+
+
+def _same_rows(word: str, first: TaskSplit, other: str, second: TaskSplit) -> bool:
+    """Whether two words mean the same file, or other names of the same rows."""
+    paths = [Path(one).expanduser() for one in (word, other)]
+    if all(path.is_file() for path in paths):
+        return paths[0].samefile(paths[1])
+    return first.task.origin(first.split).digest == second.task.origin(second.split).digest
+
+
 def _refuse_other_split(name: str, data: str | None, runs: Sequence[RunDir]) -> None:
     """`toy/nli:tst`: the task is right and the split is not."""
     head, colon, word = name.rpartition(":")

@@ -19,6 +19,7 @@ from encodery.tasks.forms.metric_table import Metric
 Key = tuple[str, ...]
 MOST = 8  # keys that a remark lists
 _TASK_NAME = re.compile(r"tasks\.0\.(name|kind|train|dev|test)$")  # the data column says it
+_FOLD = re.compile(r"^(\w+) fold \d+ of (\d+) of ")  # the note of a run about its dev rows
 
 
 @dataclass
@@ -38,6 +39,11 @@ class Row:
     fixed: stats.Summary | None = None  # of rows that are no plain sample, such as averages over tasks
 
     @property
+    def unit(self) -> str:
+        """What its scores are over: `fold` of a cross-validation, else `seed`."""
+        return "fold" if any(run.fold is not None for run in self.runs.values()) else "seed"
+
+    @property
     def about(self) -> Metric:
         """What is known of its metric."""
         return metric_table.metric(self.metric)
@@ -54,9 +60,10 @@ class Row:
 
     @property
     def summary(self) -> stats.Summary:
-        """n, mean, sd, median, best."""
+        """n, mean, sd, median, best; nobody chooses among folds, so they have no best."""
         found = self.fixed or stats.summary(list(self.values.values()), lower=self.lower)
-        return found if self.about.better != "neither" else found._replace(best=None)
+        rivals = self.about.better != "neither" and (self.unit == "seed" or len(self.values) == 1)
+        return found if rivals else found._replace(best=None)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -174,7 +181,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
                 continue
             row = rows.setdefault((tuple(settings.values()), data, name), Row(settings, data, name))
             if record.seed in row.values:
-                remarks.append(_twins(row.runs[record.seed], record))
+                remarks.append(_twins(row.runs[record.seed], record, data))
             else:
                 row.values[record.seed], row.runs[record.seed] = value, record
     _join_missing(records, keys, rows, metric)
@@ -184,8 +191,11 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
     return [rows[at] for at in ordered], list(dict.fromkeys(remarks))
 
 
-def _twins(first: Record, second: Record) -> str:
-    other = ", but other data" if first.digests != second.digests else ""
+def _twins(first: Record, second: Record, data: str) -> str:
+    """Other data that they were evaluated on later say nothing about these."""
+    shared = first.digests.keys() & second.digests.keys()
+    shared = {key for key in shared if key == data or key.rpartition(":")[0] not in first.asked}
+    other = ", but other data" if any(first.digests[key] != second.digests[key] for key in shared) else ""
     return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
 
 
@@ -219,10 +229,11 @@ def _is_of(record: Record, data: str) -> bool:
 def _describe(row: Row) -> None:
     """Notes once per configuration, however many seeds say so; and the time."""
     runs = list(row.runs.values())
-    notes = dict.fromkeys(without_paths(note) for run in runs for note in run.notes.get(row.data, ()))
+    said = [without_paths(note) for run in runs for note in run.notes.get(row.data, ())]
+    notes = dict.fromkeys(_FOLD.sub(r"\1 each of \2 folds of ", note) if len(runs) > 1 else note for note in said)
     alarms = [run.alarms[row.data] for run in runs if run.alarms.get(row.data)]
-    said = [f"ALARM in {len(alarms)} of {counted(len(runs), 'seed')}: {without_paths(alarms[0][0])}"] if alarms else []
-    row.notes = [*notes, *said, *_missing_notes(row)]
+    where = f"ALARM in {len(alarms)} of {counted(len(runs), row.unit)}"
+    row.notes = [*notes, *([f"{where}: {without_paths(alarms[0][0])}"] if alarms else []), *_missing_notes(row)]
     times = [run.seconds for run in runs if run.seconds is not None]
     row.seconds = stats.mean(times) if times else None
 

@@ -65,7 +65,7 @@ class Plans:
 # What names a run, or says where it was computed and where its data lay, does not make it another configuration.
 IGNORED = ("seed.", "data", "device", "threads", "train.log", "train.save", "train.keep_checkpoints")
 TASKS = "tasks"
-IGNORED_OF_TASKS = (".data", ".root")
+IGNORED_OF_TASKS = (".data", ".root", ".fold")  # folds of a cross-validation are one configuration
 TAIL = 1 << 16  # bytes of metrics.jsonl that are read: tables of a thousand runs must not read millions of lines
 CONTINUED = ("continued with changed", "went on with changed")  # notices of runs; the second in those of version 0.1
 
@@ -94,6 +94,11 @@ class Record:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def fold(self) -> int | None:
+        """The part of a cross-validation that it is scored on."""
+        return fold_of(self.tree)
 
     @property
     def done(self) -> bool:
@@ -226,6 +231,7 @@ def _name_of_entry(entry: Mapping[str, Any]) -> str:
 def split_seed(tree: Mapping[str, Any], task: str = "") -> tuple[dict[str, Any], int | str]:
     """The settings that make a configuration, and the seed: one number, or `1/2` where init and data differ.
 
+    Folds of a cross-validation have a seed each, such as `1 fold 2`: what is over seeds elsewhere is over folds there.
     Among the settings is `tasks`: what the run was trained on, which need not be what it is scored on.
     """
     settings = {TASKS: task} if task else {}
@@ -235,13 +241,22 @@ def split_seed(tree: Mapping[str, Any], task: str = "") -> tuple[dict[str, Any],
         if not key.startswith(IGNORED) and not (key.startswith("tasks.") and key.endswith(IGNORED_OF_TASKS))
         if value is not None and value != {}
     }
+    fold = fold_of(tree)
+    part = "" if fold is None else f" fold {fold}"
     seed = tree.get("seed")
     if not isinstance(seed, Mapping):
-        return settings, 0 if seed is None else seed
+        return settings, f"{seed or 0}{part}" if part else seed or 0
     init, data = seed.get("init", 1), seed.get("data", 1)
     for key in [key for key in settings if key.startswith("tasks.") and key.endswith(".subset")]:
         settings[key] = str(settings[key]).removesuffix(f"-seed-{data}")  # a curve has a selection for each seed
-    return settings, init if init == data else f"{init}/{data}"
+    told = init if init == data else f"{init}/{data}"
+    return settings, f"{told}{part}" if part else told
+
+
+def fold_of(tree: Mapping[str, Any]) -> int | None:
+    """The fold that the config of a run leaves out of its training; None without a cross-validation."""
+    found = (entry.get("fold") for entry in tree.get("tasks") or () if isinstance(entry, Mapping))
+    return next((fold for fold in found if isinstance(fold, int)), None)
 
 
 def state_of(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
@@ -304,7 +319,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     notes += result.get("notes", [])
     notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith(CONTINUED)]
     about = result.get("evaluations", {}).get(key, {})
-    notes += [str(about[part]) for part in ("part", "note") if about.get(part)]
+    notes += [str(about[part]) for part in ("part", "note", "seen") if about.get(part)]
     return tuple(dict.fromkeys(notes))
 
 

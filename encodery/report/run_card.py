@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from encodery.core import files
@@ -29,12 +29,12 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
-    folder = run.path.resolve().name  # a card is handed on: where the run lay is nobody's business
+    folder = _place_of(run.path)
     head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""
     python = ["```python", "import encodery as en", f"model = en.load({folder!r}{head})", "```"]
-    tune = ["```", f"encodery train --model {folder} --tasks glue/rte", "```"]
+    tune = ["```", f"encodery train --model {shlex.quote(folder)} --tasks glue/rte", "```"]
     lines += ["## Use", "", *(tune if pretrained else python), ""]
-    lines += ["## Repeat", "", *repeat_lines(info, f"{folder}/config.yaml"), ""]
+    lines += ["## Repeat", "", *repeat_lines(info, shlex.quote(f"{folder}/config.yaml")), ""]
     lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
     lines += ["## Limits", "", *_limits(result)]
     return without_paths("\n".join(lines) + "\n")
@@ -64,6 +64,15 @@ def repeat_lines(info: Mapping[str, Any], config: str) -> list[str]:
         commands.append(f"{again} {words} -o another-folder --allow-change  # stop after step {one['step']:,}")
     commands = [*reversed(commands), f"{again} -o another-folder --allow-change"]
     return [*lines, "", "```", *commands, "```"]
+
+
+def _place_of(path: Path) -> str:
+    """A run's folder as seen from the current one. Of one that lies elsewhere only the name: a card is handed on, and
+    where the run lay is nobody's business."""
+    whole, here = path.resolve(), Path.cwd()
+    if whole != here and here.name and whole.is_relative_to(here):  # from / on it would be the whole path
+        return whole.relative_to(here).as_posix()
+    return whole.name if path.is_absolute() or whole == here else path.as_posix()
 
 
 def _name_of(model: str | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 RESAMPLES = 10_000  # of sign flips, where there are too many to count
+FOLDS = "The interval is Student's over the folds. They share training rows, so it is narrower than it should be."
 FEW = 3  # below so many seeds there is no interval, and nothing should be concluded
 EXACT = 14  # up to so many pairs all sign flips are counted; above they are drawn
 

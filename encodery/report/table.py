@@ -354,8 +354,9 @@ def of_records(
     said = [*remarks, *more, *missing, *majority.remarks(rows), *best_of_many(rows)]
     if baseline:
         said += compare.against(rows, baseline)
-    elif any(0 < row.summary.n < stats.FEW for row in rows):
-        said.append(f"fewer than {stats.FEW} seeds in some rows: differences there may well be chance")
+    elif few := dict.fromkeys(f"{row.unit}s" for row in rows if 0 < row.summary.n < stats.FEW):
+        said.append(f"fewer than {stats.FEW} {' or '.join(few)} in some rows: differences there may well be chance")
+    said += [stats.FOLDS] if any(row.unit == "fold" and row.interval for row in rows) else []
     second = over_models(rows, models) if models else []
     return Table(ordered(rows, sort), said, bool(baseline), second)
 

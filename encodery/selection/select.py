@@ -28,7 +28,7 @@ from encodery.runs.directory import RunDir
 from encodery.selectors.base import Pool, Ranked, Selector
 from encodery.tasks.base import Task
 from encodery.tasks.sources.infer_table import infer
-from encodery.tasks.sources.own_files import Own
+from encodery.tasks.sources.own_files import WHOLE, Own
 
 Say = Callable[[str], None]
 
@@ -46,7 +46,8 @@ class Selection(Options):
     selector: dict[str, Any] = {"kind": "random"}
     """Kind and options of the selector, or its kind alone."""
     split: str = "train"
-    """The split to select from."""
+    """The split to select from. With out-of-fold predictions (confident) and a file that is split automatically, the
+    default is `whole`: all its rows."""
     embed: EmbedWith | None = None
     """Embeddings, computed now or read from the cache: {model: runs/mnli, site: cls}."""
     embeddings: str | None = None
@@ -111,7 +112,15 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
     chosen, task = check_beside_task(layer, Selection, "pool", Code(allow_code))
     code = Code(allow_code)
     selector = selector_of(chosen.selector, layer, folder, code)
+    if "split" not in chosen.model_fields_set and _asks_all_rows(selector, task):
+        chosen = chosen.model_copy(update={"split": WHOLE})
     return Asking(chosen, task, selector, folder, notes, digests_of(code))
+
+
+def _asks_all_rows(selector: Selector, task: Task) -> bool:
+    """Whether rows that are set aside as dev belong to the pool: `train --folds` has answered those too."""
+    needs = selector.needs
+    return "predictions" in needs and "dynamics" not in needs and isinstance(task, Own) and task.divided
 
 
 def _without_labels(layer: Layer, folder: Path) -> tuple[str, ...]:
@@ -172,9 +181,8 @@ def pool_of(asking: Asking, say: Say) -> Pool:
         say(note)
     names = runs_of(asking)
     examples = task.examples(chosen.split)
-    if isinstance(task, Own) and chosen.split == "train" and task.dev is None:
-        aside = len(task.examples("dev"))
-        say(f"pool: {len(examples):,} rows of {task.file_name('train')}; {aside:,} others are set aside as dev")
+    if isinstance(task, Own) and chosen.split in ("train", WHOLE) and task.divided:
+        say(f"pool: {_about_the_file(task, chosen.split)}")
     made_from = Provenance.of(task.name, chosen.split, examples)
     return Pool(
         examples,
@@ -188,6 +196,14 @@ def pool_of(asking: Asking, say: Say) -> Pool:
         task.examples,
         asking.folder,
     )
+
+
+def _about_the_file(task: Own, split: str) -> str:
+    """How many rows of a file are the pool, and what becomes of those that training sets aside."""
+    count, aside, file = len(task.examples(split)), len(task.examples("dev")), task.file_name("train")
+    if split == WHOLE:
+        return f"all {count:,} rows of {file}, with the {aside:,} that are set aside as dev in training"
+    return f"{count:,} rows of {file}; {aside:,} others are set aside as dev"
 
 
 def runs_of(asking: Asking) -> list[str]:
@@ -211,9 +227,9 @@ def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str
     """Ids and vectors of the pool."""
     chosen = asking.options
     if chosen.embeddings:
-        found = Embeddings.open(asking.folder / chosen.embeddings)
-        fits = _of_the_whole_file(found, asking)
-        if not fits and (warning := found.made_from.require_fit(str(found.folder), pool, labels=False)):
+        vectors = Embeddings.open(asking.folder / chosen.embeddings)
+        fits = _of_the_whole_file(vectors, asking)
+        if not fits and (warning := vectors.made_from.require_fit(str(vectors.folder), pool, labels=False)):
             say(f"WARNING {warning}")
     else:
         from encodery.analysis.embed import embed, open_source
@@ -222,17 +238,16 @@ def vectors_of(asking: Asking, pool: Provenance, say: Say) -> tuple[Sequence[str
         say(f"embedding {asking.task.name}:{chosen.split} with {chosen.embed.model}")
         source = open_source(chosen.embed.model, chosen.device, asking.folder, "rows" if chosen.embed.int8 else "auto")
         plain = EmbedOptions(**chosen.embed.model_dump(exclude={"model"}))
-        found = embed(source, TaskSplit(asking.task, chosen.split), plain)
-    return found.ids, found.vectors
+        vectors = embed(source, TaskSplit(asking.task, chosen.split), plain)
+    return vectors.ids, vectors.vectors
 
 
-def _of_the_whole_file(found: Embeddings, asking: Asking) -> bool:
+def _of_the_whole_file(vectors: Embeddings, asking: Asking) -> bool:
     """Whether the vectors are those of a file of which the pool is what an automatic split left for train."""
     task = asking.task
-    if not (isinstance(task, Own) and asking.options.split == "train" and task.dev is None):
+    if not (isinstance(task, Own) and asking.options.split == "train" and task.divided):
         return False
-    both = [example for split in ("train", "dev") for example in task.examples(split)]
-    return found.made_from.texts == Provenance.of(task.name, "train", both).texts
+    return vectors.made_from.texts == Provenance.of(task.name, WHOLE, task.examples(WHOLE)).texts
 
 
 def choose(asking: Asking, say: Say = lambda _: None, pool: Pool | None = None) -> Subset:

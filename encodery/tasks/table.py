@@ -364,7 +364,7 @@ class Table(Own, Scored):
 
     def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
         """All columns of the file; it is read once more, since examples keep only what a model is asked."""
-        path = self._path("train" if split == "dev" and self.dev is None else split)
+        path = self._path(self.source_of(split))
         sheet = read(path, delimiter=self.delimiter, encoding=self.encoding)
         return rows_by_id(sheet, self.id)
 

@@ -22,7 +22,6 @@ from encodery.training import build
 from encodery.training.run import train_run
 
 SCORES, TABLE = "folds.json", "folds.md"
-CAUTION = "The interval is Student's over the folds. They share training rows, so it is narrower than it should be."
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Folds:
             lines.append([title, "", *(_cell(plain[name][key]) for name in names)])
         every = f"{sum(self.rows):,}"
         lines.append(["all rows at once", every, *(_cell(plain[name]["all_rows"]) for name in names)])
-        notes = [*([CAUTION] if plain[self.main]["interval"] else []), *self.notes]
+        notes = [*([stats.FOLDS] if plain[self.main]["interval"] else []), *self.notes]
         table = markdown_table(["fold", "rows", *names], lines)
         return "\n".join([table, *(line for note in notes for line in ("", note))])
 

@@ -1,6 +1,7 @@
 """A data file is a task: with the run's own columns and labels, else as the file says."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.inference.task_argument import resolve_split
+from encodery.report import table
 from encodery.runs.directory import RunDir
 from encodery.training.run import train_run
 from tests.toolbox.runs import config_for
@@ -73,6 +75,49 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     texts = tmp_path / "new.csv"
     texts.write_text("text\n" + "\n".join(sentences(5)) + "\n")
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
+
+
+def test_rows_that_were_trained_on_are_counted(run, tmp_path, encodery):
+    own = run.path.parent / "train.csv"
+    trained = run.rows_of("table/train", "train")["rows"]
+    sentence = f"{trained} of 48 rows have texts that the run was trained on"
+    said = encodery("evaluate", run.path, "--on", own)
+    assert (said.code, f"WARNING table/train:test {sentence}" in said.err) == (0, True)
+    assert sentence in table.markdown(table.table([run.path]))
+    said = encodery("evaluate", run.path, "--on", "table/train:train")
+    assert f"{trained} of {trained} rows have texts that the run was trained on" in said.err
+    assert "trained on" not in encodery("evaluate", run.path, "--on", "table/train:dev").err
+    some = tmp_path / "some.csv"
+    text = load.load(run.path).tasks[0][0].examples("train")[0].texts[0]
+    some.write_text(f"key,what,points\na,zebras like none before,5\nb,{text},5\nc,zebras again,1\n")
+    assert "WARNING table/some:test 1 of 3 rows have texts" in encodery("evaluate", run.path, "--on", some).err
+
+
+def test_the_file_of_a_run_is_known_by_its_digest_where_it_was_moved(run, tmp_path, encodery):
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    moved = shutil.copy(run.path.parent / "train.csv", tmp_path / "moved.csv")
+    config = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(config.replace(str(run.path.parent), "/nowhere"))
+    (copy / "DONE").unlink()
+    RunDir(copy).mark_done()
+    trained = run.rows_of("table/train", "train")["rows"]
+    said = encodery("evaluate", copy, "--on", moved)
+    assert (said.code, f"up to {trained} of 48 rows have texts that the run was trained on" in said.err) == (0, True)
+
+
+def test_two_files_of_one_name_are_refused_together_and_told_one_after_the_other(run, tmp_path, encodery):
+    for month in ("jan", "feb"):
+        (tmp_path / month).mkdir()
+    jan, feb = gold(tmp_path / "jan/gold.csv", "key,what,points"), tmp_path / "feb/gold.csv"
+    feb.write_text("\n".join(jan.read_text().splitlines()[:4]) + "\n")
+    said = encodery("evaluate", run.path, "--on", jan, feb)
+    assert said.code == 2
+    assert f"{jan} and {feb} would both be table/gold:test" in said.err
+    assert encodery("evaluate", run.path, "--on", jan, tmp_path / "feb/../jan/gold.csv", "--quiet").code == 0
+    assert "is replaced" not in encodery("evaluate", run.path, "--on", jan).err
+    said = encodery("evaluate", run.path, "--on", feb)
+    assert said.code == 0
+    assert f"table/gold:test: the earlier evaluation in {run.path} (6 rows, other rows or labels) is repl" in said.err
 
 
 def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp_path, encodery):

@@ -86,6 +86,57 @@ def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     assert any("only the first is counted" in remark for remark in found.remarks)
 
 
+def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.5)
+    for name, gold in (("b", "e"), ("c", "f")):
+        more = RunDir.open(run(tmp_path / name, 0.5))
+        about = {"scores": {"accuracy": 0.4}, "main": "accuracy", "task": {"kind": "table"}, "digest": gold}
+        more.write_scores(more.read_scores() | {"evaluations": {"table/gold:test": about}})
+    run(tmp_path / "d", 0.5, origins={"dev": {"digest": "other", "rows": 3}})
+    a, b, c, d = (tmp_path / name for name in "abcd")
+    twins = [line for line in table.table([tmp_path]).remarks if "only the first is counted" in line]
+    assert sorted(line.removesuffix(": only the first is counted") for line in twins) == [
+        f"{b} has the settings and the seed of {a}",
+        f"{c} has the settings and the seed of {a}",
+        f"{c} has the settings and the seed of {b}, but other data",
+        f"{d} has the settings and the seed of {a}, but other data",
+    ]
+
+
+def folds(folder: Path, values: list[float], failed: int = 0) -> Path:
+    """A folder with a run for each fold, the last ones failed."""
+    for number, value in enumerate([*values, *[None] * failed], 1):
+        part = f"fold {number} of {len(values) + failed} of a.csv, split_seed 0"
+        entry = {"tasks.0.folds": len(values) + failed, "tasks.0.fold": number}
+        origins = {"dev": {"digest": f"d{number}", "rows": 3, "note": part}}
+        run(folder / f"fold-{number}", value, origins=origins, state=None if value else "failed", **entry)
+    return folder
+
+
+def test_folds_of_a_cross_validation_are_one_configuration(tmp_path: Path) -> None:
+    folds(tmp_path / "folds", [0.6, 0.7, 0.8])
+    found = table.table([tmp_path / "folds"])
+    assert found.settings == []
+    assert found.rows[0].summary == (3, pytest.approx(0.7), pytest.approx(0.1), 0.7, None)
+    assert found.rows[0].notes == ["dev each of 3 folds of a.csv, split_seed 0"]
+    assert list(found.rows[0].values) == ["1 fold 1", "1 fold 2", "1 fold 3"]
+    assert stats.FOLDS in found.remarks
+    for seed, lr in enumerate((1, 2, 3)):
+        run(tmp_path / f"lr-{lr}", 0.5 + seed / 10, optim__lr=lr)
+    best = [line for line in table.table([tmp_path]).remarks if "is the best of" in line]
+    assert len(best) == 1
+    assert best[0].startswith("toy/nli:dev: 70.00 is the best of 4 configurations")
+
+
+def test_a_fold_that_failed_is_named_and_one_alone_keeps_its_note(tmp_path: Path) -> None:
+    row = table.table([folds(tmp_path, [0.6, 0.8], failed=1)]).rows[0]
+    assert table.spell(row) == f"70.00 ± 14.14 (2 of 3 {table.FAILED})"
+    assert row.notes[-1].startswith("seed 1 fold 3 failed")
+    alone = table.table([tmp_path / "fold-2"])
+    assert alone.rows[0].notes == ["dev fold 2 of 3 of a.csv, split_seed 0"]
+    assert "fewer than 3 folds in some rows: differences there may well be chance" in alone.remarks
+
+
 def test_less_is_better_for_errors_and_they_are_not_times_100(tmp_path: Path) -> None:
     seeds(tmp_path, [0.7, 0.8], task="toy/similarity")
     for folder in tmp_path.iterdir():

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 
 from encodery.cli import main
+from encodery.config.schema import Entry
 from encodery.core.label_errors import area_under_margin, auc
+from encodery.data import subset
 from encodery.data.out_of_fold import OutOfFold
+from encodery.data.provenance import fingerprint
 from encodery.data.subset import Subset
 from encodery.errors import UserError
 from encodery.selectors.aum import Aum
 from encodery.selectors.confident import Confident
+from encodery.tasks.sources.own_files import WHOLE
+from encodery.tasks.table import Table
 from tests.contract.test_selectors import examples, pool
 from tests.toolbox.runs import settings
-from tests.toolbox.tasks import write_rows
+from tests.toolbox.tasks import write_csv, write_rows
 from tests.toolbox.tokenizers import save_tokenizer
 
 ROWS, SHARE = 480, 0.1
@@ -64,6 +69,78 @@ def test_a_folder_without_folds_or_with_a_torn_line_is_named(tmp_path):
     (tmp_path / "out_of_fold.jsonl").write_text('{"id": "0", "probabilities": {"a": 1}}\n{"id": "1"}\n')
     with pytest.raises(UserError, match=r"line 2: is not a prediction"):
         OutOfFold.open(tmp_path)
+
+
+@pytest.fixture
+def doubted(tmp_path, monkeypatch) -> list[str]:
+    """rows.csv, of which the folds doubt the first row that training sets aside as dev; the ids of all of those."""
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"r{i}", f"text {i}", "ab"[i % 2], f"page {i}") for i in range(40)]
+    write_csv(tmp_path / "rows.csv", ["id", "text", "label", "source"], rows)
+    aside = [e.id for e in Table(train="rows.csv", text="text", label="label", id="id").examples("dev")]
+    lines = []
+    for id, _, label, _ in rows:
+        sure = 0.05 if id == aside[0] else 0.95
+        chances = {name: sure if name == label else 1 - sure for name in "ab"}
+        lines.append(json.dumps({"id": id, "label": label, "probabilities": chances}))
+    (tmp_path / "out_of_fold.jsonl").write_text("\n".join(lines) + "\n")
+    return aside
+
+
+CONFIDENT = [
+    "select",
+    "--pool",
+    "rows.csv",
+    "--selector.kind",
+    "confident",
+    "--selector.pick",
+    "suspects",
+    "--runs",
+    "out_of_fold.jsonl",
+]
+
+
+def test_rows_that_are_set_aside_as_dev_are_searched_for_label_errors_too(doubted, capsys):
+    assert main([*CONFIDENT, "--count", "3", "-o", "chosen", "--export", "chosen.csv"]) == 0
+    said = capsys.readouterr().err
+    assert "pool: all 40 rows of rows.csv, with the 4 that are set aside as dev in training" in said
+    assert "1 of 40 labels are likely wrong" in said
+    chosen = Subset.read("chosen")
+    task = Table(train="rows.csv", text="text", label="label", id="id")
+    assert chosen.ids[0] == doubted[0]
+    assert [e.id for e in task.examples(WHOLE)] == [f"r{i}" for i in range(40)]
+    assert (chosen.meta["split"], chosen.meta["pool"]) == (WHOLE, 40)
+    assert chosen.meta["fingerprint"] == fingerprint(task.examples(WHOLE))
+    with Path("chosen.csv").open() as stream:
+        first = next(csv.DictReader(stream))
+    assert (first["id"], first["source"]) == (doubted[0], f"page {doubted[0][1:]}")
+
+
+def test_the_split_that_is_named_is_the_pool(doubted, capsys):
+    assert main([*CONFIDENT, "--split", "train", "-o", "chosen"]) == 0
+    said = capsys.readouterr().err
+    assert "pool: 36 rows of rows.csv; 4 others are set aside as dev" in said
+    assert "0 of 36 labels are likely wrong" in said
+
+
+def test_chosen_rows_that_are_dev_are_not_trained_on_and_told(doubted):
+    assert main([*CONFIDENT, "-o", "chosen", "--quiet"]) == 0
+    task = Table(train="rows.csv", text="text", label="label", id="id")
+    train = task.examples("train")
+    entry = Entry(subset="chosen", count=1)
+    assert subset.warnings(task, entry) == [
+        "WARNING tasks.subset: 1 of 1 chosen row is set aside as dev here and not trained on"
+    ]
+    with pytest.raises(UserError, match="none of its rows is left"):
+        subset.rows(task, entry, train, 1)
+    every = subset.rows(task, Entry(subset="chosen"), train, 1)
+    assert [train[i].id for i in every] == [f"r{i}" for i in range(40) if f"r{i}" not in doubted]
+    apart = Table(train="rows.csv", dev="rows.csv", text="text", label="label", id="id")
+    assert len(subset.rows(apart, Entry(subset="chosen"), apart.examples("train"), 1)) == 40
+    assert subset.warnings(apart, Entry(subset="chosen")) == []
+    Path("rows.csv").write_text(Path("rows.csv").read_text().replace("text 7,", "text seven,"))
+    with pytest.raises(UserError, match="was chosen from other rows: table/rows:whole"):
+        subset.rows(Table(train="rows.csv", text="text", label="label", id="id"), entry, train, 1)
 
 
 def plant(path: Path, share: float, seed: int = 0) -> set[str]:

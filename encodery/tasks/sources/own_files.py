@@ -14,6 +14,8 @@ from encodery.tasks.sources.folds import Strata, assign, require_enough
 from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import Loaded, Read, content_digest, file_digest, set_aside
 
+WHOLE = "whole"  # all rows of a training file of which a part is dev, in the order of the file; nothing trains on it
+
 
 class Own(Read):
     """Base: a subclass reads all files at once, in `_read_all`."""
@@ -121,16 +123,26 @@ class Own(Read):
 
     def loaded(self, split: str) -> Loaded:
         """A file that is not here is an error only when its rows are asked for."""
-        file = "train" if split == "dev" and self.dev is None else split  # which it is a part of
+        file = self.source_of(split)
         if file in self._files() and not self._path(file).exists():
             raise UserError(self._why_not(file))
         if not self._loaded:
             found = dict(self._read_all())
-            divided = self._with_dev if self.folds is None else self._with_fold
-            self._loaded.update(divided(found) if "train" in found and self.dev is None else found)
+            divide = self._with_dev if self.folds is None else self._with_fold
+            parted = "train" in found and self.divided
+            self._loaded.update({**divide(found), WHOLE: found["train"]} if parted else found)
         if split not in self._loaded:
             raise UserError(self._why_not(split))
         return self._loaded[split]
+
+    def source_of(self, split: str) -> str:
+        """The split whose file has the rows: an automatic dev part is in the file of train."""
+        return "train" if split in ("dev", WHOLE) and self.dev is None else split
+
+    @property
+    def divided(self) -> bool:
+        """Whether dev is a part of the training file."""
+        return self.train is not None and self.dev is None
 
     def _why_not(self, split: str) -> str:
         if split in self._files():

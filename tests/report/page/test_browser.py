@@ -157,6 +157,18 @@ def test_names_of_labels_are_not_broken_within_a_word(browser: Any) -> None:
     page.close()
 
 
+def test_a_matrix_of_four_labels_is_whole_beside_a_chart(browser: Any) -> None:
+    words = ["Kündigung", "Lieferung", "Rechnung", "Technik"]
+    style = (files("encodery.report.page") / "assets" / "page.css").read_text(encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 600})
+    for text in ("57 (95%)", "11,234 (100%)"):
+        cells = Heat("m", "Matrix", words, words, [[1.0] * 4] * 4, [[text] * 4] * 4, x="predicted", y="actual")
+        page.set_content(f"<style>{style}</style><div class=grid><div>{heat(cells)}</div><div></div></div>")
+        assert page.locator(".frame").evaluate("(one) => one.clientWidth") < 600
+        assert page.locator(".frame").evaluate("(one) => one.scrollWidth <= one.clientWidth"), text
+    page.close()
+
+
 def test_search_finds_the_sentence(seen: Seen) -> None:
     page = seen.page
     table = next(one for one in page.locator("#worst table").all() if made.HOSTILE[0] in (one.text_content() or ""))

@@ -21,7 +21,7 @@ from encodery.report.page.chart import Chart, Heat, Series, plain, short, spread
 from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import embedded, join, tag
 from encodery.report.page.references import number, published
-from encodery.report.page.sections import heads, pretraining, summary
+from encodery.report.page.sections import answers, heads, pretraining, summary
 from encodery.runs.directory import RunDir
 from encodery.tasks.toy import Toy
 from tests.report import runs
@@ -104,6 +104,27 @@ def test_the_summary_says_what_is_best_and_whether_it_means_anything(page: str) 
         page,
     )
     assert "(p &lt;0.001, Holm)" in page or re.search(r"\(p 0\.\d+, Holm\)", page)
+
+
+def test_folds_are_one_model_with_the_answers_of_all_rows(tmp_path: Path) -> None:
+    entry = {key: value for key, value in made.hostile_task(tmp_path).items() if key != "dev"}
+    for fold in (1, 2):
+        config = runs.tree("table/hostile", 1, tasks=[{**entry, "folds": 2, "fold": fold}])
+        made.run(tmp_path / "folds" / f"fold-{fold}", config, 0.6, fold)
+    found = gather([tmp_path / "folds"])
+    row = found.table.rows[0]
+    section = summary.section(found)
+    assert section is not None
+    mean = f"{100 * sum(row.values.values()) / 2:.2f}"
+    assert f"<dt>mean accuracy of 2 folds, table/hostile:dev</dt><dd>{mean}</dd>" in section.body
+    assert "best of" not in section.body
+    assert f"accuracy {mean} ±" in section.body
+    assert "over 2 folds" in section.body
+    one = answers.answered(found, row)
+    assert one is not None
+    assert len(one.answers) == 1
+    assert sorted(e.id for e in one.rows.examples) == sorted(map(str, range(31)))
+    assert answers.matrix(found, "m", one).title == "table/hostile:dev · 2 folds together"
 
 
 @pytest.mark.parametrize("text", [True, False])

@@ -15,11 +15,13 @@ from encodery.report.page.chart import Chart, Heat, Picture, Section, Series, sp
 from encodery.report.page.data import PageData, Rows
 from encodery.report.page.html import Html, choice, figure, heat, table, tag
 from encodery.report.table import scaled
+from encodery.tasks.base import Example
 from encodery.tasks.forms import metrics
 
 CONFIGURATIONS = 6  # of each data set that get a matrix and a curve of calibration
 LABELS = 30  # more make a matrix that nobody reads
 FEW = 8  # labels whose counts fit into the cells
+BESIDE = 4  # labels whose matrix fits beside a chart
 CONFUSED = 15
 BINS = 15
 DOTS = 1000
@@ -31,7 +33,8 @@ class Answered:
 
     row: Row
     rows: Rows
-    answers: Sequence[Mapping[str, Mapping[str, Any]]]  # one mapping a seed
+    answers: Sequence[Mapping[str, Mapping[str, Any]]]  # one mapping a seed; folds that share no rows are one
+    runs: int = 1  # that the answers come from
 
     @property
     def single(self) -> bool:
@@ -55,12 +58,29 @@ def answered(page: PageData, row: Row) -> Answered | None:
     rows = page.rows(runs[0], row.data) if any(page.answers(run, row.data) for run in runs) else None
     if rows is None or not rows.examples or any(e.label is None for e in rows.examples):
         return None
+    if row.unit == "fold" and any(page.rows(run, row.data) is not rows for run in runs):
+        return _of_folds(page, row, rows)
     complete = [
         answers
         for run in runs
         if (answers := page.answers(run, row.data)) and all(e.id in answers for e in rows.examples)
     ]
-    return Answered(row, rows, complete) if complete else None
+    return Answered(row, rows, complete, len(complete)) if complete else None
+
+
+def _of_folds(page: PageData, row: Row, first: Rows) -> Answered | None:
+    """Each fold has rows of its own: all of them, answered by the run of their fold."""
+    examples: dict[str, Example] = {}
+    together: dict[str, dict[str, Mapping[str, Any]]] = {}  # by the seed of the cross-validation
+    used = 0
+    for seed, run in row.runs.items():
+        mine, answers = page.rows(run, row.data), page.answers(run, row.data)
+        if mine is not None and all(e.id in answers for e in mine.examples):
+            examples |= {e.id: e for e in mine.examples}
+            together.setdefault(str(seed).partition(" fold ")[0], {}).update(answers)
+            used += 1
+    complete = [answers for answers in together.values() if examples.keys() <= answers.keys()]
+    return Answered(row, Rows(first.task, list(examples.values())), complete, used) if complete else None
 
 
 def section(page: PageData) -> Section | None:
@@ -93,7 +113,7 @@ def _data(page: PageData, id: str, those: Sequence[Answered]) -> tuple[Html, lis
     panels = [(page.name(one.row) or one.row.data, heat(m)) for one, m in zip(shown, matrices, strict=True)]
     left = choice(f"{id}-matrices", "Configuration", panels) if panels else ""
     chart = calibration(page, id, those)
-    wide = "grid wide" if len(first.rows.task.labels) > FEW else "grid"
+    wide = "grid wide" if len(first.rows.task.labels) > BESIDE else "grid"
     mixed = confused(f"{id}-confused", first) if len(first.rows.task.labels) > FEW else ""
     parts = [left, mixed, figure(chart) if chart else ""]
     return tag("div", *filter(None, parts), class_=wide), [*matrices, *([chart] if chart else [])]
@@ -118,7 +138,7 @@ def matrix(page: PageData, id: str, answered: Answered) -> Heat:
         [f"actual {gold}, predicted {said}: {n:,} ({s:.1%})" for said, (n, s) in zip(labels, line, strict=True)]
         for gold, line in zip(labels, cells, strict=True)
     ]
-    seeds = f" · {len(answered.answers)} seeds together" if len(answered.answers) > 1 else ""
+    seeds = f" · {answered.runs} {answered.row.unit}s together" if answered.runs > 1 else ""
     label = page.name(answered.row)
     title = f"{answered.row.data}{f' · {label}' if label else ''}{seeds}"
     note = "In each row: % of the rows with that actual label; blank is none. Touch a cell for counts." if many else ""

@@ -29,10 +29,10 @@ def _table(page: PageData, id: str, answered: Answered) -> Html:
     wrong = [(example, mark) for example, mark in ranked if mark[1]][:MOST]
     if not wrong:
         return tag("p", "Every example is predicted correctly.")
-    seeds = len(answered.answers)
+    seeds, wrong_of = len(answered.answers), f"{answered.row.unit}s wrong"
     in_text = answered.single or answered.numbers  # what is said is a label or a number, and no piece of the text
     header = ["id", *(["text"] if page.text else []), *(["actual", "predicted"] if in_text or page.text else [])]
-    header += ["error" if answered.numbers else "probability of actual", *(["seeds wrong"] if seeds > 1 else [])]
+    header += ["error" if answered.numbers else "probability of actual", *([wrong_of] if seeds > 1 else [])]
     lines, keys = [], []
     for example, (bad, count, said) in wrong:
         value = bad if answered.numbers else 1.0 - bad
@@ -45,7 +45,7 @@ def _table(page: PageData, id: str, answered: Answered) -> Html:
     label = page.name(answered.row)
     which = "the only row" if whole == 1 else f"the {len(wrong)} worst of {whole:,} rows"
     caption = f"{answered.row.data}: {which} that {label or 'the model'} gets wrong"
-    numbers = ["probability of actual", "error", "seeds wrong"]
+    numbers = ["probability of actual", "error", wrong_of]
     body = table(header, lines, id=id, caption=caption, numbers=numbers, sort=keys, search="Search the examples")
     return join(body)
 

@@ -60,7 +60,7 @@ def best(page: PageData, rows: Sequence[Row]) -> str:
     label = page.name(first)
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
-    seeds = f" over {first.summary.n} seeds" if first.summary.n > 1 else " (one seed)"
+    seeds = f" over {first.summary.n} {first.unit}s" if first.summary.n > 1 else f" (one {first.unit})"
     who = f"best of {len(rows)}: {label}, " if len(rows) > 1 else ""
     return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(page, first)}{beside(first)}."
 
@@ -110,7 +110,9 @@ def _tiles(page: PageData) -> Html:
 def _best(row: Row) -> list[tuple[str, str]]:
     """The best score, with what belongs beside it."""
     easy, other = majority(row), second_metric(row)
-    tiles = [(f"best {row.metric}, {row.label}", scaled(row, row.summary.mean))]
+    mean = f"mean {row.metric} of {row.summary.n} folds"
+    head = mean if row.unit == "fold" and row.summary.n > 1 else f"best {row.metric}"
+    tiles = [(f"{head}, {row.label}", scaled(row, row.summary.mean))]
     tiles += [(f"its {other.name}", other.text)] if other else []
     return tiles + ([(f"majority baseline, {row.metric}", scaled(row, easy))] if easy is not None else [])
 
