@@ -137,13 +137,9 @@ class Classifier:
         """
         trained: Mapping[str, Any] = self.card["tasks"][self.head.name]["task"] or {}
         usual = ("question", "context") if self.head.answer_kind == "span" else ("text", "text2")
-        known = [
-            [name for name in (trained.get(key), word) if name]
-            for key, word in zip(("text", "text2"), usual, strict=True)
-        ]
         first, second = (
-            one or next((name for name in names if name in there), names[0])
-            for one, names in zip(given, known, strict=True)
+            str(one or next((name for name in (trained.get(key), word) if name in there), trained.get(key) or word))
+            for one, key, word in zip(given, ("text", "text2"), usual, strict=True)
         )
         pair = self.head.texts == 2 or (self.head.texts is None and (given[1] is not None or second in there))
         if given[1] and not pair:

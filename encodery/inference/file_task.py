@@ -11,7 +11,8 @@ from encodery.errors import UserError
 from encodery.inference.answer_head import speaks
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Task
-from encodery.tasks.sources.infer_table import columns_in, infer
+from encodery.tasks.sources.file_layout import columns_in
+from encodery.tasks.sources.infer_table import infer
 from encodery.tasks.sources.own_files import Own
 from encodery.tasks.table import Table
 

@@ -18,7 +18,7 @@ from encodery.inference.ensemble import average
 from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
-from encodery.tasks.sources.infer_table import TABLES, detect_delimiter, detect_encoding, layout
+from encodery.tasks.sources.file_layout import TABLES, WORD_A_LINE, detect_delimiter, detect_encoding, layout
 from encodery.tasks.sources.readers import ADVICE as BAD_ROWS
 from encodery.tasks.sources.readers import (
     Bad,
@@ -39,7 +39,6 @@ from encodery.tasks.sources.rows import Columns, good_rows, name_of, text_of, to
 Row = dict[str, Any]  # id, text, text2, prediction, probabilities
 COLUMNS = "columns"  # in the extra of an example: the row of its file
 SHOWN = 60  # characters of a text in a table
-WORD_A_LINE = (".conll", ".conllu", ".bio", ".iob")
 TEXT_COLUMN = "; name the column of the text with --text-column (in Python: text=)"
 
 

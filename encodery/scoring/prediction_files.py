@@ -10,7 +10,7 @@ from typing import Any
 
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Task
-from encodery.tasks.sources.infer_table import layout
+from encodery.tasks.sources.file_layout import layout
 from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Row, Sheet, read, refuse, shown
 from encodery.tasks.table import Table

@@ -10,7 +10,8 @@ import pytest
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.tasks.forms.spans import read_squad
-from encodery.tasks.sources.infer_table import Column, detect_encoding, infer, looks_tagged
+from encodery.tasks.sources.file_layout import detect_encoding, looks_tagged
+from encodery.tasks.sources.infer_table import Column, infer
 from encodery.tasks.sources.readers import read
 from encodery.tasks.table import Table
 
