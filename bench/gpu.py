@@ -77,13 +77,13 @@ def speed(folder: Path, kind: str, args: argparse.Namespace) -> dict[str, Any]:
     )
     for _ in range(SKIP):
         report = next(steps)
-    report.look()
+    report.wait()
     torch.cuda.synchronize()
     flops, begin, tokens = made.state.flops, time.perf_counter(), 0
     for _ in range(args.steps):
         report = next(steps)
         tokens += report.tokens
-    report.look()
+    report.wait()
     torch.cuda.synchronize()
     seconds = time.perf_counter() - begin
     peak = args.peak_tflops * 1e12 if args.peak_tflops else peak_of(torch.device("cuda"), "bf16", False)
