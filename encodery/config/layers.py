@@ -181,7 +181,7 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
     if path in above:
         raise UserError(f"{shown}: extends itself: {' -> '.join(p.name for p in (*above, path))}.")
     if path.suffix.lower() in _PACKED and path.is_file():
-        raise UserError(f"{shown}: is packed; unpack it, and give the file that is in it.")
+        raise UserError(f"{shown}: is compressed; unpack it and give the file inside.")
     if looks_like_data(path):
         raise UserError(
             f"{shown}: is data, not a config. `encodery train {_with_ending(shown)}` trains on a table (csv, tsv, "

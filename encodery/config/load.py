@@ -75,7 +75,9 @@ def load(
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
     if given and not path.exists():
-        raise UserError(f"{source}: is a folder without config.yaml, so no run; give a data file, a config or a run.")
+        raise UserError(
+            f"{source}: is a folder without config.yaml, so it is not a run; give a data file, a config or a run."
+        )
     # A folder is a run directory even without run.json, or taking that file away would let its code run.
     run = path.parent if given or (path.name == "config.yaml" and files.is_run(path.parent)) else None
     code = Code(allow_code, run)

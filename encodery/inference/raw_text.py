@@ -246,7 +246,7 @@ def writer(path: Path, form: str | None = None, like: str | None = None) -> Call
     A csv file has the delimiter of the csv file that it answers, `like`: who has semicolons needs them.
     """
     if form is not None and form not in WRITTEN:
-        raise UserError(f"--format {form} is for the screen; with -o it is {', '.join(WRITTEN)}")
+        raise UserError(f"--format {form} is for the screen; with -o use {', '.join(WRITTEN)}")
     form = form or path.suffix.removeprefix(".")
     if form not in WRITTEN:
         endings = ", ".join(f".{one}" for one in WRITTEN)

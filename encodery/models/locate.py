@@ -73,7 +73,7 @@ def resolve(name: str, revision: str | None = None, near: Path | None = None, do
         raise UserError(f"model {name}: there is no run {run}")
     refuse_many(name, near)
     if any(((base or Path()) / name).is_file() for base in (near, Path())):
-        raise UserError(f"model {name}: is a file; a model is a run, a model folder or a name of the hub")
+        raise UserError(f"model {name}: is a file; a model is a run, a model folder or a name on the hub")
     if is_path(name):
         raise UserError(f"model {name}: no such folder (a model folder holds config.json and model.safetensors)")
     return _from_hub(name, revision, download)

@@ -70,8 +70,11 @@ def test_what_a_newcomer_types_first_is_answered_with_what_to_type(tmp_path, mon
     (tmp_path / "mails.csv.gz").write_bytes(b"\x1f\x8b")
     for words, said in {
         ("train",): "tasks: is required: a file (`encodery train reviews.csv`) or a name",
-        ("train", "runs"): "runs: is a folder without config.yaml, so no run; give a data file, a config or a run",
-        ("train", "mails.csv.gz"): "mails.csv.gz: is packed; unpack it",
+        (
+            "train",
+            "runs",
+        ): "runs: is a folder without config.yaml, so it is not a run; give a data file, a config or a run",
+        ("train", "mails.csv.gz"): "mails.csv.gz: is compressed; unpack it",
         ("train", "mails.csv", "--quite"): "there is no option --quite; did you mean --quiet?",
         ("predict", "mails.csv", "--text", "x"): "model mails.csv: is a file; a model is a run, a model folder or",
     }.items():

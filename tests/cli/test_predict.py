@@ -140,7 +140,7 @@ def test_a_format_given_beside_a_file_is_the_one_that_is_written(trained, tmp_pa
     assert (tmp_path / "a.txt").read_text().startswith("id,text,prediction,p_neg,p_pos\n")
     said = encodery(*words, tmp_path / "a.csv", "--format", "json")
     assert said.code == 2
-    assert "--format json is for the screen; with -o it is jsonl, csv, tsv" in said.err
+    assert "--format json is for the screen; with -o use jsonl, csv, tsv" in said.err
     assert not (tmp_path / "a.csv").exists()
 
 

@@ -365,7 +365,7 @@ def test_what_may_be_thousands_is_named(tmp_path: Path) -> None:
     task = Table.model_validate(
         {"train": str(path), "text": "review", "label": "price", "form": "regression", "delimiter": ";"}
     )
-    with pytest.raises(UserError, match='"1,250" may be a thousand or a decimal number; write it with a point'):
+    with pytest.raises(UserError, match='"1,250" could mean thousands or a decimal number; write it with a point'):
         task.examples("train")
     codes = table(tmp_path / "b.csv", ["review", "codes"], rows(TEXTS, labels("1,3", "2", "1,2,3", "2,3")), ";")
     assert found(codes)["form"] == "multilabel"
@@ -381,8 +381,8 @@ def test_labels_that_name_rows_are_refused_and_those_that_say_nothing_remarked(t
     path = table(
         tmp_path / "a.csv", ["text", "customer", "team"], rows(TEXTS, [f"K-{i}" for i in range(60)], labels("a", "b"))
     )
-    with pytest.raises(UserError, match="column customer has another value in every row; it names rows"):
+    with pytest.raises(UserError, match="column customer has a different value in every row, so it cannot be a label"):
         found(path, label="customer")
     path = table(tmp_path / "b.csv", ["text", "rating"], rows(TEXTS, labels("1", "2", "N/A")))
     (remark,) = infer(path, {}).remarks
-    assert remark.startswith('the label "N/A" looks like a missing value: empty such cells')
+    assert remark.startswith('the label "N/A" looks like a missing value: clear such cells')

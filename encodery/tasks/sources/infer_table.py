@@ -421,13 +421,13 @@ class _Guess:
         count = len(column.values)
         if self.least > 1 and column.numbers is None and 20 <= count == len(column.distinct):
             raise UserError(
-                f"{self.sheet.file}: column {column.name} has another value in every row; it names rows and cannot be "
-                f"learnt. {self.flag.format('label')} names the column of the labels."
+                f"{self.sheet.file}: column {column.name} has a different value in every row, so it cannot be "
+                f"a label. {self.flag.format('label')} names the column of the labels."
             )
         if missing := [value for value in column.distinct if value.strip().lower() in _MISSING]:
             self.remarks.append(
-                f"the label {shown(missing[0])} looks like a missing value: empty such cells, and --skip-bad-rows "
-                "leaves these rows out"
+                f"the label {shown(missing[0])} looks like a missing value: clear such cells, and --skip-bad-rows "
+                "leaves their rows out"
             )
         if column.decimal_commas:
             self.remarks.append(f"{column.name} holds numbers with a decimal comma")

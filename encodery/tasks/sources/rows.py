@@ -166,7 +166,9 @@ def label_number(value: Any) -> float | None:
     if value is None or value == "":
         return None
     if isinstance(value, str) and may_be_thousands(value):
-        raise Bad(f"{shown(value)} may be a thousand or a decimal number; write it with a point, or without the comma")
+        raise Bad(
+            f"{shown(value)} could mean thousands or a decimal number; write it with a point, or without the comma"
+        )
     if isinstance(value, str) and has_decimal_comma(value):
         value = value.replace(",", ".")
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
