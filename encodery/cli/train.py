@@ -42,10 +42,9 @@ def arguments(parser: Parser) -> None:
     )
     parser.shared("--fresh")
     parser.add_argument(
-        "--allow-change",
-        action="store_true",
+        "--allow-change", action="store_true",
         help="continue a run with changed settings; with more steps, train a finished run for longer",
-    )
+    )  # fmt: skip
     parser.shared("--allow-code")
     parser.shared("--skip-bad-rows", help="skip bad rows, and list them in the run's bad_rows.jsonl")
     parser.add_argument("--processes", type=int, metavar="N", help="N processes, one per device (starts torchrun)")
@@ -54,12 +53,9 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument("--nodes", type=int, default=1, metavar="M", help="with slurm: M machines, --processes on each")
     parser.add_argument(
-        "--restarts",
-        type=int,
-        default=3,
-        metavar="N",
+        "--restarts", type=int, default=3, metavar="N",
         help="with --processes: restart them up to N times when one dies (default 3)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--copy-to", metavar="ADDRESS", help="copy the finished run (without checkpoints) there: s3://…, gs://…, hf://…"
     )

@@ -18,7 +18,7 @@ from encodery.inference.ensemble import average
 from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
-from encodery.tasks.sources.file_layout import TABLES, WORD_A_LINE, detect_delimiter, detect_encoding, layout
+from encodery.tasks.sources.file_layout import TABLES, WORD_A_LINE, csv_layout, detect_delimiter, detect_encoding
 from encodery.tasks.sources.readers import ADVICE as BAD_ROWS
 from encodery.tasks.sources.readers import (
     Bad,
@@ -79,7 +79,7 @@ def of_file(
         id = _id_column(trained, sheet)
         kept = [*own, *([id] if id and id not in own else [])]  # a nested text is in its object already
         examples = _with_columns(examples, sheet, before, id, kept)
-        if id is None and (repeated := next((n for n in (trained.get("id"), "id") if n in sheet.columns), None)):
+        if id is None and (repeated := _named_id(trained, sheet)):
             print(f"{sheet.file}: values of {repeated} repeat, so rows are numbered", file=sys.stderr)
     if not skip_bad_rows:
         refuse(sheet.bad, _advice(sheet, name))
@@ -171,12 +171,17 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
     return good_rows(sheet, example, id)
 
 
+def _named_id(trained: Mapping[str, Any], sheet: Sheet) -> str | None:
+    """The column that is called as the ids are."""
+    return next((name for name in (trained.get("id"), "id") if name in sheet.columns), None)
+
+
 def _id_column(trained: Mapping[str, Any], sheet: Sheet) -> str | None:
     """The id column of the model's own files, else `id`; without one, and where its values repeat, rows are numbered.
 
     What names a row of a training set may name a customer here, who writes more than once.
     """
-    column = next((name for name in (trained.get("id"), "id") if name in sheet.columns), None)
+    column = _named_id(trained, sheet)
     values = [str(row.values.get(column)) for row in sheet.rows] if column else []
     return column if len(set(values)) == len(values) else None
 
@@ -253,7 +258,9 @@ def writer(path: Path, form: str | None = None, like: str | None = None) -> Call
         raise UserError(f"{path}: predictions are written to {endings} files; for another name add --format csv")
     if not path.resolve().parent.is_dir():
         raise UserError(f"{path}: the folder {path.parent} does not exist")
-    delimiter = _delimiter_of(Path(like)) if form == "csv" and like is not None else WRITTEN[form]
+    delimiter = WRITTEN[form]
+    if form == "csv" and like is not None:
+        delimiter = csv_layout(Path(like)).get("delimiter", delimiter)
 
     def write(rows: Iterable[Row]) -> None:
         lines = _cells(rows, delimiter) if delimiter else (files.plain_json(row) + "\n" for row in rows)
@@ -261,12 +268,6 @@ def writer(path: Path, form: str | None = None, like: str | None = None) -> Call
             stream.writelines(line.encode() for line in lines)
 
     return write
-
-
-def _delimiter_of(path: Path) -> str:
-    """That of a csv file; a comma for others."""
-    found = layout(path, {}, labelled=False) if path.suffix.lower() == ".csv" and path.is_file() else None
-    return (found or {}).get("delimiter", ",")
 
 
 def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:

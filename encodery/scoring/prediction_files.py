@@ -10,7 +10,7 @@ from typing import Any
 
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Task
-from encodery.tasks.sources.file_layout import layout
+from encodery.tasks.sources.file_layout import csv_layout
 from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Row, Sheet, read, refuse, shown
 from encodery.tasks.table import Table
@@ -99,8 +99,7 @@ def read_predictions(path: str | Path, id: str | None = None) -> dict[str, Answe
 
 def _sheet(path: Path) -> Sheet:
     """A csv file may have been through a spreadsheet, which writes its own delimiter and encoding."""
-    csv = path.suffix.lower() == ".csv" and path.is_file()
-    found = (layout(path, {}, labelled=False) if csv else None) or {}
+    found = csv_layout(path)
     return read(path, delimiter=found.get("delimiter"), encoding=found.get("encoding"))
 
 

@@ -40,6 +40,12 @@ def layout(path: Path, given: Mapping[str, Any], labelled: bool) -> dict[str, st
     return options
 
 
+def csv_layout(path: Path) -> dict[str, str]:
+    """What is unusual about a csv file, as a spreadsheet may have saved it; nothing of any other file."""
+    here = path.suffix.lower() == ".csv" and path.is_file()
+    return (layout(path, {}, labelled=False) if here else None) or {}
+
+
 def columns_in(path: Path) -> tuple[str, ...]:
     """The columns of a file, nested keys included; none where it has no named columns."""
     squad = path.suffix.lower() == ".json" and not is_rows(path)
