@@ -261,14 +261,15 @@ def evaluate(
     text: str | None = None,
     text2: str | None = None,
     label: str | None = None,
+    labels: Mapping[str, str] | None = None,
     out: str | Path | None = None,
     device: str = "auto",
 ) -> dict[str, dict[str, float]]:
     """Scores by task and split (`glue/rte:dev`, `table/gold:test`) of one model, or of several as an ensemble.
 
     `on` is a task as in `evaluate --on`, or a file with labels such as gold.csv, which is read with the run's own
-    columns and labels; `text`, `text2` and `label` name columns that are called otherwise. `out` keeps predictions and
-    scores in a folder.
+    columns and labels; `text`, `text2` and `label` name columns that are called otherwise, and `labels` says what
+    labels of the file mean: {"ja": "yes"}. `out` keeps predictions and scores in a folder.
     """
     from encodery.inference.evaluate import evaluate as answer
     from encodery.inference.evaluate import keep_in_folder, without_labels
@@ -277,7 +278,7 @@ def evaluate(
     models = [_opened(one, device, undecided=True) for one in _several(model)]
     known = [RunDir.open(one.source) for one in models if files.is_run(one.source)]
     scores: dict[str, dict[str, float]] = {}
-    columns = {"text": text, "text2": text2, "label": label}
+    columns = {"text": text, "text2": text2, "label": label, "labels": labels}
     for asked in resolve_split(str(on), None if data is None else str(data), known, columns=columns):
         if not asked.task.labelled:
             raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")

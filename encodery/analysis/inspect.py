@@ -27,7 +27,7 @@ from encodery.tasks.base import Example, Label, Task
 from encodery.tasks.forms.tagging import Tagging
 from encodery.training.build import build_parts, find_inputs, token_budget
 from encodery.training.loop import steps_in_all
-from encodery.training.task_data import Split, training_data
+from encodery.training.task_data import Split, spelling_line, training_data
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -294,6 +294,8 @@ def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[s
         else:
             total = sum(record["rows"] for record in records)
             yield f"  {name}: {total:,} questions, {records[1]['rows']:,} of them without an answer"
+    if warning := spelling_line(task, here.get("train", ())):
+        yield warning
 
 
 def double_records(here: Mapping[str, Sequence[Example]]) -> list[Record]:

@@ -76,13 +76,13 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     from encodery.inference.task_argument import splits_of
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
+    from encodery.training.seen_rows import seen
 
     runs = {path: RunDir.open(path) for path in args.models if files.is_run(path)}
-    sizes = radii(args.radius or RADII)
-    _require_places(args, list(runs.values()))
+    own, sizes = list(runs.values()), radii(args.radius or RADII)
+    _require_places(args, own)
     steps = 1 if args.attack == "fgsm" else args.attack_steps or STEPS
     attack = Attack(args.attack, steps, args.norm or "l2", args.radius_scale or "absolute")
-    own = list(runs.values())
     splits = splits_of(args.on, args.data, own, **_reading(args))
     for asked in splits:
         require_labels(asked, asked.task.examples(asked.split))
@@ -91,10 +91,10 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     printed: dict[str, Any] = {}
     for asked in splits:
         rows = len(asked.task.examples(asked.split))
-        about = {"data": asked.key, "main": asked.task.main_metric, "rows": rows, **_origin(asked)}
+        about = {"data": asked.key, "main": asked.task.main_metric, "rows": rows}
+        about |= _origin(asked, seen(own, asked, args.allow_code))
         about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
-        if attack.scale != "absolute":
-            about["scale"] = attack.scale
+        about |= {} if attack.scale == "absolute" else {"scale": attack.scale}
         with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
             levels = {
                 path: [level.to_dict() for level in under_attack(model, asked, sizes, attack, args.head, on_progress)]
@@ -109,10 +109,11 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     return 0
 
 
-def _origin(one: Any) -> dict[str, str]:
-    """What must stand beside the figures: parts, and data that are not official."""
-    origin = one.task.origin(one.split)
-    return {key: value for key, value in (("part", origin.part), ("note", origin.note)) if value}
+def _origin(asked: "TaskSplit", trained_on: str | None) -> dict[str, str]:
+    """What must stand beside the figures: parts, data that are not official, rows that were trained on."""
+    origin = asked.task.origin(asked.split)
+    about = {"part": origin.part, "note": origin.note, "seen": trained_on}
+    return {key: value for key, value in about.items() if value}
 
 
 def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
@@ -147,7 +148,7 @@ def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], args:
     from encodery.tasks.forms.hans_figures import caution
 
     if not args.quiet:
-        for key in ("part", "note"):
+        for key in ("part", "note", "seen"):
             if key in about:
                 print(f"WARNING {about['data']} {about[key]}", file=sys.stderr)
     unit = "mean token norm" if about["norm"] == "l2" else "mean token norm / √width"
@@ -402,20 +403,23 @@ def _checked(evaluation: "Evaluation", models: list[Any], runs: list[Any], allow
 def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation], Path | None]":
     """Where answers go; what would be refused at the end is refused before the work."""
     from encodery.inference.evaluate import keep_in_folder, keep_in_run, replaced, require_folder, require_run
-
-    def keep(found: "Evaluation") -> Path:
-        if not args.quiet and (sentence := replaced(runs[0], found.asked)):
-            print(f"WARNING {found.asked.key}: {sentence}", file=sys.stderr)
-        return keep_in_run(runs[0], found)
+    from encodery.runs.directory import RunDir
 
     if args.out:
-        folder = Path(args.out)
-        require_folder(folder)
-        return lambda found: keep_in_folder(folder, found, args.models)
-    if len(args.models) == 1 and runs and not args.without_heads:
-        require_run(runs[0])
-        return keep
-    return lambda found: None
+        folder = RunDir(Path(args.out))
+        require_folder(folder.path)
+    elif len(args.models) == 1 and runs and not args.without_heads:
+        folder = runs[0]
+        require_run(folder)
+    else:
+        return lambda found: None
+
+    def keep(found: "Evaluation") -> Path:
+        if not args.quiet and (sentence := replaced(folder, found.asked)):
+            print(f"WARNING {found.asked.key}: {sentence}", file=sys.stderr)
+        return keep_in_folder(folder.path, found, args.models) if args.out else keep_in_run(folder, found)
+
+    return keep
 
 
 def _show_table(printed: dict[str, Any], form: str) -> None:

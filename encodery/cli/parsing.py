@@ -96,6 +96,7 @@ class Parser(argparse.ArgumentParser):
         group = self.add_argument_group(where)
         for name, about in (("text", "the text"), ("text2", "the second text"), ("label", "the label")):
             group.add_argument(f"--{name}-column", metavar="NAME", help=f"column of {about}")
+        group.add_argument("--rename-labels", metavar="OLD=NEW,…", help="labels of the file that have other names")
         self.shared("--skip-bad-rows")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
@@ -148,7 +149,22 @@ class _Renamed(argparse.Action):
 def columns_of(args: argparse.Namespace) -> dict[str, Any]:
     """How the command line says that a file is read: its columns, and what is done with bad rows."""
     columns = {"text": args.text_column, "text2": args.text2_column, "label": args.label_column}
+    columns |= {"labels": _new_names(args.rename_labels)} if args.rename_labels else {}
     return columns | ({"skip_bad_rows": True} if args.skip_bad_rows else {})
+
+
+def _new_names(text: str) -> dict[str, str]:
+    """`ja=yes,nein=no`; a name with a comma or an equals sign is quoted as in YAML: "{'a,b': c}"."""
+    if text.lstrip().startswith("{"):
+        from encodery.core import yaml
+
+        tree = yaml.read_text(text, "--rename-labels").tree
+        if isinstance(tree, dict):
+            return {str(old): str(new) for old, new in tree.items()}
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if not pairs or not all(old.strip() and new.strip() for old, _, new in pairs):
+        raise UserError(f"--rename-labels {text}: expected OLD=NEW pairs with commas between, such as ja=yes,nein=no")
+    return {old.strip(): new.strip() for old, _, new in pairs}
 
 
 def without_bad_rows(args: argparse.Namespace, rest: list[str], key: str = "tasks") -> list[str]:

@@ -180,6 +180,13 @@ def plain_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
+def readable_json(value: Any) -> str:
+    """The same for rows that people read: letters are written as they are. Escaped are half a character, which UTF-8
+    cannot spell, and what some readers take for the end of a line."""
+    text = json.dumps(_finite(value), allow_nan=False, ensure_ascii=False)
+    return re.sub(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -351,7 +351,8 @@ def keep_in_folder(folder: Path, evaluation: Evaluation, models: Sequence[str]) 
     out = RunDir(folder)
     with out.lock():
         path = _write(out, evaluation)
-        about = evaluation.to_dict() | {"models": list(models)}
+        asked = evaluation.asked
+        about = evaluation.to_dict() | {"models": list(models), "digest": asked.task.origin(asked.split).digest}
         files.write_json(out.scores, {"evaluations": out.evaluations() | {evaluation.asked.key: about}})
     return path
 

@@ -39,7 +39,10 @@ def of_file(name: str, runs: Sequence[RunDir], columns: Mapping[str, Any], label
     if not heads and path.suffix.lower() in _AMBIGUOUS and (runs or not _has_rows(path)):
         return None
     like, given = _given(path, heads)
+    labels = given.get("labels")
     given |= {key: value for key, value in columns.items() if value is not None}
+    if columns.get("labels") and isinstance(labels, list):
+        given["labels"] = _renamed(columns["labels"], labels)
     lacking = _lacking(path, given) if columns.get("label") is None else None
     found = infer(path, given, labelled and lacking is None, flag="--{}-column")
     task = _built({"train": None, "dev": None, SPLIT: str(path.absolute()), **found.options}).asking_like(like)
@@ -99,6 +102,14 @@ def _given(path: Path, heads: Sequence[tuple[str, Any]]) -> tuple[str | None, di
         return None, {}
     head, about = heads[0]
     return head, _with_labels(_form(about), about)
+
+
+def _renamed(new_names: Mapping[str, str], labels: Sequence[str]) -> dict[str, str]:
+    """New names for the labels of a file; those of the run keep theirs, also where no row has them."""
+    for new in new_names.values():
+        if new not in labels:
+            raise UserError(f"--rename-labels: {new} is not a label of the run; it has {', '.join(labels)}")
+    return {label: label for label in labels} | dict(new_names)
 
 
 def _here(column: Any, there: set[str]) -> bool:

@@ -263,7 +263,7 @@ def writer(path: Path, form: str | None = None, like: str | None = None) -> Call
         delimiter = csv_layout(Path(like)).get("delimiter", delimiter)
 
     def write(rows: Iterable[Row]) -> None:
-        lines = _cells(rows, delimiter) if delimiter else (files.plain_json(row) + "\n" for row in rows)
+        lines = _cells(rows, delimiter) if delimiter else (files.readable_json(row) + "\n" for row in rows)
         with files.atomic(path) as stream:
             stream.writelines(line.encode() for line in lines)
 
@@ -298,7 +298,7 @@ def _cell(value: Any) -> Any:
     """
     if isinstance(value, list) and all(isinstance(one, str) and "," not in one for one in value):
         return ",".join(value)
-    return "" if value is None else files.plain_json(value) if isinstance(value, list | dict) else value
+    return "" if value is None else files.readable_json(value) if isinstance(value, list | dict) else value
 
 
 def _line(cells: list[Any], delimiter: str) -> str:
@@ -319,10 +319,10 @@ def show(rows: Iterable[Row], form: str) -> None:
         header, *lines = [*_flat(rows)] or [["id"]]
         print(markdown_table(header, lines))
     elif form == "json":
-        print("[" + ",".join(f"\n {files.plain_json(row)}" for row in rows) + "\n]")
+        print("[" + ",".join(f"\n {files.readable_json(row)}" for row in rows) + "\n]")
     else:
         for row in rows:
-            print(files.plain_json(row) if form == "jsonl" else _for_people(row))
+            print(files.readable_json(row) if form == "jsonl" else _for_people(row))
 
 
 def _for_people(row: Row) -> str:

@@ -64,7 +64,7 @@ def plain(example: Example) -> dict[str, Any]:
 def _text(rows: Sequence[Mapping[str, Any]], names: Sequence[str], ending: str, delimiter: str | None) -> str:
     """As the ending says; a csv file has the delimiter of the file that the rows are from."""
     if ending == ".jsonl":
-        return "".join(files.plain_json(row) + "\n" for row in rows)
+        return "".join(files.readable_json(row) + "\n" for row in rows)
     stream = io.StringIO()
     if ending == ".tsv":
         lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]

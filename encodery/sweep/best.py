@@ -158,7 +158,8 @@ def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candid
     name = results[0][0]
     mode = metric.looks_for(name)
     best = (max if mode == "max" else min)(results, key=lambda result: result[1])[2]
-    task = str(lookup(dict(best.config or {}), "tasks"))
+    named = RunDir(folder / best.name).task_names()  # the config alone calls a file of one's own `table`
+    task = "+".join(named) or str(lookup(dict(best.config or {}), "tasks"))
     return Candidate(task, best, tuple(value for _, value, _ in results), len(group), name, mode)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -225,9 +226,18 @@ class Table(Own, Scored):
         """The settings that a file amounts to, with those that were given, and remarks; paths start from the folder."""
         if (kind := given.get("kind", "table")) != "table" or "train" in given:
             raise UserError(f"tasks: a file ({file}) goes with neither kind: {kind} nor train; leave one of them out")
+        cls._refuse_misspelt(given, flag)  # before the question which column it is, which would hide it
         path = Path(file) if folder.resolve() == Path.cwd() else folder / file
         found = infer(path.expanduser(), {key: value for key, value in given.items() if key != "kind"}, flag=flag)
         return {"kind": "table", "train": file, **found.options}, found.remarks
+
+    @classmethod
+    def _refuse_misspelt(cls, given: Mapping[str, Any], flag: str) -> None:
+        kinds = (cls, *cls.variants.values())
+        keys = {field.alias or name for kind in kinds for name, field in kind.model_fields.items()}
+        for key in given:
+            if key not in keys | {"kind"} and (near := get_close_matches(key, keys, n=1)):
+                raise UserError(f"{flag.format(key)}: unknown key of task table; did you mean {flag.format(near[0])}?")
 
     def without_labels(self, lacking: str | None = None) -> Self:
         """The task, for which no labels of its file are read; `lacking` is the column that should hold them."""
@@ -306,6 +316,8 @@ class Table(Own, Scored):
             columns = self._columns(split, sheet)
             hidden = split == "test" and not self._any_label(split, sheet, columns.label)
             rows[split] = to_examples(sheet, columns, self._label_reader(split, legal, hidden))
+            if legal and not rows[split] and not self.skip_bad_rows:
+                self._refuse_other_labels(sheet, columns.label, legal)
             if legal is None and self.form != "regression":
                 named = list(dict.fromkeys(self._new_names.values()))
                 legal = named + [name for name in label_set(rows[split]) if name not in named]
@@ -400,6 +412,24 @@ class Table(Own, Scored):
 
         return label
 
+    def _refuse_other_labels(self, sheet: Sheet, column: str | None, legal: Sequence[str]) -> None:
+        """A file that has none of the labels is one mistake, not one in each row."""
+        if column is None or self.form not in ("single", "pair"):
+            return
+        there = dict.fromkeys(str(row.values.get(column)) for row in sheet.rows)
+        if any(matched(name, [*legal, *self._new_names]) is not None for name in there):
+            return
+        some = list(there)[:3]
+        if self.train:
+            rename = "labels: {" + ", ".join(f"{name}: …" for name in some) + "}"
+        else:
+            rename = "--rename-labels " + ",".join(f"{name}=…" for name in some)
+        raise UserError(
+            f'{sheet.file}: column "{column}" has none of the labels {_listed(legal)}; it has {_listed(list(there))}. '
+            f"If they mean the same, say which is which ({rename}); if they are in another column, name that one "
+            f"({'label: NAME' if self.train else '--label-column NAME'})."
+        )
+
     def _plain_reader(self, suffix: str) -> Callable[[Any], Label]:
         if self.form == "regression":
             return label_number
@@ -409,6 +439,10 @@ class Table(Own, Scored):
             return marked_labels
         separator = self.label_separator or ("," if suffix in (".csv", ".tsv", ".txt") else None)
         return lambda value: label_list(value, separator)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(shown, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def any_given(values: Iterable[Any], read_one: Callable[[Any], Label]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from encodery.config import load
+from encodery.config.layers import flat
 from encodery.config.load import Resolved
 from encodery.core import files, yaml
 from encodery.core.environment import environment, version
@@ -224,7 +225,7 @@ def divides_equal_texts(task: Task) -> bool:
     """Whether it is own data some of whose training rows have equal texts, which stay together by default."""
     if not isinstance(task, Own) or task.equal_texts != "together" or task.train is None:
         return False
-    rows = [e for split in ("train", *(["dev"] if task.dev is None else [])) for e in task.examples(split)]
+    rows = [e for split in ("train", *(["dev"] if task.divided else [])) for e in task.examples(split)]
     return len(equal_texts(rows)) < len(rows)
 
 
@@ -244,8 +245,8 @@ def what_changed(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Re
     """What differs from the run that the directory holds, a line each; nothing: it is the same run, or none."""
     held = info.get("identity")
     if held is not None and not recognises(run, identity, [task for task, _ in resolved.tasks]):
-        settings = changed_settings(run, info, inputs, resolved)
-        return settings or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
+        changed = [*changed_settings(run, info, inputs, resolved), *other_files(run, info, inputs, resolved)]
+        return changed or [f"  the content of {' or '.join(changed_inputs(info, inputs, resolved))}"]
     newest, _ = (None, []) if run.is_done else checkpoint.newest_intact(run.checkpoints)
     saved_by = checkpoint.identity_of(newest) if newest else None
     if newest and saved_by and saved_by not in (identity, held, *went_on_from(info)):
@@ -288,6 +289,16 @@ def setting_changes(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved:
     before = info.get("inputs") or {}
     same = [key for key, digest in inputs.digests.items() if before.get(key) == digest]
     return list(changes(old, resolved.config.to_dict(), [task for task, _ in resolved.tasks], same))
+
+
+def other_files(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:
+    """The data files of tasks with other rows, where they have other names too, a line each."""
+    was = flat(yaml.read_text(run.config_text(), str(run.config)).tree)
+    now = flat(resolved.config.to_dict())
+    other = {key.rpartition(".")[0] for key in changed_inputs(info, inputs, resolved) if key.endswith(".data")}
+    keys = [f"tasks.{i}.{name}" for i, (task, _) in enumerate(resolved.tasks) for name in task.paths]
+    renamed = [key for key in keys if key.rpartition(".")[0] in other and was.get(key) != now.get(key)]
+    return [f"  {key}: {was.get(key)!r} there, {now.get(key)!r} now" for key in renamed]
 
 
 def changed_inputs(info: dict[str, Any], inputs: Inputs, resolved: Resolved) -> list[str]:

@@ -329,7 +329,7 @@ def _one_task(task_data: TaskData) -> list[str]:
     task = task_data.task
     lengths = (line := lengths_line(task_data)) and f"{line}{empty_texts(task_data)}"
     lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths, shared_line(task_data)]
-    return [line for line in (*lines, numbers_line(task), spelling_line(task_data)) if line]
+    return [line for line in (*lines, numbers_line(task), spelling_line(task, task_data.train.examples)) if line]
 
 
 def text_line(task_data: TaskData) -> str:
@@ -345,7 +345,7 @@ def text_line(task_data: TaskData) -> str:
 
 def is_set_aside(task: Task) -> bool:
     """Whether the dev rows are a part of the training file."""
-    return isinstance(task, Own) and task.dev is None and task.train is not None
+    return isinstance(task, Own) and task.divided
 
 
 def rows_line(task_data: TaskData) -> str:
@@ -431,13 +431,13 @@ def shared_line(task_data: TaskData) -> str | None:
     return f"WARNING {task_data.name}: {told}; {AFTER_ALARM}"
 
 
-def spelling_line(task_data: TaskData) -> str | None:
+def spelling_line(task: Task, train: Sequence[Example]) -> str | None:
     """A warning of labels of own files that are probably one; the commonest spelling is the one to keep."""
-    if not isinstance(task_data.task, Own):
+    if not isinstance(task, Own):
         return None
-    known = (e.label for e in task_data.train.examples)
+    known = (e.label for e in train)
     rows = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
-    return spelling_warning(task_data.name, task_data.task.labels, {str(name): n for name, n in rows.items()})
+    return spelling_warning(task.name, task.labels, {str(name): n for name, n in rows.items()})
 
 
 def numbers_line(task: Task) -> str | None:

@@ -251,3 +251,51 @@ def test_a_pool_without_labels_and_its_export_as_the_file_was(tmp_path, encodery
     assert header == "ticket_id;message"
     assert len(rows) == 5
     assert set(rows) <= set(lines)
+
+
+def test_the_label_is_the_column_with_the_labels_of_the_run_whatever_it_is_called(run, tmp_path):
+    rows = [(text, "ab"[i % 2], "15"[i % 2]) for i, text in enumerate(sentences(12, 500))]
+    file = write_csv(tmp_path / "gold.csv", ["words", "quality", "judged"], rows)
+    (meant,) = resolve_split(str(file), runs=[run])
+    assert {row.label for row in meant.task.examples("test")} == {"1", "5"}
+
+
+def test_labels_with_other_names_are_one_error_and_can_be_renamed(run, tmp_path, encodery):
+    rows = [(text, "good" if mood(text) == "pos" else "bad") for text in sentences(12, 500)]
+    file = write_csv(tmp_path / "gold.csv", ["what", "points"], rows)
+    said = encodery("evaluate", run.path, "--on", file)
+    assert said.code == 2
+    assert 'column "points" has none of the labels "1", "5"; it has "' in said.err
+    assert "--rename-labels" in said.err
+    assert "line 2" not in said.err
+    said = encodery("evaluate", run.path, "--on", file, "--rename-labels", "good=5,bad=1", "--json", "--quiet")
+    same = write_csv(tmp_path / "same.csv", ["what", "points"], [(text, {"good": 5, "bad": 1}[y]) for text, y in rows])
+    plain = encodery("evaluate", run.path, "--on", same, "--json", "--quiet")
+    assert json.loads(said.out)["table/gold:test"]["scores"] == json.loads(plain.out)["table/same:test"]["scores"]
+    for words, sentence in {"good=7": "7 is not a label of the run; it has 1, 5", "good": "expected OLD=NEW"}.items():
+        said = encodery("evaluate", run.path, "--on", file, "--rename-labels", words)
+        assert (said.code, sentence in said.err) == (2, True)
+    quoted = encodery("evaluate", run.path, "--on", file, "--rename-labels", "{good: 5, 'bad': 1}", "--quiet")
+    assert quoted.code == 0
+
+
+def test_an_evaluation_in_a_folder_of_its_own_says_what_it_replaces(run, tmp_path, encodery):
+    file = gold(tmp_path / "gold.csv", "key,what,points")
+    words = ("evaluate", run.path, "--on", file, "-o", tmp_path / "scores")
+    assert "replaced" not in encodery(*words).err + encodery(*words).err
+    file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
+    assert "(6 rows, other rows or labels) is replaced" in encodery(*words).err
+
+
+def test_an_attack_on_rows_that_were_trained_on_says_so(run, encodery):
+    own = run.path.parent / "train.csv"
+    said = encodery("evaluate", run.path, "--on", own, "--attack", "fgsm", "--radius", "0")
+    assert (said.code, "of 48 rows have texts that the run was trained on" in said.err) == (0, True)
+
+
+def test_another_file_with_the_directory_of_a_run_is_named(run, tmp_path, encodery):
+    rows = [(f"k{i}", text, 5 if mood(text) == "pos" else 1) for i, text in enumerate(sentences(30, 900))]
+    other = write_csv(tmp_path / "other.csv", ["key", "what", "points"], rows)
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    said = encodery("train", copy / "config.yaml", "--tasks.train", other, "-o", copy)
+    assert (said.code, f"train.csv' there, '{other}' now" in said.err) == (2, True)

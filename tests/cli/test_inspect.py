@@ -74,3 +74,11 @@ def test_refusals(tmp_path, encodery):
     assert 'has no split "test"' in said.err
     assert encodery("inspect", file, "--rows", -1).code == 2
     assert encodery("inspect").code == 2
+
+
+def test_labels_that_differ_in_case_are_told(tmp_path, encodery):
+    rows = [(f"text number {i}", "no" if i % 2 else "Yes" if i % 4 else "yes") for i in range(40)]
+    file = write_csv(tmp_path / "mails.csv", ["text", "label"], rows)
+    said = encodery("inspect", file)
+    assert said.code == 0
+    assert 'labels that differ in case or blanks only are classes of their own: "Yes", "yes"' in said.out

@@ -137,3 +137,10 @@ def test_digests_of_data_never_change() -> None:
     by_hand = hashlib.sha256(b'{"a": [1.5, "\\u00e9", null], "b": {"c": true}}').hexdigest()
     assert files.digest({"b": {"c": True}, "a": [1.5, "é", None]}) == by_hand
     assert files.digest_text("é") == hashlib.sha256("é".encode()).hexdigest()
+
+
+def test_rows_for_people_keep_their_letters_and_one_line():
+    text = files.readable_json({"größe": "süß \u2028 \ud83d \x85 \n", "score": float("nan")})
+    assert text.startswith('{"größe": "süß ')
+    assert len(text.splitlines()) == 1
+    assert json.loads(text.encode()) == {"größe": "süß \u2028 \ud83d \x85 \n", "score": None}

@@ -49,6 +49,15 @@ def test_the_mean_over_seeds_decides(tmp_path: Path) -> None:
     assert str(ranked[0]).startswith("toy/sentiment  0.7250 ± 0.3182 (n=2)  optim.lr=0.0002")
 
 
+def test_a_file_of_ones_own_is_called_as_its_runs_call_it(tmp_path: Path) -> None:
+    folder, specs = swept(tmp_path, GRID)
+    for spec in specs:
+        done(folder, spec.name, 0.5)
+        RunDir(folder / spec.name).update_info(task="table/mails")
+        RunDir(folder / spec.name).mark_done()
+    assert list(best.ranking(folder)) == ["table/mails"]
+
+
 def test_a_mode_of_min_turns_it_round(tmp_path: Path) -> None:
     folder, specs = swept(tmp_path, GRID, {"name": "nll", "mode": "min"})
     for spec, score in zip(specs, (0.7, 0.95, 0.6, 0.72, 0.5, 0.7), strict=True):

@@ -355,3 +355,19 @@ def test_in_a_test_file_all_labels_are_absent_or_none(tmp_path, options, rows, w
     jsonl(tmp_path, "t.jsonl", [rows[1], rows[1]])
     hidden = kind.model_validate({**options, "test": test})
     assert [e.label for e in hidden.examples("test")] == [None, None]
+
+
+def test_without_a_dev_part_all_rows_are_trained_on(tmp_path):
+    jsonl(tmp_path, "all.jsonl", many())
+    task = table(tmp_path, train="all.jsonl", dev_fraction=0)
+    assert task.splits() == ("train",)
+    assert len(task.examples("train")) == 20
+    with pytest.raises(UserError, match='has no split "dev"'):
+        task.examples("dev")
+
+
+def test_a_misspelt_key_is_named_before_the_columns_are_asked_for(tmp_path):
+    rows = [(f"some text of row {i}", "ab"[i % 2], "xy"[i // 2 % 2]) for i in range(20)]
+    file = jsonl(tmp_path, "all.jsonl", [dict(zip(("text", "one", "two"), row, strict=True)) for row in rows])
+    with pytest.raises(UserError, match=r"--tasks\.lable: unknown key of task table; did you mean --tasks\.label\?"):
+        Table.of_file(str(file), tmp_path, {"lable": "two"})

@@ -16,7 +16,7 @@ from typing import Any
 
 from encodery.errors import UserError
 from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout
-from encodery.tasks.sources.labels import has_decimal_comma
+from encodery.tasks.sources.labels import has_decimal_comma, matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
@@ -345,6 +345,8 @@ class _Guess:
     def _label(self, id: str | None) -> str | list[str] | None:
         """By its name, else the only column that could be one; columns of 0 and 1 are a label each."""
         rest = {n: c for n, c in self.columns.items() if n not in (id, *self.texts)}
+        if len(known := [n for n, c in rest.items() if self._has_known_labels(c)]) == 1:
+            return known[0]
         for tier in _LABELS:
             candidates = self._named(tier.split(), lambda c: c.name in rest and _answers(c, self.least))
             marks = [n for n, c in rest.items() if c.marks and n not in candidates]
@@ -361,6 +363,13 @@ class _Guess:
         if len(candidates) == 1:
             return candidates[0]
         raise self._undecided("label", candidates or list(rest), marks)
+
+    def _has_known_labels(self, column: Column) -> bool:
+        """Whether its values are labels that were given, such as those of the run that shall answer the file."""
+        given = self.given.get("labels")
+        if not given or column.lists or not column.distinct:
+            return False
+        return all(matched(value, list(map(str, given))) is not None for value in column.distinct)
 
     def _refuse_single_value(self, rest: Mapping[str, Column]) -> None:
         """A column that is called like a label but says the same of every row, or nothing at all."""

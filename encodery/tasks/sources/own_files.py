@@ -30,8 +30,9 @@ class Own(Read):
     """File with the dev rows. Without it, a part of train is set aside."""
     test: str | None = None
     """File with the test rows. It may lack labels, all of them: where some rows have one, a row without is bad."""
-    dev_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Fraction of train to set aside if there is no dev file."""
+    dev_fraction: float = Field(default=0.1, ge=0, lt=1)
+    """Fraction of train to set aside if there is no dev file. 0: train on all rows and score none, for a last training
+    once everything is chosen."""
     split_seed: int = Field(default=0, ge=0)
     """Seed that decides which rows are set aside."""
     equal_texts: Literal["together", "apart"] = "together"
@@ -87,9 +88,9 @@ class Own(Read):
         return f"table/{called.removeprefix('table/')}"
 
     def splits(self) -> tuple[str, ...]:
-        """Those with a file, and dev wherever there is something to train on."""
+        """Those with a file, and dev where a part of train is set aside."""
         files = self._files()
-        return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and "train" in files))
+        return tuple(s for s in ("train", "dev", "test") if s in files or (s == "dev" and self.divided))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ class Own(Read):
     @property
     def divided(self) -> bool:
         """Whether dev is a part of the training file."""
-        return self.train is not None and self.dev is None
+        return self.train is not None and self.dev is None and (self.dev_fraction > 0 or self.folds is not None)
 
     def _why_not(self, split: str) -> str:
         if split in self._files():
