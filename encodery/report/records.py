@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from encodery.config.load import flat
-from encodery.core import files, yaml
+from encodery.core import yaml
 from encodery.core.text import are, counted
 from encodery.errors import UserError
 from encodery.runs import json_schemas
@@ -168,11 +168,9 @@ def _with_tails(value: Any, tails: Mapping[str, str]) -> Any:
 
 
 def _unseen(path: Path, spec: RunSpec, config: Mapping[str, Any]) -> Record:
-    """A planned run that has no directory of its own: it waits, or it failed before it could make one."""
-    told, task = _status(path / "status.json"), task_name(config)
-    settings, seed = split_seed(config, task)
-    state = str(told.get("state") or "queued")
-    return Record(path, settings, seed, task, state, _last_line(told.get("error")), spec.variant, tree=config)
+    """A planned run that has no directory of its own."""
+    task = task_name(config)
+    return Record(path, *split_seed(config, task), task, *state_unseen(path), spec.variant, tree=config)
 
 
 def _row(run: RunDir, problem: str | None, spec: RunSpec | None) -> Record:
@@ -262,7 +260,7 @@ def fold_of(tree: Mapping[str, Any]) -> int | None:
 def state_of(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
     """How it ended. What a sweep gave up (pruned, timeout) is never final, even if it has scores."""
     ended = info.get("ended") or {}
-    told = _status(run.path / "status.json")
+    told = run.read_status()
     if run.is_done and told.get("state") not in ("pruned", "timeout"):
         return "done", ""
     if run.holder():
@@ -273,19 +271,16 @@ def state_of(run: RunDir, info: Mapping[str, Any]) -> tuple[str, str]:
     return str(state), str(ended.get("error") or _last_line(told.get("error")))
 
 
+def state_unseen(path: Path) -> tuple[str, str]:
+    """Of a planned run that has no directory of its own: it waits, or it failed before it could make one."""
+    told = RunDir(path).read_status()
+    return str(told.get("state") or "queued"), _last_line(told.get("error"))
+
+
 def _last_line(text: object) -> str:
     """What a sweep keeps are the last lines that a run wrote."""
     lines = [line for line in str(text or "").splitlines() if line.strip()]
     return lines[-1] if lines else ""
-
-
-def _status(path: Path) -> Mapping[str, Any]:
-    """What a sweep wrote about the run; a torn file says nothing."""
-    try:
-        found = files.read_json(path) if path.is_file() else {}
-    except UserError:
-        found = {}
-    return found if isinstance(found, dict) else {}
 
 
 def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record:

@@ -1,7 +1,6 @@
 """How runs stand while they work, from their files alone: progress, loss, rate, time left, and what failed."""
 
 import itertools
-import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from encodery.core import slurm
 from encodery.errors import UserError
-from encodery.report.records import Plans, state_of
+from encodery.report.records import Plans, state_of, state_unseen
 from encodery.runs.directory import FoundRun, find_runs
 
 ORDER = ("running", "failed", "timeout", "oom", "damaged", "stopped", "unfinished", "queued", "pruned", "done")
@@ -59,7 +58,7 @@ class Watch:
                 seen[item.run.path.resolve()] = self.look_at(item)
         for path, _ in plans.planned(self.folders):
             if path.resolve() not in seen:
-                seen[path.resolve()] = waiting(path)
+                seen[path.resolve()] = Seen(path, path.name, *state_unseen(path))
         found = [*seen.values(), *submitted(self.folders, seen)]
         return sorted(with_reasons(found), key=lambda one: (rank(one.state), one.name))
 
@@ -98,16 +97,6 @@ def with_reasons(seen: Sequence[Seen]) -> list[Seen]:
 def rank(state: str) -> int:
     """Where a state stands in the list."""
     return ORDER.index(state) if state in ORDER else len(ORDER)
-
-
-def waiting(path: Path) -> Seen:
-    """A planned run without a directory of its own: it waits, or it failed before it could make one."""
-    try:
-        told = json.loads((path / "status.json").read_bytes())
-        lines = str(told.get("error") or "").strip().splitlines()
-        return Seen(path, path.name, str(told["state"]), lines[-1] if lines else "")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return Seen(path, path.name, "queued")
 
 
 def read(item: FoundRun) -> Seen:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "config.yaml", "run.json", "metrics.jsonl", "log.txt", "predictions", "scores.json", "README.md", "checkpoints",
-    "model", "kept", "best", "code", "attacks", "dynamics", "DONE", "status.json", "bad_rows.jsonl",
+    "model", "kept", "best", "code", "attacks", "dynamics", "DONE", finished.STATUS, "bad_rows.jsonl",
 }  # fmt: skip
 _OLD_LOG = re.compile(r"^log\.\d+\.txt$")
 _MOVED = re.compile(r"\.old-\d+$")
@@ -59,6 +59,7 @@ class RunDir:
         self.best = self.path / "best"
         self.code = self.path / "code"
         self.bad_rows = self.path / "bad_rows.jsonl"
+        self.status = self.path / finished.STATUS
         self.done = Finished(self.path)
         self._change: Change | None = None
 
@@ -218,6 +219,14 @@ class RunDir:
     def notice(self, text: str) -> None:
         """Add to the list of things a reader of the run should know."""
         self.update_info(notices=[*self.info().get("notices", []), {"time": now(), "text": text}])
+
+    def read_status(self) -> dict[str, Any]:
+        """status.json: what a sweep says of the run; empty where none does, or the file is damaged."""
+        try:
+            stored = files.read_json(self.status)
+        except (UserError, OSError):
+            return {}
+        return stored if isinstance(stored, dict) else {}
 
     # What happened
 

@@ -22,7 +22,8 @@ from encodery.errors import UserError
 
 NAME = "DONE"
 FILES, PENDING = "files", "pending"
-UNLISTED = {NAME, "checkpoints", "status.json"}  # of a run's own names; logs grow on
+STATUS = "status.json"  # written by sweeps
+UNLISTED = {NAME, "checkpoints", STATUS}  # of a run's own names; logs grow on
 CORE = ("config.yaml", "run.json", "scores.json")  # what tables read: compared whenever a run is opened
 REMEDY = "restore it from a copy, or train the run again with --fresh"
 

@@ -96,7 +96,6 @@ def _age(path: Path) -> float:
     return disk_time(path.parent) - path.stat().st_mtime
 
 
-NAME = "status.json"
 STATES: tuple[State, ...] = get_args(State)
 FINAL: tuple[State, ...] = ("done", "failed", "timeout", "oom", "pruned")
 TAIL_LINES, TAIL_BYTES = 20, 4000
@@ -157,16 +156,15 @@ def write(folder: Path, status: RunStatus) -> None:
     path = run_path(folder, status.name)
     with files.io_trouble(f"{path} could not be made", folder):
         path.mkdir(parents=True, exist_ok=True)
-    files.write_json(path / NAME, asdict(status))
+    files.write_json(RunDir(path).status, asdict(status))
 
 
 def read(path: Path) -> RunStatus | None:
     """The stored status of a run folder; None if there is none or it is damaged."""
+    stored, names = RunDir(path).read_status(), {field.name for field in fields(RunStatus)}
     try:
-        found = json.loads((path / NAME).read_bytes())
-        known = {one.name for one in fields(RunStatus)}
-        status = RunStatus(**{key: value for key, value in found.items() if key in known})
-    except (OSError, ValueError, TypeError, AttributeError):
+        status = RunStatus(**{key: value for key, value in stored.items() if key in names})
+    except TypeError:  # a field is missing
         return None
     sound = status.state in STATES and isinstance(status.attempt, int) and isinstance(status.changed, dict)
     return replace(status, id=id_of(path.name), name=path.name) if sound else None
@@ -199,7 +197,7 @@ def _guess(path: Path) -> RunStatus:
             host=holder.host,
         )  # fmt: skip
     state: State = "done" if ended_well(path, attempt) else "queued"
-    note = "its status.json is damaged" if (path / NAME).exists() else None
+    note = "its status.json is damaged" if RunDir(path).status.exists() else None
     return RunStatus(id_of(name), name, state, attempt=attempt, error=None if state == "done" else note)
 
 
@@ -230,7 +228,7 @@ def status(folder: Path) -> list[RunStatus]:
     """Every run that was ever started in a sweep's folder, by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder")
-    return [status_of(path) for path in sorted(folder.iterdir()) if (path / NAME).exists()]
+    return [status_of(path) for path in sorted(folder.iterdir()) if RunDir(path).status.exists()]
 
 
 def select(statuses: Iterable[RunStatus], words: Iterable[str]) -> list[RunStatus]:
