@@ -7,7 +7,6 @@ model(("a premise", "a hypothesis"))
 """
 
 import atexit
-import json
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,8 +92,8 @@ class Run:
         if not path.is_file():
             here = ", ".join(sorted(file.stem for file in self.directory.predictions.glob("*.jsonl"))) or "none"
             raise UserError(f"{path}: no such predictions; there are {here} (evaluate --on {which} makes them)")
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return pd.DataFrame([_flat(row) for row in rows])
+        rows = self.directory.read_predictions(task, split or "dev")
+        return pd.DataFrame([_flat(row) for row in rows.values()])
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

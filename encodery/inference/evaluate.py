@@ -79,14 +79,13 @@ def path_alarm(model: Classifier, run: RunDir, task: Task, allow_code: bool = Fa
     """A sentence if the run's own dev answers do not come out again when its rows go the way of this task's."""
     own = load.load(run.path, allow_code=allow_code).tasks[0][0]
     for split in ("dev", "dev_mismatched"):
-        path = run.predictions_path(own.name, split)
-        if path.is_file() and own.has(split):
-            return _compare(model, task, own, split, path.read_text(encoding="utf-8"))
+        if run.predictions_path(own.name, split).is_file() and own.has(split):
+            return _compare(model, task, own, split, run.read_predictions(own.name, split))
     return None
 
 
-def _compare(model: Classifier, task: Task, own: Task, split: str, text: str) -> str | None:
-    before = {row["id"]: row["prediction"] for row in map(json.loads, text.splitlines()[:ROWS])}
+def _compare(model: Classifier, task: Task, own: Task, split: str, rows: Mapping[str, Answer]) -> str | None:
+    before = {id: row["prediction"] for id, row in itertools.islice(rows.items(), ROWS)}
     examples = [example for example in own.examples(split) if example.id in before]
     if not examples:
         return None

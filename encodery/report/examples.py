@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,15 +48,17 @@ class Marks:
 
     def _read(self, record: Record, data: str) -> dict[str, bool] | None:
         name, _, split = data.rpartition(":")
-        path = RunDir(record.path).predictions_path(name, split)
+        run = RunDir(record.path)
+        path = run.predictions_path(name, split)
         examples = self._examples(record, name, split) if path.is_file() else None
         if examples is None:
             return None
-        said = _predictions(path)
-        if said is None or any(example.id not in said for example in examples):
+        try:
+            said = run.read_predictions(name, split)
+            return {example.id: is_right(said[example.id]["prediction"], example.label) for example in examples}
+        except (UserError, OSError, KeyError):
             self._remark(f"{path}: not all examples are answered there, so no test over examples")
             return None
-        return {example.id: is_right(said[example.id], example.label) for example in examples}
 
     def _examples(self, record: Record, name: str, split: str) -> Sequence[Example] | None:
         at = (f"{name}:{split}", record.digests.get(split, ""))
@@ -72,15 +73,6 @@ class Marks:
     def _remark(self, sentence: str) -> None:
         if sentence not in self.remarks:
             self.remarks.append(sentence)
-
-
-def _predictions(path: Path) -> dict[str, Any] | None:
-    """What a run said, by example id; None if the file is damaged."""
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return {str(row["id"]): row["prediction"] for row in rows}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _labelled(record: Record, name: str, split: str) -> Sequence[Example] | None:

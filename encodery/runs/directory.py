@@ -6,6 +6,7 @@
 Everything is written atomically or by whole lines, and with secrets hidden.
 """
 
+import json
 import os
 import re
 import shutil
@@ -269,6 +270,19 @@ class RunDir:
         with self.atomic(path) as stream:
             stream.writelines(f"{files.plain_json(dict(row))}\n".encode() for row in rows)
         return path
+
+    def read_predictions(self, task: str, split: str) -> dict[str, dict[str, Any]]:
+        """The lines of that file by example id, in their order; a damaged one is an error that names it."""
+        path, rows = self.predictions_path(task, split), dict[str, dict[str, Any]]()
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                if "prediction" not in row:
+                    raise ValueError("no prediction")
+                rows[str(row["id"])] = row
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise UserError(f"{path}, line {number}: is not a prediction ({error})") from None
+        return rows
 
     def write_answers(
         self, task: "Task", split: str, answers: "Mapping[str, Answer]", pages: Mapping[str, str] | None = None

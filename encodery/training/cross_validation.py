@@ -1,6 +1,5 @@
 """Cross-validation: a run for each fold of a training file, one table, and the answers to all rows in one file."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +138,7 @@ def _concluded(folder: Path, each: Mapping[int, Resolved], runs: Mapping[int, Ru
     """Write the answers, the scores and the table."""
     tasks: dict[int, Any] = {number: resolved.tasks[0][0] for number, resolved in each.items()}
     task = tasks[1]
-    answers = {number: _answers(run.predictions_path(task.name, "dev")) for number, run in runs.items()}
+    answers = {number: run.read_predictions(task.name, "dev") for number, run in runs.items()}
     examples = {e.id: e for e in [*task.examples("train"), *task.examples("dev")]}
     out_of_fold: dict[str, Answer] = {}
     for id, number in task.fold_of.items():
@@ -162,11 +161,6 @@ def _concluded(folder: Path, each: Mapping[int, Resolved], runs: Mapping[int, Ru
         files.write_json(folder / SCORES, done.to_dict())
         files.write_atomic(folder / TABLE, done.markdown() + "\n")
     return done
-
-
-def _answers(path: Path) -> dict[str, Answer]:
-    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return {row.pop("id"): row for row in rows}
 
 
 def _notes(results: Mapping[int, Mapping[str, Any]], task: str) -> list[str]:

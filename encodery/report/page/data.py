@@ -117,23 +117,23 @@ class PageData:
     def answers(self, record: Record, data: str) -> dict[str, dict[str, Any]]:
         """Predictions by example id; empty where there are none, or too many in all."""
         name, _, split = data.rpartition(":")
+        run = RunDir(record.path)
         try:
-            path = RunDir(record.path).predictions_path(name, split)
+            path = run.predictions_path(name, split)
         except UserError:
             return {}
         if path not in self._answers:
-            self._answers[path] = self._read_answers(path) if path.is_file() else {}
+            self._answers[path] = self._read_answers(run, name, split) if path.is_file() else {}
         return self._answers[path]
 
-    def _read_answers(self, path: Path) -> dict[str, dict[str, Any]]:
+    def _read_answers(self, run: RunDir, name: str, split: str) -> dict[str, dict[str, Any]]:
         if self._read > ANSWERS:
             self.remark(f"more than {ANSWERS:,} predictions: those of some runs are not shown")
             return {}
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            answers = {str(row["id"]): row for row in map(json.loads, lines) if "prediction" in row}
-        except (OSError, ValueError, KeyError, TypeError):
-            self.remark(f"{path.parent.parent.name}: {path.name} is damaged and not shown")
+            answers = run.read_predictions(name, split)
+        except (UserError, OSError):
+            self.remark(f"{run.path.name}: {run.predictions_path(name, split).name} is damaged and not shown")
             return {}
         self._read += len(answers)
         return answers
