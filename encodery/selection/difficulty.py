@@ -12,8 +12,8 @@ from encodery.data.out_of_fold import OutOfFold
 from encodery.data.row_dynamics import FOLDER, Dynamics
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
-from encodery.selectors._dynamics import chances
 from encodery.selectors.base import Numbers, Pool
+from encodery.tasks.forms.classification import softmax
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _of_dynamics(pool: Pool, dynamics: Dynamics) -> Difficulty:
     if not whole.any():
         seen = ~np.isnan(logits[0]).any(axis=1)
         places, logits, whole = places[seen], logits[:1, seen], np.array([True])
-    own = chances(logits[whole])[:, np.arange(len(places)), pool.labels[places]]
+    own = softmax(logits[whole])[:, np.arange(len(places)), pool.labels[places]]
     wrong = logits[whole][-1].argmax(-1) != pool.labels[places]
     return _placed(len(pool), places, wrong.astype(float), own.mean(0), own.std(0))
 

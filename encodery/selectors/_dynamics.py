@@ -4,6 +4,7 @@ import numpy as np
 
 from encodery.errors import UserError
 from encodery.selectors.base import Numbers, Pool, Selector
+from encodery.tasks.forms.classification import softmax
 
 
 class AfterEpoch(Selector):
@@ -32,15 +33,9 @@ class AfterEpoch(Selector):
         return [one[epoch - 1 if epoch > 0 else epoch] for one in each]
 
 
-def chances(logits: Numbers) -> Numbers:
-    """Softmax over the last axis."""
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
-
-
 def error_norm(logits: Numbers, labels: Numbers) -> Numbers:
     """‖softmax(z) − onehot(y)‖₂: the norm of the loss's gradient at the logits."""
-    gap = chances(logits)
+    gap = softmax(logits)
     gap[np.arange(len(labels)), labels] -= 1.0
     return np.asarray(np.linalg.norm(gap, axis=1))
 

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from encodery.selectors._dynamics import chances
 from encodery.selectors.base import Numbers, Pool, Ranked, Selector, apportioned
+from encodery.tasks.forms.classification import softmax
 
 HARD = 7  # of ten rows at both ends
 
@@ -37,7 +37,7 @@ class Cartography(Selector):
 
     def marks(self, pool: Pool) -> tuple[Numbers, Numbers, int]:
         """Confidence and variability (means over runs), and the fewest epochs of a run."""
-        each = [chances(logits)[: self.epochs, np.arange(len(pool)), pool.labels] for logits in pool.logits]
+        each = [softmax(logits)[: self.epochs, np.arange(len(pool)), pool.labels] for logits in pool.logits]
         confidence = np.mean([p.mean(0) for p in each], 0)
         variability = np.mean([p.std(0) for p in each], 0)
         return confidence, variability, min(len(p) for p in each)

@@ -2,15 +2,16 @@
 
 import numpy as np
 
-from encodery.selectors._dynamics import AfterEpoch, chances
+from encodery.selectors._dynamics import AfterEpoch
 from encodery.selectors.base import Numbers, Pool, Ranked
+from encodery.tasks.forms.classification import softmax
 
 
 class Margin(AfterEpoch):
     """Rows with the smallest margin between the two most likely labels first."""
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
-        scores = np.mean([gap(chances(z)) for z in self.logits(pool)], 0)
+        scores = np.mean([gap(softmax(z)) for z in self.logits(pool)], 0)
         return Ranked(pool.sorted(scores, highest=False), scores)
 
 

@@ -13,7 +13,7 @@ from encodery.inference.evaluate import with_head_for
 from encodery.models import locate
 from encodery.objectives.parts.distill import TEACHER
 from encodery.tasks.base import Example, Task
-from encodery.tasks.forms.classification import Classification
+from encodery.tasks.forms.classification import Classification, softmax
 from encodery.training.task_data import TaskData
 
 VERSION = 2  # raise it when equal inputs give another file
@@ -73,6 +73,4 @@ def together(logits: Sequence[np.ndarray], form: str) -> np.ndarray:
     if form == "multilabel":
         yes = (1 / (1 + np.exp(-stacked))).mean(0).clip(1e-12, 1 - 1e-12)
         return np.asarray(np.log(yes) - np.log1p(-yes), np.float32)
-    shares = np.exp(stacked - stacked.max(2, keepdims=True))
-    shares = (shares / shares.sum(2, keepdims=True)).mean(0)
-    return np.asarray(np.log(shares.clip(1e-30)), np.float32)
+    return np.asarray(np.log(softmax(stacked).mean(0).clip(1e-30)), np.float32)

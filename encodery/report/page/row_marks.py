@@ -19,6 +19,7 @@ from encodery.errors import UserError
 from encodery.report.page.data import PageData
 from encodery.report.records import Record
 from encodery.tasks.base import Example
+from encodery.tasks.forms.classification import softmax
 
 FOLDER = "dynamics"
 COLUMN = 40  # values of a column that rows can be coloured by
@@ -100,8 +101,7 @@ def _marks(
     logits, gold, seen = logits[:, some], gold[some], seen[:, some]
     kept = [example for example, there in zip(examples, some.tolist(), strict=True) if there]
     filled = np.where(seen[..., None], logits, 0.0)
-    powers = np.exp(filled - filled.max(-1, keepdims=True))
-    chances = powers / powers.sum(-1, keepdims=True)  # [looks, n, labels]
+    chances = softmax(filled)  # [looks, n, labels]
     own = np.where(seen, chances[:, np.arange(len(gold)), gold], np.nan)
     right = np.where(seen, filled.argmax(-1) == gold, np.nan)
     mean = np.where(seen[..., None], chances, 0.0).sum(0)

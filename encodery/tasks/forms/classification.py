@@ -245,7 +245,7 @@ class Classification(Task):
 
 
 def softmax(logits: "Floats") -> "Floats":
-    """Probabilities of each row; no overflow for any finite logits."""
+    """Probabilities over the last axis; no overflow for any finite logits."""
     import numpy as np
 
     with np.errstate(over="ignore"):  # a difference of -inf is probability 0, which is right
