@@ -11,7 +11,7 @@ from encodery.core import files
 from encodery.core.progress import Progress
 from encodery.errors import RunFailed
 from encodery.gradts.config import GradTS
-from encodery.runs.directory import RunDir, find_runs
+from encodery.runs.directory import RunDir, find_runs, task_and_split
 from encodery.runs.metrics_log import MetricsFile
 from encodery.runs.sweep_spec import PLAN, write_plan
 from encodery.selection import study
@@ -107,7 +107,7 @@ class Runner:
 def scores_of(path: Path, task: str) -> dict[str, float]:
     """The scores of one of a run's tasks, on the first of its splits."""
     scores: Mapping[str, Mapping[str, float]] = RunDir(path).read_scores()["scores"]
-    key = next((key for key in scores if key.rpartition(":")[0] == task), None)
+    key = next((key for key in scores if task_and_split(key)[0] == task), None)
     if key is None:
         raise RunFailed(f"{path}: has no scores of {task}; it has {', '.join(scores) or 'none'}")
     return dict(scores[key])
@@ -116,7 +116,7 @@ def scores_of(path: Path, task: str) -> dict[str, float]:
 def main_metric(path: Path, task: str) -> str:
     """The headline of a task in a run."""
     main: Mapping[str, str] = RunDir(path).read_scores()["main"]
-    return next(name for key, name in main.items() if key.rpartition(":")[0] == task)
+    return next(name for key, name in main.items() if task_and_split(key)[0] == task)
 
 
 def on_the_way(path: Path, task: str) -> list[dict[str, float]]:

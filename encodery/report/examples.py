@@ -12,7 +12,7 @@ from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row
 from encodery.report.records import Record
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.base import Answer, Example, Label, Task
 
 
@@ -29,7 +29,7 @@ class Marks:
         pair = [one.runs.get(seed) for one in (row, base)]
         if pair[0] is None or pair[1] is None:
             return None
-        split = row.data.rpartition(":")[2]
+        split = task_and_split(row.data)[1]
         if pair[0].digests.get(split) != pair[1].digests.get(split):
             self._remark(f"{row.data}: not all runs were scored on the same rows, so no test over examples")
             return None
@@ -47,7 +47,7 @@ class Marks:
         return self._right[at]
 
     def _read(self, record: Record, data: str) -> dict[str, bool] | None:
-        name, _, split = data.rpartition(":")
+        name, split = task_and_split(data)
         run = RunDir(record.path)
         path = run.predictions_path(name, split)
         examples = self._examples(record, name, split) if path.is_file() else None

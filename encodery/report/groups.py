@@ -12,6 +12,7 @@ from encodery.core.redact import without_paths
 from encodery.core.text import counted
 from encodery.report import stats
 from encodery.report.records import TASKS, Record
+from encodery.runs.directory import task_and_split
 from encodery.tasks.forms import metric_table
 from encodery.tasks.forms.hans_figures import caution
 from encodery.tasks.forms.metric_table import Metric
@@ -126,7 +127,7 @@ def trained_differently(records: Sequence[Record]) -> bool:
     """Whether some data set has scores, or waits for those, of runs that were trained on different tasks."""
     trained: dict[str, set[str]] = {}
     for record in (record for record in records if record.task and record.settings):
-        for name in {*record.task.split(" + "), *(data.rpartition(":")[0] for data in record.scores)}:
+        for name in {*record.task.split(" + "), *(task_and_split(data)[0] for data in record.scores)}:
             trained.setdefault(name, set()).add(record.task)
     return any(len(tasks) > 1 for tasks in trained.values())
 
@@ -194,7 +195,7 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
 def _twins(first: Record, second: Record, data: str) -> str:
     """Other data that they were evaluated on later say nothing about these."""
     shared = first.digests.keys() & second.digests.keys()
-    shared = {key for key in shared if key == data or key.rpartition(":")[0] not in first.asked}
+    shared = {key for key in shared if key == data or task_and_split(key)[0] not in first.asked}
     other = ", but other data" if any(first.digests[key] != second.digests[key] for key in shared) else ""
     return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
 
@@ -223,7 +224,7 @@ def _join_missing(
 
 
 def _is_of(record: Record, data: str) -> bool:
-    return not record.task or data == record.task or data.rpartition(":")[0] in record.task.split(" + ")
+    return not record.task or data == record.task or task_and_split(data)[0] in record.task.split(" + ")
 
 
 def _describe(row: Row) -> None:

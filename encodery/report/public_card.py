@@ -14,7 +14,7 @@ from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
 from encodery.report.run_card import labelled, pipeline
 from encodery.report.stats import wilson
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.forms.metric_table import spelled
 
 # Whom to cite: the sets, methods and ways of pretraining that have a name here.
@@ -95,7 +95,7 @@ def citations(config: Mapping[str, Any], scored: Mapping[str, Any]) -> list[str]
 
 def _of_tasks(config: Mapping[str, Any], scored: Mapping[str, Any]) -> Iterator[str]:
     names = [str(entry.get("name") or "") for entry in config["tasks"]]
-    for name in [*names, *(key.rpartition(":")[0] or key for key in scored)]:
+    for name in [*names, *(task_and_split(key)[0] or key for key in scored)]:
         yield from TASKS.get(name, ())
 
 
@@ -161,7 +161,7 @@ def front_matter(
 def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
     """The main score on each data set, as the hub wants it."""
     for key, scores in result["scores"].items():
-        data, _, split = key.rpartition(":")
+        data, split = task_and_split(key)
         metric = result["main"][key]
         dataset = {"name": data + labelled(run, key).removeprefix(key), "type": data, "split": split}
         if metric in scores:
@@ -178,7 +178,7 @@ def score_lines(run: RunDir, result: Mapping[str, Any], rows: Mapping[str, Row])
     header = ["data", "metric", "this model", "95 % over examples", "all seeds: mean ± sd (n)", "without a model"]
     lines = []
     for key, scores in result["scores"].items():
-        task, _, split = key.rpartition(":")
+        task, split = task_and_split(key)
         rows_of_split = run.rows_of(task, split).get("rows")
         for metric, value in scores.items():
             easy = result["majority"].get(key, {}).get(metric)

@@ -10,7 +10,7 @@ from encodery.core import yaml
 from encodery.core.text import are, counted
 from encodery.errors import UserError
 from encodery.runs import json_schemas
-from encodery.runs.directory import RunDir, find_runs
+from encodery.runs.directory import RunDir, find_runs, task_and_split
 from encodery.runs.finished import REMEDY
 from encodery.runs.identity import as_before
 from encodery.runs.sweep_spec import PLAN, RunSpec, read_plan
@@ -296,13 +296,13 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
     majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
     more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": _seconds(run)}
     asked = {key: about for key, about in later.items() if isinstance(about.get("task"), dict)}
-    more["asked"] = {key.rpartition(":")[0]: about["task"] for key, about in asked.items()}
+    more["asked"] = {task_and_split(key)[0]: about["task"] for key, about in asked.items()}
     more["digests"] = {**record.digests, **{key: str(about.get("digest") or "") for key, about in asked.items()}}
     return Record(**{**vars(record), **more, "majority": majority})
 
 
 def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tuple[str, ...]:
-    task, _, split = key.rpartition(":")
+    task, split = task_and_split(key)
     notes, data = [], info.get("data", {})
     if result.get("chosen", {}).get("chosen_on") == split:
         notes.append("best on dev, reported on dev")
@@ -321,7 +321,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
 def _alarms(result: Mapping[str, Any], key: str, task: str) -> tuple[str, ...]:
     """Those of this data set, those of the training, and those of a later evaluation."""
     others = tuple(f"{name}:" for name in task.split(" + "))
-    mine = (key, f"{key.rpartition(':')[0]}: ")
+    mine = (key, f"{task_and_split(key)[0]}: ")
     own = [a for a in result.get("alarms", []) if a.startswith(mine) or not a.startswith(others)]
     return (*own, *result.get("evaluations", {}).get(key, {}).get("alarms", []))
 

@@ -9,7 +9,7 @@ from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.redact import without_paths
 from encodery.core.text import counted, markdown_table
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.forms.hans_figures import caution
 
 NAMED = 3  # files of a split
@@ -92,7 +92,7 @@ def pipeline(run: RunDir) -> str:
 
 def labelled(run: RunDir, key: str) -> str:
     """`hans:dev`, and what must stand beside every figure of its rows."""
-    task, _, split = key.rpartition(":")
+    task, split = task_and_split(key)
     note = run.rows_of(task, split).get("note")
     return key + caution(note) if note else key
 

@@ -11,7 +11,7 @@ from typing import Any
 from encodery.core import slurm
 from encodery.errors import UserError
 from encodery.report.records import Plans, state_of, state_unseen
-from encodery.runs.directory import FoundRun, find_runs
+from encodery.runs.directory import FoundRun, find_runs, task_and_split
 
 ORDER = ("running", "failed", "timeout", "oom", "damaged", "stopped", "unfinished", "queued", "pruned", "done")
 LIVE = ("running", "queued")
@@ -157,7 +157,7 @@ def final_score(result: Mapping[str, Any]) -> str:
     for key, scores in (result.get("scores") or {}).items():
         metric = (result.get("main") or {}).get(key)
         if scores and scores.get(metric) is not None:
-            return f"{key.rpartition(':')[2]} {metric} {scores[metric]:.4f}"
+            return f"{task_and_split(key)[1]} {metric} {scores[metric]:.4f}"
     return ""
 
 

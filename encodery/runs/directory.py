@@ -433,6 +433,12 @@ def _run_paths(folder: Path, seen: set[Path], depth: int | None) -> Iterator[Pat
             yield from _run_paths(below, seen, None if depth is None else depth - 1)
 
 
+def task_and_split(key: str) -> tuple[str, str]:
+    """A key of scores, `glue/mnli:dev`, as (`glue/mnli`, `dev`); the task is empty where a split stands alone."""
+    task, _, split = key.rpartition(":")  # names of tasks may have colons
+    return task, split
+
+
 def default_path(stem: str, identity: str, root: Path | str = "runs") -> Path:
     """runs/<stem>-<first 8 of the identity>; characters that a name may not have become `-`."""
     return below(Path(root), check_name(f"{as_name(stem)[:100]}-{identity[:8]}"))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from encodery.core import yaml
 from encodery.core.text import counted
 from encodery.errors import UserError
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.runs.metrics_log import MetricsFile
 from encodery.runs.sweep_spec import RunSpec, read_about, read_plan
 from encodery.sweep.plan import earlier_run, lookup
@@ -52,7 +52,7 @@ def _at(by_step: dict[int, float], metric: Metric, name: str) -> float | None:
 
 def _key(result: dict[str, Any], metric: Metric, run: Path) -> str:
     """The task and split that count: the first, or the one that the metric names."""
-    keys = [key for key in result["scores"] if metric.split in (None, key.rpartition(":")[2])]
+    keys = [key for key in result["scores"] if metric.split in (None, task_and_split(key)[1])]
     if not keys:
         there = ", ".join(result["scores"]) or "nothing"
         raise UserError(f"metric.split: {run} has no scores on {metric.split or 'any split'}; it has {there}.")

@@ -20,7 +20,7 @@ from encodery.models import fsdp, lora
 from encodery.models.compiled import graphs
 from encodery.models.model import module_name
 from encodery.report.run_card import model_card
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.base import Answer
 from encodery.tasks.forms.metric_table import among
 from encodery.training import checkpoint, linear_probe, optim
@@ -367,7 +367,7 @@ class Session:
 
     def objective_of(self, key: str) -> str | None:
         """The kind of objective of the task that a key of the scores belongs to."""
-        task: dict[str, dict[str, str]] = self.built.card["tasks"].get(key.rpartition(":")[0], {})
+        task: dict[str, dict[str, str]] = self.built.card["tasks"].get(task_and_split(key)[0], {})
         return task.get("objective", {}).get("kind")
 
     def result(self) -> dict[str, Any]:
@@ -503,7 +503,7 @@ class Session:
 
 def score_remarks(result: dict[str, Any], key: str, objective: str | None = None) -> str:
     """What belongs beside a score: the majority baseline, and what was chosen on the very rows that it was taken on."""
-    task, _, split = key.rpartition(":")
+    task, split = task_and_split(key)
     chosen = " (best on dev, reported on dev)" if result["chosen"].get("chosen_on") == split else ""
     if (easy := majority_score(result, key)) is not None:
         main = result["main"][key]

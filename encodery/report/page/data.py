@@ -18,7 +18,7 @@ from encodery.report.groups import Row, short
 from encodery.report.page.configurations import Configurations
 from encodery.report.page.references import Reference
 from encodery.report.records import TASKS, Record
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.base import Example, Task
 
 PLAIN = "plain"  # the baseline where none is named: training without a method
@@ -116,7 +116,7 @@ class PageData:
 
     def answers(self, record: Record, data: str) -> dict[str, dict[str, Any]]:
         """Predictions by example id; empty where there are none, or too many in all."""
-        name, _, split = data.rpartition(":")
+        name, split = task_and_split(data)
         run = RunDir(record.path)
         try:
             path = run.predictions_path(name, split)
@@ -140,7 +140,7 @@ class PageData:
 
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""
-        name, _, split = data.rpartition(":")
+        name, split = task_and_split(data)
         digest = record.digests.get(data, record.digests.get(split, "") if name == record.task else "")
         at = (data, digest)
         if at not in self._rows:

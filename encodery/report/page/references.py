@@ -12,6 +12,7 @@ from encodery import recipes
 from encodery.core import yaml
 from encodery.errors import UserError
 from encodery.report.groups import Row
+from encodery.runs.directory import task_and_split
 from encodery.tasks.forms.metric_table import METRICS
 
 _SPLITS = {"dev": "matched", "dev_mismatched": "mismatched"}
@@ -34,7 +35,7 @@ class Published:
 def published(row: Row) -> Published | None:
     """The number for a row's task, model, method and metric; None where no recipe has one."""
     records = list(row.runs.values())
-    name, _, split = row.data.rpartition(":")
+    name, split = task_and_split(row.data)
     if not records or split not in _SPLITS:
         return None
     settings = records[0].settings

@@ -10,7 +10,7 @@ from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, figure, join, table
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 
 GUESSING = 0.5
 SIDES = ("entailed", "non_entailed")
@@ -36,7 +36,7 @@ Report = Mapping[str, Any]
 
 def _reports(page: PageData, row: Row) -> list[Report]:
     """What `evaluate --on hans` wrote, one for each seed."""
-    name, _, split = row.data.rpartition(":")
+    name, split = task_and_split(row.data)
     reports: list[Report] = []
     for run in row.runs.values():
         path = RunDir(run.path).predictions_path(name, split).with_suffix(".report.json")

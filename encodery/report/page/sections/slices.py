@@ -10,7 +10,7 @@ from encodery.report.groups import Row, short
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, table
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.forms import metric_table
 from encodery.tasks.sources.columns import ordered
 
@@ -40,7 +40,7 @@ def section(page: PageData) -> Section | None:
 
 def _stored(page: PageData, row: Row) -> list[Slice]:
     """What `evaluate --by` wrote, one for each seed."""
-    name, _, split = row.data.rpartition(":")
+    name, split = task_and_split(row.data)
     slices: list[Slice] = []
     for run in row.runs.values():
         path = RunDir(run.path).predictions_path(name, split).with_suffix(".slices.json")
