@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from encodery.models.encoder import Encoder
     from encodery.models.model import Model, Terms
     from encodery.objectives.base import Objective, ObjectiveModule
-    from encodery.objectives.classification import HIDDEN, Classifier
     from encodery.objectives.classification import Classification as ClassificationObjective
+    from encodery.objectives.classification import Classifier
     from encodery.selectors.base import Pool, Ranked, Selector
-    from encodery.tasks.base import Example, Features, Origin, Task
+    from encodery.tasks.base import HIDDEN, Example, Features, Origin, Task
     from encodery.tasks.forms.classification import Classification
     from encodery.tasks.forms.ranking import Ranking
     from encodery.tasks.forms.spans import Spans
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "encodery.core.options": ("Options",),
     "encodery.errors": ("UserError",),
-    "encodery.tasks.base": ("Example", "Features", "Origin", "Task"),
+    "encodery.tasks.base": ("HIDDEN", "Example", "Features", "Origin", "Task"),
     "encodery.tasks.forms.classification": ("Classification",),
     "encodery.tasks.forms.ranking": ("Ranking",),
     "encodery.tasks.forms.spans": ("Spans",),
@@ -65,7 +65,7 @@ _PLACES = {
     "encodery.models.encoder": ("Encoder",),
     "encodery.models.model": ("Model", "Terms"),
     "encodery.objectives.base": ("Objective", "ObjectiveModule"),
-    "encodery.objectives.classification": ("HIDDEN", "ClassificationObjective", "Classifier"),
+    "encodery.objectives.classification": ("ClassificationObjective", "Classifier"),
     "encodery.selectors.base": ("Pool", "Ranked", "Selector"),
     "encodery.weighting.base": ("Part", "Weighting", "put", "taken"),
 }

@@ -25,6 +25,7 @@ from encodery.data.layouts import (
 )
 from encodery.data.sampling import Sampler
 from encodery.data.token_table import TokenTable
+from encodery.tasks.base import HIDDEN
 
 # Which part of a step's rows a process takes. The step as a whole is the same for any number of processes.
 
@@ -61,7 +62,6 @@ WHOLE = Share()
 
 LayoutName = Literal["packed", "rows", "padded"]
 CPU = torch.device("cpu")
-NOT_ASKED = -100  # the target of a padded place
 Laid = Callable[[np.ndarray, int], Tensor]  # numbers per token of a table, in the layout of a batch
 
 
@@ -195,7 +195,7 @@ class MicroBatcher:
         make = self._packed if self.layout == "packed" else self._rows
         inputs, layout, laid = make(table, rows)
         targets = {name: self._put(values[rows]) for name, values in table.targets.items()}
-        targets |= {name: laid(values, NOT_ASKED) for name, values in table.token_targets.items()}
+        targets |= {name: laid(values, HIDDEN) for name, values in table.token_targets.items()}
         group = None if table.group is None else self._put(np.unique(table.group[rows], return_inverse=True)[1])
         return Batch(task, inputs, targets, torch.from_numpy(rows), layout, seed, group=group)
 

@@ -25,11 +25,10 @@ from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
 from encodery.objectives.parts.distill import TEACHER, Distill
 from encodery.objectives.parts.heads import HeadKind, SanHead, answer, build_head, drop_pooler
+from encodery.tasks.base import HIDDEN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-HIDDEN = -100  # label of a row whose label is not known
 
 
 class Classification(Objective):

@@ -22,9 +22,9 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
-from encodery.objectives.classification import HIDDEN
 from encodery.objectives.parts.heads import HeadKind, TokenHead, drop_pooler
 from encodery.objectives.parts.joint_span import JointHead, JointSpanForQuestionAnswering, load_joint, masked
+from encodery.tasks.base import HIDDEN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,6 +1,6 @@
 """A label for every token that is asked for: cross-entropy over all of them, whatever sentence they stand in.
 
-Pieces that are not asked for (special tokens, the rest of a word) have the target -100.
+Pieces that are not asked for (special tokens, the rest of a word) have the target HIDDEN.
 """
 
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.model import Outputs
 from encodery.objectives.base import Objective, ObjectiveModule
-from encodery.objectives.classification import HIDDEN
 from encodery.objectives.parts.heads import HeadKind, TokenHead
+from encodery.tasks.base import HIDDEN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

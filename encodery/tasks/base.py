@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from encodery.core.options import Options
 
+HIDDEN = -100  # a target that no loss counts: of a label that nobody may see, and of places that are not asked about
 Label = str | float | tuple[str, ...] | None
 Answer = Mapping[
     str, Any
@@ -167,7 +168,7 @@ class Task(Options):
         raise NotImplementedError
 
     def encode(self, examples: Sequence[Example], pieces: Pieces, max_length: int) -> Iterator[Features]:
-        """Sequences for the encoder. Rows without a label get the target -100 (NaN for regression)."""
+        """Sequences for the encoder. Rows without a label get the target HIDDEN (NaN for regression)."""
         raise NotImplementedError
 
     def objective(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pydantic import PrivateAttr
 from encodery.core import yaml
 from encodery.core.text import each
 from encodery.errors import UserError
-from encodery.tasks.base import Example, Features, Origin, Pieces, Task
-from encodery.tasks.forms.classification import HIDDEN, Classification
+from encodery.tasks.base import HIDDEN, Example, Features, Origin, Pieces, Task
+from encodery.tasks.forms.classification import Classification
 from encodery.tasks.forms.ranking import Ranking
 from encodery.tasks.forms.spans import Spans
 from encodery.tasks.forms.tagging import SPECIAL, Tagging

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.data.batches import NOT_ASKED, Batches, InputForm, MicroBatcher, in_order
+from encodery.data.batches import Batches, InputForm, MicroBatcher, in_order
 from encodery.data.layouts import group_cuts
 from encodery.data.token_table import TokenTable, memory_table, token_table
 from encodery.data.tokenizer import TokenizerPieces
-from encodery.tasks.base import Example, Features, Origin, Task
+from encodery.tasks.base import HIDDEN, Example, Features, Origin, Task
 from tests.toolbox.tokenizers import word_tokenizer
 
 LAYOUTS = ("packed", "rows", "padded")
@@ -83,7 +83,7 @@ def test_token_targets_lie_as_the_tokens_do(layout: str) -> None:
     for row, length in enumerate(batch.layout.lengths.tolist()):
         assert tags[row, :length].tolist() == ids[row, :length].tolist()[::-1]
     if layout != "packed":
-        assert (batch.targets["tag"][~batch.layout.mask] == NOT_ASKED).all()  # type: ignore[union-attr]
+        assert (batch.targets["tag"][~batch.layout.mask] == HIDDEN).all()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

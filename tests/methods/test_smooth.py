@@ -16,7 +16,7 @@ from encodery.methods.sift import Sift
 from encodery.methods.smart import Smart
 from encodery.methods.vat import VAT
 from encodery.objectives.base import ObjectiveModule
-from encodery.objectives.classification import HIDDEN
+from encodery.tasks.base import HIDDEN
 from tests.methods.attacks import KINDS, PLACES, bench, kl, logits
 from tests.toolbox.models import furthest, gradients
 

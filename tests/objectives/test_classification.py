@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from encodery.data.batches import Batch
 from encodery.errors import UserError
 from encodery.models.model import Model
-from encodery.objectives.classification import HIDDEN, Classification
+from encodery.objectives.classification import Classification
+from encodery.tasks.base import HIDDEN
 from tests.toolbox.models import KINDS, batcher_for, random_table, small_encoder, small_model
 
 LABELS = ["a", "b", "c"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from encodery.errors import RunFailed, UserError
-from encodery.tasks.base import Answer, Example, Features, Label, Pieces, Task
+from encodery.tasks.base import HIDDEN, Answer, Example, Features, Label, Pieces, Task
 from encodery.tasks.forms.thresholds import decide
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def best_window(cuts: list[Window], length: int) -> list[int]:
 
 
 Form = Literal["single", "multilabel", "regression"]
-HIDDEN = -100  # the target of a row whose label nobody may see
 CHUNK = 1000  # texts handed to the tokenizer at once
 
 

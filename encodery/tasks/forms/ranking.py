@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from encodery.errors import RunFailed
-from encodery.tasks.base import Answer, Example, Features, Pieces, Task
-from encodery.tasks.forms.classification import CHUNK, HIDDEN, paired, softmax
+from encodery.tasks.base import HIDDEN, Answer, Example, Features, Pieces, Task
+from encodery.tasks.forms.classification import CHUNK, paired, softmax
 
 
 class Ranking(Task):

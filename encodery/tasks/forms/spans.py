@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from encodery.errors import RunFailed, UserError
-from encodery.tasks.base import Answer, Example, Features, Pieces, Task
+from encodery.tasks.base import HIDDEN, Answer, Example, Features, Pieces, Task
 from encodery.tasks.forms import metrics as official
-from encodery.tasks.forms.classification import CHUNK, HIDDEN, Window, best_window, paired, windows
+from encodery.tasks.forms.classification import CHUNK, Window, best_window, paired, windows
 from encodery.tasks.sources.readers import Bad, Row, Sheet, is_rows, need_columns, read, shown
 from encodery.tasks.sources.rows import text_of
 

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from encodery.errors import RunFailed, UserError
-from encodery.tasks.base import Answer, Example, Features, Pieces, Task
-from encodery.tasks.forms.classification import CHUNK, HIDDEN, best_window, paired, softmax, windows
+from encodery.tasks.base import HIDDEN, Answer, Example, Features, Pieces, Task
+from encodery.tasks.forms.classification import CHUNK, best_window, paired, softmax, windows
 from encodery.tasks.sources.readers import Bad, Row, Sheet, as_utf8, need_columns, read, shown
 from encodery.tasks.sources.rows import good_rows, label_name, must_be_in, name_of
 
@@ -210,7 +210,7 @@ class Tagging(Task):
     def _targets(
         self, example: Example, asked: Sequence[int | None], number: Mapping[str, int], before: int, after: int
     ) -> list[int]:
-        """Label numbers; -100 where nothing is asked: other windows' pieces, and those that are no word's first."""
+        """Label numbers; HIDDEN where nothing is asked: other windows' pieces, and those that are no word's first."""
         label: Any = example.label
         inside, first, last = (number[name] if self.train_on_special_labels else HIDDEN for name in SPECIAL)
         if label is None:
