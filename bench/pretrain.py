@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-from encodery.config.schema import ModelOptions, NewModel, OptimOptions
+from encodery.config.schema import TOKEN_BUDGET_OF_TEXT, ModelOptions, NewModel, OptimOptions
 from encodery.core import environment
 from encodery.data.batches import Batch, Batches, MicroBatcher
 from encodery.data.token_table import TokenTable, memory_table
@@ -32,7 +32,6 @@ from encodery.models.model import Model, prepare
 from encodery.objectives.electra import Electra, written
 from encodery.objectives.parts.masking import mask
 from encodery.tasks.base import Features
-from encodery.training.build import BUDGET_OF_TEXT
 from encodery.training.loop import count
 from encodery.training.optim import Optimizer, Param
 
@@ -205,7 +204,7 @@ def main() -> int:
     parser = common.options(__doc__ or "", rounds=5, steps=1)
     parser.add_argument("--rows", type=int, default=32, help="sequences in a step; the published recipe has 128")
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--budget", type=int, default=BUDGET_OF_TEXT, help="our tokens in a micro-batch")
+    parser.add_argument("--budget", type=int, default=TOKEN_BUDGET_OF_TEXT, help="our tokens in a micro-batch")
     parser.add_argument("--child", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

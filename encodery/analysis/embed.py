@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from encodery.config.schema import TOKEN_BUDGET
 from encodery.core import cache, files, shard_folder
 from encodery.data.batches import Batch, MicroBatcher
 from encodery.data.embeddings import Embeddings, EmbedOptions
@@ -34,7 +35,6 @@ from encodery.runs.directory import RunDir
 from encodery.tasks.base import Example
 
 SHARD = 4096  # examples in a piece
-BUDGET = 16384  # tokens of a micro-batch
 VERSION = 1  # raise it when equal inputs give other vectors
 INT8_VERSION = 2  # the same for quantised weights alone
 
@@ -228,7 +228,7 @@ def shard(table: TokenTable, begin: int, count: int, give: Giver, batch_size: in
     rows = np.arange(first, last)
     order = rows[np.argsort(-np.asarray(table.lengths[rows]), kind="stable")]
     device = next(encoder.parameters()).device
-    batcher = MicroBatcher(encoder.layout, encoder.form, BUDGET, max_sequences=batch_size, device=device)
+    batcher = MicroBatcher(encoder.layout, encoder.form, TOKEN_BUDGET, max_sequences=batch_size, device=device)
     means: np.ndarray = np.zeros((count, 0), np.float32)
     for i in range(0, len(order), batch_size):
         for batch in batcher.split(table, order[i : i + batch_size], "embed", 0):

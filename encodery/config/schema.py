@@ -33,6 +33,8 @@ SIZES = {
     "base": (12, 768, 12, 3072, 768),
     "large": (24, 1024, 16, 4096, 1024),
 }
+TOKEN_BUDGET = 16384  # tokens of a micro-batch where nobody asks for a number
+TOKEN_BUDGET_OF_TEXT = 4096  # in pretraining on a CPU: steps are large there, and smaller pieces are as quick
 # Fields of transformers' configs that count something: the least and the most that make sense.
 _COUNTS = {
     "num_hidden_layers": (1, 1000), "n_layers": (1, 1000), "num_attention_heads": (1, 1024), "n_heads": (1, 1024),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from encodery.config import load
+from encodery.config.schema import TOKEN_BUDGET
 from encodery.core import files
 from encodery.data.batches import MicroBatcher
 from encodery.data.token_table import memory_table
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CHUNK = 8192  # examples whose tokens are held in memory at once
-BUDGET = 16384  # tokens of a micro-batch
 Text = str | tuple[str, ...]
 
 
@@ -175,7 +175,7 @@ class Classifier:
     def batcher(self) -> MicroBatcher:
         """The layout that the encoder was proven in."""
         encoder = self.model.encoder
-        return MicroBatcher(encoder.layout, encoder.form, BUDGET, device=next(encoder.parameters()).device)
+        return MicroBatcher(encoder.layout, encoder.form, TOKEN_BUDGET, device=next(encoder.parameters()).device)
 
     def require_texts(self, examples: Sequence[Example]) -> None:
         """A model of pairs that is given one text would answer nonsense."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from encodery.config.schema import TOKEN_BUDGET_OF_TEXT
 from encodery.errors import EncoderyError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import RunSpec, State
@@ -17,7 +18,6 @@ from encodery.sweep.state import RunStatus
 from encodery.sweep.sweep_file import Limits
 
 LITTLE_ROOM = 50e6  # bytes; below it a failure may well be the disk's
-LEAST_DEFAULT = 4096  # the smallest token budget that a run has without being asked
 STOPPED, WRONG = 3, 2  # exit codes of `encodery train`
 _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory|MemoryError|std::bad_alloc"
@@ -102,7 +102,7 @@ def smaller(spec: RunSpec, changed: Mapping[str, Any]) -> dict[str, Any]:
     if spec.config is None:
         return dict(changed)
     train = spec.config.get("train", {})
-    budget = changed.get("train.token_budget", train.get("token_budget")) or LEAST_DEFAULT
+    budget = changed.get("train.token_budget", train.get("token_budget")) or TOKEN_BUDGET_OF_TEXT  # the least default
     rows = changed.get("train.micro_batch", train.get("micro_batch"))
     found = {**changed, "train.token_budget": max(budget // 2, 16)}
     return found | ({"train.micro_batch": max(rows // 2, 1)} if rows else {})

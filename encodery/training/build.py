@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from encodery.config.load import Resolved
 from encodery.config.own_code import of_class
-from encodery.config.schema import Config
+from encodery.config.schema import TOKEN_BUDGET, TOKEN_BUDGET_OF_TEXT, Config
 from encodery.data import rng, subset
 from encodery.data.batches import Batches, MicroBatcher
 from encodery.data.mixes import Mix
@@ -52,13 +52,11 @@ if TYPE_CHECKING:
 
 KEPT = (6.25, 12.5, 25.0, 50.0)  # percent of the steps of a pretraining whose models are kept; 100 is model/
 
-BUDGET = 16384  # tokens of a micro-batch where nobody asked for a number
-BUDGET_OF_TEXT = 4096  # in pretraining on a CPU: steps are large there, and smaller pieces are as quick
-
 
 def token_budget(config: Config, tasks: Sequence[Task], device: torch.device) -> int:
     """Most tokens of a micro-batch: as asked, else by what is trained where. The gradient is the same."""
-    usual = BUDGET if any(task.labelled for task in tasks) or device.type != "cpu" else BUDGET_OF_TEXT
+    on_text = device.type == "cpu" and not any(task.labelled for task in tasks)
+    usual = TOKEN_BUDGET_OF_TEXT if on_text else TOKEN_BUDGET
     return usual if config.train.token_budget is None else config.train.token_budget
 
 

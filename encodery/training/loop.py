@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from encodery.config.schema import TOKEN_BUDGET
 from encodery.data.batches import Batch, describe
 from encodery.data.task_mixing import Stream
 from encodery.distributed import comm
@@ -57,7 +58,7 @@ class TrainState:
 
     total: int
     step: int = 0
-    budget: int = 16384  # tokens of a micro-batch; falls when the device runs out of memory
+    budget: int = TOKEN_BUDGET  # tokens of a micro-batch; falls when the device runs out of memory
     scaler: LossScale | None = None
     losses: list[float] = field(default_factory=list)  # the latest ones, for means and the collapse alarm
     task_losses: dict[str, list[float]] = field(default_factory=dict)  # the same of each task, where there are several
