@@ -26,13 +26,12 @@ from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.evaluate import other_column, with_head_for, without_labels
 from encodery.inference.task_argument import TaskSplit
 from encodery.methods._perturbation import Norm, Perturbation, Space
-from encodery.methods._scale import Scale, embedding_scales, unit_of
+from encodery.methods._scale import STRIDE, Scale, embedding_scales, unit_of
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.sources.own_files import Own
 
 Kind = Literal["pgd", "fgsm", "random"]
-STRIDE = 2.5  # how often the ascents of pgd could cross the radius
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Attack:
             if self.kind == "random":
                 here, slope = clean.delta, noise(space, k)
             rate = STRIDE * radius / ascents if self.kind == "pgd" else radius
-            here = space.climb(here, slope.sign() if self.norm == "linf" else slope, rate, radius)
+            here = space.ascend(here, slope, rate, radius)
             point, slope = look(model, batch, here, climb=self.kind == "pgd" and k + 1 < ascents)
             worst = worse(worst, point, batch)
         return worst

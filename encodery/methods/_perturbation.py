@@ -115,6 +115,10 @@ class Space:
         rates = (rate / self.norms(grad).clamp(min=SMALLEST)).to(delta.dtype)[:, None]
         return self.keep(self.project(torch.addcmul(delta.detach(), grad, rates), radius))
 
+    def ascend(self, delta: Tensor, grad: Tensor, rate: float, radius: float) -> Tensor:
+        """`climb` in the steepest direction of the norm: for linf that is the gradient's sign."""
+        return self.climb(delta, grad.sign() if self.norm == "linf" else grad, rate, radius)
+
     def sizes(self, values: Tensor) -> Tensor:
         """l2 norm of each sequence, whatever the balls are: for the log."""
         squares: Tensor = torch.linalg.vector_norm(values.detach(), dim=1, dtype=upcast(values)).square()

@@ -25,7 +25,7 @@ Scale = Literal["absolute", "token_norm"]
 DIGITS = 6  # of a unit: the sum behind it is rounded differently with other threads, what is left of it is not
 CHUNK = 4096  # tokens whose embeddings are looked at together
 ASCENTS = 3  # of the look before training
-STRIDE = 2.5  # how often they could cross the ball
+STRIDE = 2.5  # how often the ascents to a worst point could cross the ball
 TOO_MUCH = 2.0  # times the loss of the model as it is
 
 
@@ -142,8 +142,7 @@ def climb(method: "Perturbation", model: Model, batch: Batch, reach: float) -> t
         losses.append(float(loss.detach()))
         if not last:
             (grad,) = torch.autograd.grad(loss, delta)
-            along = grad.sign() if method.norm == "linf" else grad
-            delta = space.climb(delta, along, STRIDE * reach / ASCENTS, reach)
+            delta = space.ascend(delta, grad, STRIDE * reach / ASCENTS, reach)
     return losses[0], max(losses)
 
 
