@@ -21,6 +21,7 @@ from encodery.core import files
 from encodery.errors import RunFailed, UserError
 from encodery.importers.amos_tokenizer import Built, build
 from encodery.importers.electra import Heads
+from encodery.importers.pytorch_bin import load_weights_only
 from encodery.models.amos import AmosForMaskedLM, AmosForPreTraining, AmosModel
 from encodery.models.amos_config import AmosConfig
 from encodery.models.encoder import quiet
@@ -112,13 +113,9 @@ def load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and settings; of anything but tensors only fairseq's settings are let in."""
     if file.suffix == ".safetensors":
         return {key: value.float() for key, value in load_file(file).items()}, {}
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            stored: Any = torch.load(file, map_location="cpu", weights_only=True)
-    except (FileNotFoundError, IsADirectoryError):
-        raise UserError(f"{file}: there is no such file, and no folder with {' or '.join(WEIGHTS)}") from None
-    except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
-        raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
+    if not file.is_file():
+        raise UserError(f"{file}: there is no such file, and no folder with {' or '.join(WEIGHTS)}")
+    stored = load_weights_only(file, argparse.Namespace)
     settings: dict[str, Any] = {}
     if isinstance(stored, dict) and isinstance(stored.get("model"), dict):
         settings = dict(vars(stored["args"])) if isinstance(stored.get("args"), argparse.Namespace) else {}

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from encodery.errors import UserError
 from encodery.importers import electra
+from encodery.importers.pytorch_bin import load_weights_only
 
 NO_WEIGHTS = ("embeddings.position_ids",)  # a buffer that older transformers stored
 
@@ -47,13 +47,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _load(file: Path) -> dict[str, Tensor]:
     """A state dict, or fastai's {model, opt}. All but tensors and that list is refused by torch, which names it."""
-    try:
-        with torch.serialization.safe_globals([LIST]):
-            stored: Any = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise UserError(f"{file}: there is no such file") from None
-    except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
-        raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
+    stored = load_weights_only(file, LIST)
     if isinstance(stored, dict) and isinstance(stored.get("model"), dict):
         stored = stored["model"]
     if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):

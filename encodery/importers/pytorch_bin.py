@@ -60,13 +60,19 @@ def _weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _load(file: Path) -> dict[str, Tensor]:
+def load_weights_only(file: Path, *allowed: Any) -> Any:
+    """What a file of torch holds: of anything but tensors and plain containers only the allowed classes are let in."""
     try:
-        stored: Any = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(list(allowed)):
+            return torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
         raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
+
+
+def _load(file: Path) -> dict[str, Tensor]:
+    stored = load_weights_only(file)
     if not isinstance(stored, dict) or not all(isinstance(value, Tensor) for value in stored.values()):
         raise UserError(f"{file}: contains something other than named tensors")
     return dict(stored)
