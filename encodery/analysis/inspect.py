@@ -1,7 +1,7 @@
 """What a model will see before anything is trained: rows, lengths, labels, doubles, the first batch."""
 
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from encodery.models.model import Model
 from encodery.models.tokenizer import load_tokenizer
 from encodery.objectives.electra import written
 from encodery.objectives.parts.masking import mask
-from encodery.tasks.base import Example, Label, Task
+from encodery.tasks.base import Example, Label, Task, label_counts
 from encodery.tasks.forms.tagging import Tagging
 from encodery.training.build import build_parts, find_inputs, token_budget
 from encodery.training.loop import steps_in_all
@@ -211,7 +211,7 @@ def run_records(resolved: Resolved, split: str, rows: int) -> dict[str, list[Rec
 def _viewed(resolved: Resolved, split: str) -> View:
     seen = view(resolved)
     if split not in seen.task.splits():
-        raise UserError(f'{seen.task.name} has no split "{split}"; it has {", ".join(seen.task.splits())}')
+        raise UserError(seen.task.no_split(split))
     return seen
 
 
@@ -272,7 +272,7 @@ def label_records(task: Task, split: str, examples: Sequence[Example]) -> list[R
         numbers = np.asarray(labels, dtype=float)
         low, high, mean = float(numbers.min()), float(numbers.max()), float(numbers.mean())
         return [{"split": split, "rows": len(labels), "from": low, "to": high, "mean": mean}]
-    counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
+    counts = label_counts(labels)
     total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
     return [
         {"split": split, "label": label, "rows": counts[label], "share": counts[label] / total} for label in task.labels

@@ -29,7 +29,7 @@ from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
 from encodery.training import build, checkpoint
 from encodery.training.session import Session
-from encodery.training.task_data import Split, TaskData
+from encodery.training.task_data import Split, TaskData, first_dev
 from encodery.weighting.constant import Constant
 
 RESULT = "bandit.json"
@@ -200,7 +200,7 @@ class Rounds(Session):
 def judged_on(primary: TaskData, most: int | None) -> Split:
     """The dev rows that decide."""
     task = primary.task
-    split = next((name for name in task.splits() if name.startswith("dev") and task.has(name)), None)
+    split = first_dev(task)
     if split is None:
         raise UserError(f"autosem: {task.name} has no dev rows to judge by")
     rows = task.examples(split)[:most]

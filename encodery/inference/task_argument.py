@@ -98,7 +98,7 @@ def _refuse_other_split(name: str, data: str | None, runs: Sequence[RunDir]) -> 
     if not colon or ".py" in name or name.startswith("recipe:"):
         return
     task = _of_path(head, data, False) or _of_runs(head, data, runs, False) or named(head, data or _folder_of(runs))
-    raise UserError(f'{task.name} has no split "{word}"; it has {", ".join(task.splits())}')
+    raise UserError(task.no_split(word))
 
 
 def named(name: str, data: str | None = None) -> Task:

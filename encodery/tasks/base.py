@@ -1,5 +1,6 @@
 """A task is the question in text and the mark for an answer. Nothing here knows of tensors."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -22,6 +23,11 @@ class Example:
     label: Label = None
     group: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def label_counts(labels: Iterable[Label]) -> Counter[str | float | None]:
+    """How often each label stands; of a row with several, each counts."""
+    return Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
 
 
 def plain_texts(example: Example) -> tuple[str, ...]:
@@ -123,6 +129,14 @@ class Task(Options):
         """The splits this task can have, in the order train, dev…, test…."""
         raise NotImplementedError
 
+    def dev_splits(self) -> list[str]:
+        """Those for choosing and reporting that are here."""
+        return [split for split in self.splits() if split.startswith("dev") and self.has(split)]
+
+    def no_split(self, split: str) -> str:
+        """The sentence on a split that this task cannot have."""
+        return f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}'
+
     @property
     def needed(self) -> tuple[str, ...]:
         """Splits that must be here before anything is trained."""
@@ -155,10 +169,10 @@ class Task(Options):
 
     def metric_names(self, objective: str | None = None) -> tuple[str, ...]:
         """The scores that a model with this objective gets on dev; empty where it cannot be known before."""
-        split = next((one for one in self.splits() if one.startswith("dev") and self.has(one)), None)
-        if split is None or not self.labelled:
+        splits = self.dev_splits()
+        if not splits or not self.labelled:
             return ()
-        rows = self.examples(split)
+        rows = self.examples(splits[0])
         answers = self.simplest(self.examples("train"), rows)
         return (*self.score(answers, rows), *self.metrics_of_models) if answers else ()
 

@@ -295,7 +295,7 @@ class Corpus(Task):
     def _require(self, split: str) -> None:
         if split not in self.splits():
             hint = "" if self.prepared or split != "dev" else "; set held_out to have one"
-            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}{hint}')
+            raise UserError(self.no_split(split) + hint)
 
     def _count(self, split: str) -> int:
         if not self._counts:

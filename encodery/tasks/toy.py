@@ -133,7 +133,7 @@ class ToyRows(Task):
     def examples(self, split: str) -> Sequence[Example]:
         """All rows: no text of one split stands in another, and dev and test do not depend on `train_rows`."""
         if split not in self.splits():
-            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}')
+            raise UserError(self.no_split(split))
         return _rows(self.part, self.seed, split, (self.test_rows, self.dev_rows, self.train_rows))
 
     def origin(self, split: str) -> Origin:

@@ -20,6 +20,7 @@ from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.tasks.base import Example, Task
+from encodery.training.task_data import first_dev
 
 DECAY = 1e-3  # on standardised features
 ITERATIONS = 200
@@ -58,7 +59,7 @@ class Probe:
 def prepare(task: Task, pieces: TokenizerPieces, length: int, train_rows: int, apart: bool = False) -> Probe:
     """Tokenise what a probe needs; of a long training set the first rows."""
     form = task.objective().get("form")
-    dev = next((split for split in task.splits() if split.startswith("dev") and task.has(split)), None)
+    dev = first_dev(task)
     if not task.labelled or form is None or dev is None:
         raise UserError(f"probe.tasks: {task.name} has no labels or no dev split, so nothing can be probed")
     rows = {"train": task.examples("train")[:train_rows], dev: task.examples(dev)}

@@ -482,8 +482,8 @@ class Session:
 
     def evaluation_splits(self, task_data: TaskData) -> list[str]:
         """What is scored at the end: as asked, or every dev split that is here."""
-        asked, task = task_data.entry.evaluate_on, task_data.task
-        return asked if asked is not None else [s for s in task.splits() if s.startswith("dev") and task.has(s)]
+        asked = task_data.entry.evaluate_on
+        return asked if asked is not None else task_data.task.dev_splits()
 
     def loss_alarm(self, task_data: TaskData) -> list[str]:
         """Training loss that never left ln(classes) after warm-up."""

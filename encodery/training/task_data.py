@@ -1,7 +1,6 @@
 """One task of a run with its rows: tables, the part that is trained on, what the checkpoint is chosen on."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from encodery.errors import AFTER_ALARM, UserError
 from encodery.inference import outputs
 from encodery.inference.model_card import longest_of
 from encodery.models.encoder import Encoder
-from encodery.tasks.base import Example, Task, plain_texts
+from encodery.tasks.base import Example, Task, label_counts, plain_texts
 from encodery.tasks.forms.classification import Classification, double_unordered
 from encodery.tasks.forms.metric_table import among
 from encodery.tasks.forms.tagging import Tagging
@@ -285,7 +284,7 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
 
 def first_dev(task: Task) -> str | None:
     """The dev split that scores during training are taken on."""
-    return next((s for s in task.splits() if s.startswith("dev") and task.has(s)), None)
+    return next(iter(task.dev_splits()), None)
 
 
 def named_split(
@@ -370,7 +369,7 @@ def labels_line(task_data: TaskData) -> str:
     if not task.labels:
         none = sum(label == () for label in labels)
         return f"questions: {len(labels):,}" + (f", {none / len(labels):.1%} of them without an answer" if none else "")
-    counts = Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
+    counts = label_counts(labels)
     total = sum(counts.values()) if isinstance(task, Tagging) else len(labels)
     shares = [f"{_shown(label)} {count / total:.1%}" for label, count in counts.most_common()]
     unseen = [f"{label} 0.0%" for label in task.labels if label not in counts]
@@ -435,8 +434,7 @@ def spelling_line(task: Task, train: Sequence[Example]) -> str | None:
     """A warning of labels of own files that are probably one; the commonest spelling is the one to keep."""
     if not isinstance(task, Own):
         return None
-    known = (e.label for e in train)
-    rows = Counter(one for label in known for one in (label if isinstance(label, tuple) else (label,)))
+    rows = label_counts(e.label for e in train)
     return spelling_warning(task.name, task.labels, {str(name): n for name, n in rows.items()})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from encodery.errors import RunFailed, UserError
-from encodery.tasks.base import HIDDEN, Answer, Example, Features, Label, Pieces, Task
+from encodery.tasks.base import HIDDEN, Answer, Example, Features, Label, Pieces, Task, label_counts
 from encodery.tasks.forms.thresholds import decide
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Classification(Task):
             mean = math.fsum(float(x) for x in labels if isinstance(x, float | int)) / len(labels)
             return {e.id: {"prediction": mean} for e in examples}
         label = min(Counter(labels).most_common(), key=lambda pair: (-pair[1], str(pair[0])))[0]
-        counts = Counter(x for label in labels for x in (label if isinstance(label, tuple) else (label,)))
+        counts = label_counts(labels)
         shares = {name: counts[name] / len(labels) for name in self.labels}
         prediction = list(label) if isinstance(label, tuple) else label
         return {e.id: {"prediction": prediction, "probabilities": shares} for e in examples}

@@ -148,7 +148,7 @@ class Own(Read):
     def _why_not(self, split: str) -> str:
         if split in self._files():
             return f"{self.name}: the file of split {split}, {self._path(split)}, does not exist"
-        return f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}'
+        return self.no_split(split)
 
     def _finished(self, split: str, examples: list[Example], bad: list[BadRow]) -> Loaded:
         path = self._path(split)

@@ -365,7 +365,7 @@ class OnHub(Read):
     def loaded(self, split: str) -> Loaded:
         """The split, read once: from the data folder, else from the hub."""
         if split not in self.splits():
-            raise UserError(f'{self.name} has no split "{split}"; it has {", ".join(self.splits())}')
+            raise UserError(self.no_split(split))
         if split not in self._loaded:
             folder = data_folder(self.data)
             found = self.from_folder(split, folder) if folder else None

@@ -19,7 +19,7 @@ from encodery.report.page.data import PageData, task_names
 from encodery.report.page.html import Html, choice, figure, join, table, tag
 from encodery.report.records import Record
 from encodery.runs.directory import RunDir
-from encodery.tasks.base import Example, Task
+from encodery.tasks.base import Example, Task, label_counts
 
 SAMPLE = 2000  # rows of a split whose length is measured
 BINS = 30
@@ -37,8 +37,8 @@ class Split:
     @cached_property
     def labels(self) -> Counter[str]:
         """How often each label stands."""
-        known = [one.label for one in self.examples if one.label is not None]
-        return Counter(str(word) for label in known for word in (label if isinstance(label, tuple) else (label,)))
+        known = label_counts(one.label for one in self.examples if one.label is not None)
+        return Counter({str(label): count for label, count in known.items()})
 
     @cached_property
     def texts(self) -> Counter[tuple[str, ...]]:
