@@ -28,3 +28,9 @@ def each(number: int, noun: str) -> str:
 def are(number: int) -> str:
     """The verb that goes with the number."""
     return "is" if number == 1 else "are"
+
+
+def short(text: str, most: int = 80) -> str:
+    """The beginning of a long text, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"

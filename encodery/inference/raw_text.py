@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
-from encodery.core.text import markdown_table
+from encodery.core.text import markdown_table, short
 from encodery.errors import UserError
 from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.ensemble import average
@@ -329,14 +329,9 @@ def _for_people(row: Row) -> str:
     said, chances = row["prediction"], row.get("probabilities") or {}
     if "words" in row:
         return " ".join(f"{word}/{tag}" for word, tag in zip(row["words"], said, strict=True))
-    texts = " | ".join(_cut(row[key]) for key in ("text", "text2") if key in row)
+    texts = " | ".join(short(row[key], SHOWN) for key in ("text", "text2") if key in row)
     if isinstance(said, float):
         return f"{said:8.4f}  {texts}"
     best = ", ".join(said) if isinstance(said, list) else said
     order = sorted(chances.items(), key=lambda pair: -pair[1])
     return f"{best or '(none)'}  {'  '.join(f'{label} {chance:.3f}' for label, chance in order)}  {texts}"
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"

@@ -9,7 +9,7 @@ from typing import Any
 
 from encodery.config.schema import ModelOptions, OptimOptions, TrainOptions
 from encodery.core.redact import without_paths
-from encodery.core.text import counted
+from encodery.core.text import counted, short
 from encodery.report import stats
 from encodery.report.records import TASKS, Record
 from encodery.runs.directory import task_and_split
@@ -245,12 +245,6 @@ def _missing_notes(row: Row) -> list[str]:
     ]
     states = [run.state for run in row.missing if run not in row.failed]
     return notes + [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-
-
-def short(text: str, most: int = 80) -> str:
-    """The beginning of a long sentence."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 # The three GLUE averages, which are three different things: ELECTRA's, AMOS's and the leaderboard's.

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encodery.core.redact import without_paths
-from encodery.report.groups import setting, short, varying
+from encodery.core.text import short
+from encodery.report.groups import setting, varying
 from encodery.report.records import Record
 
 LONG = 40  # letters of a value that is told in full

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core.redact import without_paths
+from encodery.core.text import short
 from encodery.errors import UserError
 from encodery.report import records
 from encodery.report import table as report_table
 from encodery.report.examples import task_of
-from encodery.report.groups import Row, short
+from encodery.report.groups import Row
 from encodery.report.page.configurations import Configurations
 from encodery.report.page.references import Reference
 from encodery.report.records import TASKS, Record

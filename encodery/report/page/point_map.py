@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from encodery.report.groups import short
+from encodery.core.text import short
 from encodery.report.page.chart import Dots, Value, spread
 
 POINTS = 20_000  # of a map: more do not fit a screen

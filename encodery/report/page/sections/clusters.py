@@ -8,9 +8,8 @@ import numpy as np
 
 from encodery.core import files
 from encodery.core.redact import without_paths
-from encodery.core.text import counted
+from encodery.core.text import counted, short
 from encodery.errors import UserError
-from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Dots, Picture, Section, Series
 from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, dots, figure, join, paragraphs, table, tag

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from encodery.core.redact import without_paths
-from encodery.core.text import counted
+from encodery.core.text import counted, short
 from encodery.errors import UserError
-from encodery.report.groups import short
 from encodery.report.page import near_duplicates
 from encodery.report.page.chart import Chart, Section, Series, spread
 from encodery.report.page.data import PageData, task_names

@@ -9,9 +9,9 @@ import numpy as np
 
 from encodery.core import files
 from encodery.core.redact import without_paths
+from encodery.core.text import short
 from encodery.errors import UserError
 from encodery.report.examples import task_of
-from encodery.report.groups import short
 from encodery.report.page.chart import Chart, Section, Series, spread
 from encodery.report.page.data import PageData, below
 from encodery.report.page.html import figure, tag

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from encodery.report.groups import short
+from encodery.core.text import short
 from encodery.report.page.chart import Section
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, join, table, tag

@@ -9,7 +9,7 @@ import numpy as np
 
 from encodery.core import label_errors
 from encodery.core.redact import without_paths
-from encodery.report.groups import short
+from encodery.core.text import short
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series
 from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, figure, heat, join, table, tag

@@ -10,9 +10,10 @@ from typing import Any
 
 from encodery.core import files
 from encodery.core.redact import without_paths
+from encodery.core.text import short
 from encodery.errors import UserError
 from encodery.report import stats
-from encodery.report.groups import short, spelled
+from encodery.report.groups import spelled
 from encodery.report.page.chart import Chart, Heat, Picture, Section, Series
 from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, figure, heat, join, table, tag

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from encodery.core import files
+from encodery.core.text import short
 from encodery.errors import UserError
 from encodery.report import stats
-from encodery.report.groups import Row, short
+from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, table

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from encodery.core.redact import without_paths
-from encodery.core.text import are, counted
-from encodery.report.groups import Row, short
+from encodery.core.text import are, counted, short
+from encodery.report.groups import Row
 from encodery.report.majority import remarks as single_runs
 from encodery.report.page.chart import Section
 from encodery.report.page.data import PageData
