@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from encodery.core import files
 from encodery.core.redact import without_paths
 from encodery.core.text import short
 from encodery.errors import UserError
@@ -138,6 +139,21 @@ class PageData:
             return {}
         self._read += len(answers)
         return answers
+
+    def beside_answers(self, row: Row, ending: str, parts: Sequence[str]) -> list[Mapping[str, Any]]:
+        """What `evaluate` wrote beside the predictions of each seed, if it has these parts; a damaged file is named."""
+        stored: list[Mapping[str, Any]] = []
+        for run in row.runs.values():
+            path = RunDir(run.path).predictions_path(*task_and_split(row.data)).with_suffix(ending)
+            try:
+                one = files.read_json(path) if path.is_file() else None
+            except UserError:
+                one = {}
+            if isinstance(one, dict) and all(isinstance(one.get(part), dict) for part in parts):
+                stored.append(one)
+            elif one is not None:
+                self.remark(f"{run.name}: {path.name} is damaged and not shown")
+        return stored
 
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""

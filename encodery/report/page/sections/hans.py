@@ -3,14 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encodery.core import files
-from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, figure, join, table
-from encodery.runs.directory import RunDir, task_and_split
 
 GUESSING = 0.5
 SIDES = ("entailed", "non_entailed")
@@ -22,7 +19,8 @@ def section(page: PageData) -> Section | None:
     charts: list[Chart] = []
     parts: list[str] = []
     for number, data in enumerate(data for data in page.data if "hans" in data):
-        reports = [(row, those) for row in page.rows_of(data)[:CONFIGURATIONS] if (those := _reports(page, row))]
+        best = page.rows_of(data)[:CONFIGURATIONS]
+        reports = [(row, those) for row in best if (those := page.beside_answers(row, ".report.json", SIDES))]
         if reports:
             label = reports[0][0].label
             chart = _bars(page, f"hans-{number}", label, reports)
@@ -32,22 +30,6 @@ def section(page: PageData) -> Section | None:
 
 
 Report = Mapping[str, Any]
-
-
-def _reports(page: PageData, row: Row) -> list[Report]:
-    """What `evaluate --on hans` wrote, one for each seed."""
-    name, split = task_and_split(row.data)
-    reports: list[Report] = []
-    for run in row.runs.values():
-        path = RunDir(run.path).predictions_path(name, split).with_suffix(".report.json")
-        try:
-            report = files.read_json(path) if path.is_file() else None
-        except UserError:
-            page.remark(f"{run.name}: {path.name} is damaged and not shown")
-            continue
-        if isinstance(report, dict) and all(isinstance(report.get(side), dict) for side in SIDES):
-            reports.append(report)
-    return reports
 
 
 def rates(reports: Sequence[Report], kind: str) -> dict[str, list[float]]:

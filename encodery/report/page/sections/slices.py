@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from encodery.core import files
 from encodery.core.text import short
-from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.groups import Row
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData
 from encodery.report.page.html import Html, choice, figure, join, table
-from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.forms import metric_table
 from encodery.tasks.sources.columns import ordered
 
@@ -28,7 +25,8 @@ def section(page: PageData) -> Section | None:
     charts: list[Chart] = []
     panels = []
     for data in page.data:
-        stored = [(row, those) for row in page.rows_of(data)[:CONFIGURATIONS] if (those := _stored(page, row))]
+        best = page.rows_of(data)[:CONFIGURATIONS]
+        stored = [(row, those) for row in best if (those := page.beside_answers(row, ".slices.json", ["by"]))]
         columns = dict.fromkeys(column for _, those in stored for one in those for column in one["by"])
         for column in columns:
             mine = [(row, [one for one in those if column in one["by"]]) for row, those in stored]
@@ -37,23 +35,6 @@ def section(page: PageData) -> Section | None:
             charts.append(chart)
             panels.append((f"{data} by {column}", body))
     return Section("slices", "Slices", choice("slices-choice", "Scores of", panels), charts) if panels else None
-
-
-def _stored(page: PageData, row: Row) -> list[Slice]:
-    """What `evaluate --by` wrote, one for each seed."""
-    name, split = task_and_split(row.data)
-    slices: list[Slice] = []
-    for run in row.runs.values():
-        path = RunDir(run.path).predictions_path(name, split).with_suffix(".slices.json")
-        try:
-            one = files.read_json(path) if path.is_file() else None
-        except UserError:
-            one = {}
-        if isinstance(one, dict) and isinstance(one.get("by"), dict):
-            slices.append(one)
-        elif one is not None:
-            page.remark(f"{run.name}: {path.name} is damaged and not shown")
-    return slices
 
 
 def means(those: Sequence[Slice], column: str) -> dict[str, dict[str, float | None]]:
