@@ -19,6 +19,7 @@ from encodery.data.sampling import Sampler
 from encodery.data.token_table import TokenTable
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Task
+from encodery.tasks.forms.classification import SWAPPED
 from encodery.tasks.sources.own_files import WHOLE, Own
 
 FILE, META = "selection.jsonl", "selection.meta.json"
@@ -161,11 +162,6 @@ def finite(value: float) -> float | str:
 
 
 # The rows of a task entry that a run trains on: a random part, or the first ones of a selection.
-
-
-__all__ = ["digest_of", "rows", "sampler", "warnings", "weights"]
-
-SWAPPED = "~swapped"  # ending of the id of a pair in its other order (classify.double_unordered)
 
 
 def rows(task: Task, entry: Entry, examples: Sequence[Example], seed: int) -> np.ndarray:

@@ -15,12 +15,12 @@ from encodery.core import files
 from encodery.data.batches import Batch, Batches, MicroBatcher, Share
 from encodery.data.provenance import Provenance
 from encodery.data.row_dynamics import FOLDER
-from encodery.data.subset import SWAPPED
 from encodery.distributed import comm
 from encodery.errors import UserError
 from encodery.inference.outputs import in_turns
 from encodery.models.model import Model, Outputs
 from encodery.tasks.base import Example, Task
+from encodery.tasks.forms.classification import SWAPPED
 
 CHUNK = 64  # sequences that are looked at between two looks at the clock
 

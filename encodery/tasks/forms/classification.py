@@ -50,6 +50,7 @@ def best_window(cuts: list[Window], length: int) -> list[int]:
 
 
 Form = Literal["single", "multilabel", "regression"]
+SWAPPED = "~swapped"  # ending of the id of a pair in its other order (`double_unordered`)
 CHUNK = 1000  # texts handed to the tokenizer at once
 
 
@@ -284,4 +285,4 @@ def double_unordered(examples: Sequence[Example]) -> list[Example]:
     """Every pair once more with its texts swapped, after all the others: for tasks where the order says nothing."""
     if any(len(e.texts) != 2 for e in examples):
         raise UserError("double_unordered needs pairs of texts; this task has single ones")
-    return [*examples, *(replace(e, id=f"{e.id}~swapped", texts=e.texts[::-1]) for e in examples)]
+    return [*examples, *(replace(e, id=f"{e.id}{SWAPPED}", texts=e.texts[::-1]) for e in examples)]
