@@ -85,10 +85,6 @@ class Packed:
         kind = "amax" if how == "max" else how
         return empty.scatter_reduce(0, index, flat, kind, include_self=False)
 
-    def spread(self, per_sequence: Tensor) -> Tensor:
-        """One value per sequence, given to each of its tokens: [1, T, …]."""
-        return per_sequence.index_select(0, self.sequence_of_token)[None]
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -151,11 +147,6 @@ class Rows:
             return values.masked_fill(~mask, float("-inf")).amax(1)
         total = values.masked_fill(~mask, 0).sum(1)
         return total if how == "sum" else total / mask.sum(1)
-
-    def spread(self, per_sequence: Tensor) -> Tensor:
-        """One value per sequence, given to each of its tokens (zero on padding): [n, L, …]."""
-        mask = self.mask.view(*self.mask.shape, *[1] * (per_sequence.dim() - 1))
-        return per_sequence[:, None] * mask
 
 
 Layout = Packed | Rows

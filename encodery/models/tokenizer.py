@@ -11,7 +11,7 @@ from encodery.config.schema import ModelOptions
 from encodery.errors import UserError
 from encodery.models import locate
 from encodery.models.pretrained import from_folder
-from encodery.tasks.toy import vocabulary
+from encodery.tasks.toy_grammar.words import vocabulary
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -15,9 +15,8 @@ from encodery.tasks.forms.hans_figures import Heuristics
 from encodery.tasks.forms.spans import Spans
 from encodery.tasks.forms.tagging import Tagging
 from encodery.tasks.toy_grammar import pairs, single, spans
-from encodery.tasks.toy_grammar.corpus import documents
 from encodery.tasks.toy_grammar.hans import MOST, hans
-from encodery.tasks.toy_grammar.words import TOPICS, Draw, vocabulary
+from encodery.tasks.toy_grammar.words import TOPICS, Draw
 
 # What all toy tasks share: their parts, and rows drawn from a seeded grammar.
 
@@ -217,9 +216,6 @@ class ToyHans(Heuristics):
     def origin(self, split: str) -> Origin:
         """The grammar's version and the options decide every row."""
         return Origin("toy", digest([VERSION, "hans", self.seed, self.rows, split]), len(self.examples(split)))
-
-
-__all__ = ["Toy", "documents", "vocabulary"]
 
 
 class Toy(ToyRows, Classification):

@@ -15,7 +15,6 @@ from encodery.track.to_tensorboard import HERE
 
 # Which variable says where a tracker keeps its runs if nothing else does.
 DEFAULTS = {"tensorboard": "", "wandb": "WANDB_ENTITY", "mlflow": "MLFLOW_TRACKING_URI", "trackio": "TRACKIO_DIR"}
-TRACKERS = tuple(DEFAULTS)
 
 
 def opener(tracker: str) -> Callable[..., Sink]:

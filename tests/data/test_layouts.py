@@ -41,14 +41,6 @@ def test_layouts_answer_alike(lengths: list[int]) -> None:
 
 
 @given(LENGTHS)
-def test_spread_gives_each_token_the_value_of_its_sequence(lengths: list[int]) -> None:
-    packed, _, rows, _ = both(lengths)
-    value = torch.randn(len(lengths), 2)
-    assert torch.equal(packed.tokens(packed.spread(value)), rows.tokens(rows.spread(value)))
-    assert not rows.spread(value)[~rows.mask].any()
-
-
-@given(LENGTHS)
 def test_gradients_of_sums_means_and_maxima_are_alike(lengths: list[int]) -> None:
     packed, flat, rows, cells = both(lengths)
     flat.requires_grad_()

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 from encodery.models.tokenizer import toy_tokenizer
-from encodery.tasks.toy import Toy, vocabulary
+from encodery.tasks.toy import Toy
+from encodery.tasks.toy_grammar.words import vocabulary
 
 
 def test_every_toy_word_is_one_token() -> None:

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 from encodery.tasks.toy import PARTS as ALL
-from encodery.tasks.toy import Toy, ToyQa, documents, vocabulary
+from encodery.tasks.toy import Toy, ToyQa
+from encodery.tasks.toy_grammar.corpus import documents
 from encodery.tasks.toy_grammar.facts import contradicts, draw_fact, entails, read, write
 from encodery.tasks.toy_grammar.hans import CASES, hans
-from encodery.tasks.toy_grammar.words import PEOPLE, Draw, words_of
+from encodery.tasks.toy_grammar.words import PEOPLE, Draw, vocabulary, words_of
 from tests.tasks.hans_solver import solve_hans
 
 PARTS = tuple(name for name, part in ALL.items() if part.form in Toy.forms)

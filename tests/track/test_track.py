@@ -12,7 +12,7 @@ import pytest
 from encodery.cli import main
 from encodery.runs.directory import RunDir
 from encodery.track.base import Feed, Memory, event_of, group_of
-from encodery.track.follow import TRACKERS, destination_of, track
+from encodery.track.follow import DEFAULTS, destination_of, track
 from tests.report import runs
 
 
@@ -220,7 +220,7 @@ def test_trackio_goes_on_with_the_same_name(sweep, monkeypatch):
     assert [call[1] for call in kept.calls if call[0] == "log"] == [10, 10, 20]
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("tracker", DEFAULTS)
 def test_a_missing_extra_is_one_sentence(sweep, tracker, monkeypatch, capsys):
     for name in (tracker, f"{tracker}.summary"):
         monkeypatch.setitem(sys.modules, name, None)
