@@ -173,22 +173,30 @@ def multilabel(gold: Floats, guess: Floats) -> dict[str, float]:
     }
 
 
-def calibration(gold: Ints, probabilities: Floats, bins: int = 15) -> dict[str, float]:
+def calibration(gold: Ints, probabilities: Floats) -> dict[str, float]:
     """How far probabilities [example, label] can be trusted: ECE, Brier score and negative log-likelihood."""
     rows = np.arange(len(gold))
     truth = np.zeros_like(probabilities)
     truth[rows, gold] = 1
     return {
-        "ece": expected_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == gold, bins),
+        "ece": expected_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == gold),
         "brier": float(np.mean(((probabilities - truth) ** 2).sum(axis=1))),
         "nll": float(-np.mean(np.log(np.maximum(probabilities[rows, gold], 1e-12)))),
     }
 
 
-def expected_error(confidence: Floats, right: NDArray[np.bool_], bins: int = 15) -> float:
-    """Expected calibration error: mean gap of confidence and accuracy over equal bins (lower, upper]."""
-    which = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.bincount(which, weights=confidence - right, minlength=bins)
+BINS = 15
+
+
+def confidence_bins(confidence: Floats) -> NDArray[np.int64]:
+    """Which of equal bins (lower, upper] each number between 0 and 1 is in."""
+    return np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+
+
+def expected_error(confidence: Floats, right: NDArray[np.bool_]) -> float:
+    """Expected calibration error: mean gap of confidence and accuracy over equal bins."""
+    which = confidence_bins(confidence)
+    gaps = np.bincount(which, weights=confidence - right, minlength=BINS)
     return float(np.abs(gaps).sum() / len(confidence))
 
 

@@ -23,7 +23,6 @@ LABELS = 30  # more make a matrix that nobody reads
 FEW = 8  # labels whose counts fit into the cells
 BESIDE = 4  # labels whose matrix fits beside a chart
 CONFUSED = 15
-BINS = 15
 DOTS = 1000
 
 
@@ -196,11 +195,11 @@ def _reliability(page: PageData, answered: Answered) -> Series | None:
         sure.append(chances[best])
         right.append(best == gold)
     confidence, mark = np.asarray(sure, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    which = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    counts = np.bincount(which, minlength=BINS)
+    which = metrics.confidence_bins(confidence)
+    counts = np.bincount(which)
     here = np.flatnonzero(counts)
-    x = np.bincount(which, confidence, BINS)[here] / counts[here]
-    y = np.bincount(which, mark, BINS)[here] / counts[here]
+    x = np.bincount(which, confidence)[here] / counts[here]
+    y = np.bincount(which, mark)[here] / counts[here]
     label = page.name(answered.row) or answered.row.data
     text = [number_of(n, "prediction") for n in counts[here]]
     return Series(label, x.tolist(), y.tolist(), label, text=text)
