@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.core import files
+from encodery.core.text import kind_and_line
 from encodery.errors import RunFailed, UserError
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://")
@@ -78,8 +79,7 @@ def _speaking(address: str) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{address} does not exist") from None
     except Exception as error:  # every store has its own zoo: credentials, network, permission
-        why = (str(error).strip().splitlines() or [""])[0][:200]
-        raise RunFailed(f"{address}: {type(error).__name__}: {why}; run the same command again") from error
+        raise RunFailed(f"{address}: {kind_and_line(error)}; run the same command again") from error
 
 
 def fetched(addresses: Sequence[str], cache: Path) -> list[Path]:

@@ -5,6 +5,7 @@ import os
 import re
 
 from encodery.core import files
+from encodery.core.text import first_line
 from encodery.errors import EncoderyError, RunFailed, UserError
 
 # What a person typed or has set up wrongly; all other errors of the system are failures of the run.
@@ -39,7 +40,7 @@ _ADVICE = "lower train.token_budget or train.micro_batch (the gradient stays the
 def as_sentence(error: BaseException) -> EncoderyError | None:
     """The error in words that a person can act on; None for what only a programmer can."""
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
-        return RunFailed(f"out of memory ({_first_line(error)}): {_ADVICE}")
+        return RunFailed(f"out of memory ({first_line(error)[:200]}): {_ADVICE}")
     error = files.from_safetensors(error) or error
     if isinstance(error, OSError) and error.errno is not None:
         where = error.filename if isinstance(error.filename, str | os.PathLike) else ""
@@ -57,7 +58,3 @@ def _of_system(number: int, where: str, reason: str) -> EncoderyError | None:
 
 def _short(name: str) -> str:
     return name if len(name) <= 200 else f"{name[:100]}… ({len(name):,} characters)"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

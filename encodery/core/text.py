@@ -34,3 +34,14 @@ def short(text: str, most: int = 80) -> str:
     """The beginning of a long text, in one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the lines that follow; its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def kind_and_line(error: BaseException) -> str:
+    """`ConnectionError: no route to host`."""
+    said = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {said[0][:200]}".rstrip(": ")

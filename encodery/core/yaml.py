@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from encodery.core.text import first_line
 from encodery.errors import UserError
 
 Key = tuple[str | int, ...]  # ("tasks", 0, "name")
@@ -115,7 +116,7 @@ def read_text(text: str, shown: str, repeated: Repeated | None = None) -> Read:
         place = f":{mark.line + 1}: column {mark.column + 1}" if mark else ""
         raise UserError(f"{shown}{place}: not YAML: {error.problem}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{shown}: not YAML: {str(error).splitlines()[0]}.") from None
+        raise UserError(f"{shown}: not YAML: {first_line(error)}.") from None
 
 
 def value(text: str) -> Any:

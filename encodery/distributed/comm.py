@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from encodery.core.text import first_line
 from encodery.distributed import heartbeat
 from encodery.errors import ProcessLost, RunFailed, UserError
 
@@ -109,8 +110,9 @@ def contact() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ProcessLost(f"rank {os.environ.get('RANK', 0)} lost the other processes ({why[:200]})") from error
+        raise ProcessLost(
+            f"rank {os.environ.get('RANK', 0)} lost the other processes ({first_line(error)[:200]})"
+        ) from error
 
 
 def collectives() -> int:

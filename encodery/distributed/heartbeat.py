@@ -17,6 +17,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
+from encodery.core.text import first_line
 from encodery.errors import ProcessLost
 
 BEAT = 3.0  # seconds between two beats, unless the environment says ENCODERY_BEAT
@@ -76,7 +77,7 @@ class Heart:
                 self.listen()
             except Exception as error:  # the store is gone or stands still: whoever holds it is lost
                 if not self.leave.is_set():
-                    self.end(f"no answer from {os.environ.get('MASTER_ADDR')} ({str(error).splitlines()[0][:120]})")
+                    self.end(f"no answer from {os.environ.get('MASTER_ADDR')} ({first_line(error)[:120]})")
 
     def beat(self) -> None:
         self.count += 1

@@ -16,6 +16,7 @@ import yaml
 from encodery.core import files
 from encodery.core import yaml as core_yaml
 from encodery.core.redact import scrub
+from encodery.core.text import first_line
 from encodery.errors import RunFailed, UserError
 from encodery.models.locate import is_path, require_hub, resolve
 from encodery.report import records
@@ -164,5 +165,5 @@ def send(folder: Path, name: str, private: bool = True) -> str:
     except LocalTokenNotFoundError:
         raise UserError("not logged in to the hub: run `hf auth login` first") from None
     except HfHubHTTPError as error:
-        raise RunFailed(f"the hub refused {name}: {scrub(str(error).splitlines()[0])}") from None
+        raise RunFailed(f"the hub refused {name}: {scrub(first_line(error))}") from None
     return str(address)

@@ -16,6 +16,7 @@ from torch import Tensor
 from encodery.config.schema import ModelOptions
 from encodery.core import files
 from encodery.core.files import require_new
+from encodery.core.text import first_line
 from encodery.errors import RunFailed, UserError
 from encodery.models import locate
 from encodery.models.encoder import load_encoder
@@ -68,7 +69,7 @@ def load_weights_only(file: Path, *allowed: Any) -> Any:
     except FileNotFoundError:
         raise UserError(f"{file}: there is no such file") from None
     except Exception as error:  # an object that is no weight, a damaged archive: pickle and zip raise a zoo
-        raise UserError(f"{file}: cannot be opened as weights ({str(error).strip().splitlines()[0]})") from None
+        raise UserError(f"{file}: cannot be opened as weights ({first_line(error)})") from None
 
 
 def _load(file: Path) -> dict[str, Tensor]:

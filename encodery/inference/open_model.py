@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from encodery.config.load import find
 from encodery.config.own_code import imported, of_class
 from encodery.config.schema import AnyPooling, Config, ModelOptions
+from encodery.core.text import first_line
 from encodery.data import rng
 from encodery.distributed import comm
 from encodery.errors import UserError
@@ -125,7 +126,7 @@ def pick_device(name: str) -> torch.device:
         try:
             torch.zeros(1, device=name)
         except (RuntimeError, AssertionError) as error:
-            raise UserError(f"device: {name} cannot be used here ({str(error).splitlines()[0]})") from None
+            raise UserError(f"device: {name} cannot be used here ({first_line(error)})") from None
         return comm.local_device(torch.device(name))
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return comm.local_device(accelerator or torch.device("cpu"))

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from encodery.config.schema import SIZES, ModelOptions, NewModel, Pooling
+from encodery.core.text import first_line
 from encodery.data.batches import Batch, InputForm
 from encodery.errors import UserError
 from encodery.models import packed
@@ -238,7 +239,7 @@ def load_encoder(folder: Path, options: ModelOptions, layout: str = "auto") -> t
                 ignore_mismatched_sizes=True,
             )  # fmt: skip
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"{folder}: cannot be read as an encoder ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{folder}: cannot be read as an encoder ({first_line(error)})") from None
     notes = check_loaded(folder, report, config)
     return Encoder(net, layout), notes
 

@@ -13,6 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from encodery.config.schema import DEFAULT_MODEL
 from encodery.core import files
+from encodery.core.text import first_line
 from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.runs import finished
 from encodery.runs.directory import RunDir, find_runs
@@ -246,7 +247,7 @@ def _no_download(what: str, error: Exception) -> EncoderyError:
     from encodery.core.hub_requests import ADVICE, out_of_order
 
     cause = error if isinstance(error, HfHubHTTPError) else error.__cause__ or error
-    said = (str(cause).splitlines() or [type(cause).__name__])[0]
+    said = first_line(cause)
     if out_of_order(cause):
         return RunFailed(f"{what}: the hub says {said}, {ADVICE}")
     if isinstance(cause, HfHubHTTPError):

@@ -8,6 +8,7 @@ from tokenizers.models import WordPiece
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from encodery.config.schema import ModelOptions
+from encodery.core.text import first_line
 from encodery.errors import UserError
 from encodery.models import locate
 from encodery.models.pretrained import from_folder
@@ -31,7 +32,7 @@ def load_tokenizer(options: ModelOptions, own: locate.Folder | None, model: loca
             return BertTokenizerFast(vocab=str(folder.path), do_lower_case=True)
         return from_folder(AutoTokenizer, folder.path)
     except (OSError, ValueError) as error:
-        raise UserError(f"tokenizer {folder.name}: cannot be read ({str(error).splitlines()[0]})") from None
+        raise UserError(f"tokenizer {folder.name}: cannot be read ({first_line(error)})") from None
 
 
 # The tokenizer of the toy tasks: over the words of their grammar, made here, nothing is downloaded.

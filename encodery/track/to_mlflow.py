@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from encodery.core.extras import install
+from encodery.core.text import first_line
 from encodery.errors import RunFailed, UserError
 from encodery.track.base import Event, Tracked
 
@@ -28,7 +29,7 @@ def in_words() -> Iterator[None]:
             raise UserError(
                 "track: MLflow 3 keeps no runs in a folder: give --where sqlite:///mlflow.db or a server's address"
             ) from None
-        raise RunFailed(f"track: MLflow: {str(error).strip().splitlines()[0]}") from None
+        raise RunFailed(f"track: MLflow: {first_line(error)}") from None
 
 
 class Mlflow:

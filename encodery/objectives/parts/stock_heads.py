@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from encodery.core.text import first_line
 from encodery.errors import UserError
 from encodery.models.encoder import Encoder
 from encodery.models.packed_check import probe, resting, unpacked
@@ -72,8 +73,9 @@ def foreign(stock: StockModel, key: str) -> Iterator[None]:
     except NoProduct:
         raise UserError(f"{key}: {type(stock).__name__} does not end with a product with one matrix") from None
     except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{key}: {type(stock).__name__} cannot read tokens and a mask alone ({reason})") from None
+        raise UserError(
+            f"{key}: {type(stock).__name__} cannot read tokens and a mask alone ({first_line(error)})"
+        ) from None
 
 
 def difference(a: Tensor, b: Tensor, mask: Tensor) -> float:

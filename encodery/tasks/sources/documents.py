@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from encodery.core import remote_files
 from encodery.core.files import cache_root
+from encodery.core.text import first_line, kind_and_line
 from encodery.errors import UserError
 from encodery.tasks.sources.readers import (
     Bad,
@@ -154,7 +155,7 @@ def _parquet(path: Path, column: str) -> _Placed:
                 number += 1
                 yield _of_value(str(path), number, column, value), size * number // rows
     except pa.ArrowException as error:
-        raise UserError(f"{path}: is not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{path}: is not a readable Parquet file ({first_line(error)})") from error
 
 
 def _of_value(file: str, number: int, column: str, value: Any) -> Document | BadRow:
@@ -183,7 +184,7 @@ def from_hub(
     except UserError:
         raise
     except Exception as error:  # the hub's client raises a zoo: offline, DNS, time-out, a broken download
-        raise UserError(f"{name}: the hub could not provide it ({_reason(error)})") from error
+        raise UserError(f"{name}: the hub could not provide it ({kind_and_line(error)})") from error
 
 
 def hub_commit(repository: str, revision: str | None) -> str:
@@ -194,11 +195,6 @@ def hub_commit(repository: str, revision: str | None) -> str:
         return str(HfApi().dataset_info(repository, revision=revision, timeout=10).sha)
     except Exception as error:  # as above
         raise UserError(
-            f"corpus {repository}: the hub could not be reached ({_reason(error)}); put its files on this disk and "
-            "name them with files:"
+            f"corpus {repository}: the hub could not be reached ({kind_and_line(error)}); put its files on this disk "
+            "and name them with files:"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    words = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {words[0][:200]}".rstrip(": ")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from encodery.core.text import counted
+from encodery.core.text import counted, kind_and_line
 from encodery.errors import EncoderyError, RunFailed, UserError
 from encodery.tasks.base import Example, Label, Origin
 from encodery.tasks.forms.classification import Classification, Form
@@ -123,8 +123,7 @@ def _sentence(dataset: PublishedSet, missing: str, error: Exception) -> Encodery
     from encodery.core.hub_requests import ADVICE as LATER
     from encodery.core.hub_requests import out_of_order
 
-    words = str(error).strip().splitlines() or [""]
-    reason = f"{type(error).__name__}: {words[0][:200]}".rstrip(": ")
+    reason = kind_and_line(error)
     if out_of_order(error):
         return RunFailed(f"{missing}: the hub ({dataset.repository}) says {reason}, {LATER}")
     return UserError(f"{missing}, and the hub ({dataset.repository}) could not provide it ({reason}). {ADVICE}")

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from encodery.core.text import first_line
 from encodery.errors import UserError
 
 SHOWN = 20  # bad rows that an error message shows
@@ -267,7 +268,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Sheet:
         table = file.read(columns=wanted)
         values = [parquet_column(table.column(name)) for name in wanted]
     except pa.ArrowException as error:
-        raise UserError(f"{path}: is not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{path}: is not a readable Parquet file ({first_line(error)})") from error
     rows = zip(*values, strict=True) if values else iter([()] * table.num_rows)
     inner = [name for name in columns or () if "." in name and name not in names]
     found = [Row(i, _with_inner(dict(zip(wanted, row, strict=True)), inner)) for i, row in enumerate(rows, 1)]
