@@ -10,12 +10,12 @@ punctuation is set apart.
 
 import struct
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from encodery.errors import UserError
+from encodery.importers.protobuf import fields
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,13 +43,13 @@ class Pieces:
 def read(path: Path) -> Pieces:
     """The pieces of a model file."""
     try:
-        fields = _fields(path.read_bytes())
+        stored = list(fields(path.read_bytes()))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (IndexError, struct.error, ValueError):
         raise UserError(f"{path}: is not a sentencepiece model") from None
-    scores = dict(_piece(raw) for number, raw in fields if number == PIECES and _is_text(raw))
-    trainer, normalizer = (_sub(fields, number) for number in (TRAINER, NORMALIZER))
+    scores = dict(_piece(raw) for number, raw in stored if number == PIECES and _is_text(raw))
+    trainer, normalizer = (_sub(stored, number) for number in (TRAINER, NORMALIZER))
     kind = KINDS.get(trainer.get(MODEL_TYPE, 1))
     if not scores or kind is None:
         raise UserError(f"{path}: is not a sentencepiece model of pieces (unigram or BPE)")
@@ -59,53 +59,16 @@ def read(path: Path) -> Pieces:
 
 
 def _piece(raw: bytes) -> tuple[str, float]:
-    fields = dict(_fields(raw))
-    return fields[PIECE].decode(), struct.unpack("<f", fields.get(SCORE, b"\0\0\0\0"))[0]
+    piece = dict(fields(raw))
+    return piece[PIECE].decode(), struct.unpack("<f", piece.get(SCORE, b"\0\0\0\0"))[0]
 
 
 def _is_text(raw: bytes) -> bool:
-    return dict(_fields(raw)).get(TYPE, NORMAL) in (NORMAL, USER_DEFINED)
+    return dict(fields(raw)).get(TYPE, NORMAL) in (NORMAL, USER_DEFINED)
 
 
 def _sub(found: list[tuple[int, Any]], number: int) -> dict[int, Any]:
-    return dict(_fields(next((raw for n, raw in found if n == number), b"")))
-
-
-def _fields(data: bytes) -> list[tuple[int, Any]]:
-    return list(_walk(data))
-
-
-def _walk(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Number and value of each field: whole numbers as such, everything else as bytes."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if wire == 2:
-            size, at = _varint(data, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if number == 0 or at + size > len(data):
-            raise ValueError("field")
-        yield number, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if not byte & 0x80:
-            return value, at
-        shift += 7
+    return dict(fields(next((raw for n, raw in found if n == number), b"")))
 
 
 SPACE = "▁"

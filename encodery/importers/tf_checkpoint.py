@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from encodery.errors import UserError
+from encodery.importers import protobuf
+from encodery.importers.protobuf import varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
@@ -64,11 +66,11 @@ def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
         raise ValueError("wrong ending")
     at = len(data) - FOOTER
     for _ in range(2):  # the list of further blocks, which is empty, then the list of blocks
-        offset, at = _varint(data, at)
-        size, at = _varint(data, at)
+        offset, at = varint(data, at)
+        size, at = varint(data, at)
     for _, handle in _block(data, offset, size):
-        begin, place = _varint(handle, 0)
-        length, _ = _varint(handle, place)
+        begin, place = varint(handle, 0)
+        length, _ = varint(handle, place)
         for key, value in _block(data, begin, length):
             yield key.decode(), value
 
@@ -86,9 +88,9 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     (restarts,) = struct.unpack("<I", block[-4:])
     at, end, key = 0, size - 4 - 4 * restarts, b""
     while at < end:
-        shared, at = _varint(block, at)
-        fresh, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = varint(block, at)
+        fresh, at = varint(block, at)
+        length, at = varint(block, at)
         key = key[:shared] + block[at : at + fresh]
         yield key, block[at + fresh : at + fresh + length]
         at += fresh + length
@@ -123,36 +125,12 @@ def _tensor(prefix: Path, shards: int, name: str, entry: Entry) -> np.ndarray:
     return np.frombuffer(raw, dtype).reshape(entry.shape)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
 def _fields(data: bytes) -> dict[int, list[int | bytes]]:
     """The fields of a protocol buffer by number."""
-    fields: dict[int, list[int | bytes]] = {}
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind, value = tag & 7, 0
-        if kind == 0:
-            value, at = _varint(data, at)
-            fields.setdefault(tag >> 3, []).append(value)
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if size is None:
-            if kind != 2:
-                raise ValueError(f"unknown kind of field {kind}")
-            size, at = _varint(data, at)
-        fields.setdefault(tag >> 3, []).append(data[at : at + size])
-        at += size
-    return fields
+    by_number: dict[int, list[int | bytes]] = {}
+    for number, value in protobuf.fields(data):
+        by_number.setdefault(number, []).append(value)
+    return by_number
 
 
 def _int(fields: dict[int, list[int | bytes]], number: int, default: int = 0) -> int:
