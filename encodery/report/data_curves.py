@@ -127,12 +127,18 @@ def flat(line: Sequence[tuple[float, Sequence[float]]]) -> bool | None:
     return max(low for low, _ in known) <= min(high for _, high in known)
 
 
+def area_text(line: Sequence[tuple[float, Sequence[float]]]) -> str:
+    """Times 100; nothing for a single point."""
+    value = area(line)
+    return "" if value is None else f"{100 * value:.1f}"
+
+
 def needed_text(line: Sequence[tuple[float, Sequence[float]]], metric: str) -> str:
     """`43.1`; `flat` where the intervals allow a level curve, which has no such point; `43.1 ?` with too few seeds."""
     least, level = needed(line, lower=lower_is_better(metric)), flat(line)
     if least is None or level:
         return "" if least is None else "flat"
-    return _percent(least) + (" ?" if level is None else "")
+    return f"{100 * least:.1f}" + (" ?" if level is None else "")
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ def table(curves: Curves, match: str, data: str, metric: str) -> str:
             gap = gaps.get((method, fraction))
             cells.append(stats.percent(line[fraction]) + (f" {gap}" if gap else "") if fraction in line else "")
         whole = sorted(line.items())
-        rows.append([method, *cells, _percent(area(whole)), needed_text(whole, metric)])
+        rows.append([method, *cells, area_text(whole), needed_text(whole, metric)])
     rows.append(["steps", *(_steps(curves, match, fraction) for fraction in curves.fractions), "", ""])
     return f"{curves.label(data)}\n\n{markdown_table(header, rows)}"
 
@@ -205,10 +211,6 @@ def _mix(curves: Curves, method: str, fraction: float, labels: Sequence[str]) ->
     """`41.2 / 58.8`."""
     mine = [p.labels for p in curves.points if (p.method, p.match, p.fraction) == (method, curves.matches[0], fraction)]
     return " / ".join(f"{100 * stats.mean([one.get(label, 0.0) for one in mine]):.1f}" for label in labels if mine)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
 
 
 def markdown(curves: Curves) -> str:

@@ -8,7 +8,7 @@ from encodery.core.redact import without_paths
 from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report import stats
-from encodery.report.data_curves import Curves, Point, area, needed_text
+from encodery.report.data_curves import Curves, Point, area_text, needed_text
 from encodery.report.page.chart import Chart, Section, Series
 from encodery.report.page.data import PageData, below
 from encodery.report.page.html import Html, figure, join, table, tag
@@ -65,11 +65,5 @@ def _table(curves: Curves, id: str) -> Html:
         for method in curves.methods:
             line = curves.line(method, match, data, metric)
             if line:
-                rows.append(
-                    [method, curves.label(data), metric, match, _percent(area(line)), needed_text(line, metric)]
-                )
+                rows.append([method, curves.label(data), metric, match, area_text(line), needed_text(line, metric)])
     return table(header, rows, id=id, caption="Mean height of each curve, and the data it needs", numbers=header[-2:])
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
