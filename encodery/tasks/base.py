@@ -26,7 +26,7 @@ class Example:
 
 
 def label_counts(labels: Iterable[Label]) -> Counter[str | float | None]:
-    """How often each label stands; of a row with several, each counts."""
+    """How many rows have each label; of a row with several, each counts."""
     return Counter(one for label in labels for one in (label if isinstance(label, tuple) else (label,)))
 
 
