@@ -30,6 +30,7 @@ PETIT_TASKS = {
 ARMS = {
     "random": "random weights",
     "embeddings": "petit's word embeddings, random layers",
+    "petit-15M": "petit after 14.6 M tokens",
     "petit": "petit",
     "minilm": "MiniLM-L6",
 }
@@ -116,7 +117,9 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
     plt = pyplot()
     tasks = [key for key in PETIT_TASKS if key in found]
     figure, axis = plt.subplots(figsize=(7.5, 0.55 * len(tasks) + 1.2), layout="constrained")
-    colours = {"random": "#8a8f98", "embeddings": "#c98a2b", "petit": "#1f6feb", "minilm": "#2a9d5c"}
+    colours = {
+        "random": "#8a8f98", "embeddings": "#c98a2b", "petit-15M": "#8ab4f8", "petit": "#1f6feb", "minilm": "#2a9d5c",
+    }  # fmt: skip
     for arm, colour in colours.items():
         shown = [(i, found[key][arm]) for i, key in enumerate(tasks) if arm in found[key]]
         for i, cell in shown:
@@ -126,7 +129,7 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
         centres = [stats.mean(list(cell.scores.values())) for _, cell in shown]
         axis.plot(centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm]) if shown else None
         for centre, (i, _) in zip(centres, shown, strict=True):
-            above = -9 if arm == "random" else 7  # so that close ones do not cover each other
+            above = -9 if arm in ("random", "petit-15M") else 7  # so that close ones do not cover each other
             axis.annotate(f"{centre:.1f}", (centre, i), (0, above), textcoords="offset points", ha="center",
                           va="top" if above < 0 else "bottom", color=colour, fontsize=8)  # fmt: skip
     axis.set_ylim(-0.5, len(tasks) - 0.5)
