@@ -9,6 +9,7 @@ from encodery.data.batches import Batch
 from encodery.models.attention_heads import cut, heads_of, hooked, places_of, rows_of
 from encodery.models.encoder import Encoder
 from encodery.models.kernels.first_token import first_only
+from tests.toolbox.layouts import spread
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def gated(encoder: Encoder, batch: Batch, gates: Tensor) -> Iterator[None]:
 
     def seen(layer: int, context: Tensor) -> Tensor:
         seen_as = batch if context.shape[:2] == whole else short
-        each = seen_as.layout.spread(gates[:, layer])  # [1, T, heads] or [n, L, heads]
+        each = spread(seen_as.layout, gates[:, layer])  # [1, T, heads] or [n, L, heads]
         return (cut(context, shape[2], -1) * each.unsqueeze(-1)).flatten(-2)
 
     with hooked(encoder, places.output, seen):

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from encodery.methods.freelb import FreeLB
 from tests.methods.attacks import PLACES, Bench, Gradients, bench
+from tests.toolbox.layouts import spread
 from tests.toolbox.models import furthest, gradients
 
 
@@ -17,7 +18,7 @@ def written_out(made: Bench, method: FreeLB) -> Gradients:
     delta = layout.from_tokens(method.space(model, batch).draw(method.init_mag))
 
     def sizes(values: Tensor) -> Tensor:
-        return layout.spread(batch.per_sequence(values.double().square().sum(2), "sum").sqrt())[..., None]
+        return spread(layout, batch.per_sequence(values.double().square().sum(2), "sum").sqrt())[..., None]
 
     for k in range(method.steps):
         here = delta.detach().requires_grad_()
