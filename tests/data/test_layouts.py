@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from encodery.data.batches import InputForm, MicroBatcher
 from encodery.data.layouts import Packed, Rows, attention_groups, fill_cuts, groups_of, row_cuts
+from tests.toolbox.layouts import spread
 from tests.toolbox.models import batcher_for, random_table, small_encoder
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=24)
@@ -163,3 +164,11 @@ def test_F21_batch_size_and_padding_do_not_change_the_hidden_states(layout: str)
     firsts = together.first(encoder(together))
     for i, hidden in enumerate(alone):
         torch.testing.assert_close(hidden[0, 0], firsts[i], rtol=0, atol=1e-5)
+
+
+@given(LENGTHS)
+def test_spread_gives_each_token_the_value_of_its_sequence(lengths: list[int]) -> None:
+    packed, _, rows, _ = both(lengths)
+    value = torch.randn(len(lengths), 2)
+    assert torch.equal(packed.tokens(spread(packed, value)), rows.tokens(spread(rows, value)))
+    assert not spread(rows, value)[~rows.mask].any()
