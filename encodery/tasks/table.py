@@ -416,17 +416,18 @@ class Table(Own, Scored):
         """A file that has none of the labels is one mistake, not one in each row."""
         if column is None or self.form not in ("single", "pair"):
             return
-        there = dict.fromkeys(str(row.values.get(column)) for row in sheet.rows)
-        if any(matched(name, [*legal, *self._new_names]) is not None for name in there):
+        values = (row.values.get(column) for row in sheet.rows)
+        there = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+        if not there or any(matched(name, [*legal, *self._new_names]) is not None for name in there):
             return
-        some = list(there)[:3]
         if self.train:
-            rename = "labels: {" + ", ".join(f"{name}: …" for name in some) + "}"
+            rename = "labels: {" + ", ".join(f"{name}: …" for name in there[:3]) + "}"
         else:
-            rename = "--rename-labels " + ",".join(f"{name}=…" for name in some)
+            rename = "--rename-labels " + ",".join(f"{name}=…" for name in there[:3])
+        where = f'{sheet.file}, lines {sheet.rows[0].line} to {sheet.rows[-1].line}, column "{column}"'
         raise UserError(
-            f'{sheet.file}: column "{column}" has none of the labels {_listed(legal)}; it has {_listed(list(there))}. '
-            f"If they mean the same, say which is which ({rename}); if they are in another column, name that one "
+            f"{where}: none is one of the labels {_listed(legal)}; there are {_listed(there)}. "
+            f"If they mean the same, say which is which ({rename}); if the labels are in another column, name it "
             f"({'label: NAME' if self.train else '--label-column NAME'})."
         )
 

@@ -265,9 +265,9 @@ def test_labels_with_other_names_are_one_error_and_can_be_renamed(run, tmp_path,
     file = write_csv(tmp_path / "gold.csv", ["what", "points"], rows)
     said = encodery("evaluate", run.path, "--on", file)
     assert said.code == 2
-    assert 'column "points" has none of the labels "1", "5"; it has "' in said.err
+    assert 'gold.csv, lines 2 to 13, column "points": none is one of the labels "1", "5"; there are "' in said.err
     assert "--rename-labels" in said.err
-    assert "line 2" not in said.err
+    assert "line 2," not in said.err
     said = encodery("evaluate", run.path, "--on", file, "--rename-labels", "good=5,bad=1", "--json", "--quiet")
     same = write_csv(tmp_path / "same.csv", ["what", "points"], [(text, {"good": 5, "bad": 1}[y]) for text, y in rows])
     plain = encodery("evaluate", run.path, "--on", same, "--json", "--quiet")

@@ -371,3 +371,13 @@ def test_a_misspelt_key_is_named_before_the_columns_are_asked_for(tmp_path):
     file = jsonl(tmp_path, "all.jsonl", [dict(zip(("text", "one", "two"), row, strict=True)) for row in rows])
     with pytest.raises(UserError, match=r"--tasks\.lable: unknown key of task table; did you mean --tasks\.label\?"):
         Table.of_file(str(file), tmp_path, {"lable": "two"})
+
+
+def test_a_dev_file_without_labels_is_told_row_by_row(tmp_path):
+    jsonl(tmp_path, "train.jsonl", many())
+    jsonl(tmp_path, "dev.jsonl", [{"text": "t", "label": None}, {"text": "u", "label": ""}])
+    with pytest.raises(UserError, match=r'dev\.jsonl, line 1, column "label": there is no label'):
+        table(tmp_path, train="train.jsonl", dev="dev.jsonl").examples("dev")
+    jsonl(tmp_path, "dev.jsonl", [{"text": "t", "label": "x"}, {"text": "u", "label": "y"}])
+    with pytest.raises(UserError, match=r"dev\.jsonl, lines 1 to 2, .* say which is which \(labels: {x: …, y: …}\)"):
+        table(tmp_path, train="train.jsonl", dev="dev.jsonl").examples("dev")
