@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-DELAY = 0.2  # seconds; what is quicker needs no sign of life
+DELAY = 0.1  # seconds; what is quicker needs no sign of life
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN = "|/-\\"
 CLEAR = "\r\033[K"
