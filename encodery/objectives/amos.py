@@ -32,7 +32,7 @@ from encodery.objectives.parts.vocabulary_loss import upcast_dtype
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TRUNKS = ("amos", "electra", "bert")  # the last two are exportable: what comes out is a stock ELECTRA
+TRUNKS = ("amos", "electra", "bert", "modernbert")  # all but the first give stock classes of transformers
 MIXTURE = "mixture.safetensors"  # beside the generator's weights
 
 

@@ -12,7 +12,13 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForTokenClassification,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+)
 
 from encodery.config.schema import ModelOptions, NewModel
 from encodery.data import rng
@@ -50,6 +56,8 @@ def amos(options: dict[str, Any] | None = None, **of_trunk: Any) -> Model:
 
 def hidden_states(net: Any, batch: Any, ids: Tensor, depths: list[int], stop: bool) -> list[Tensor]:
     """Hidden states after some layers, layer by layer; rows layout."""
+    if net.config.model_type == "modernbert":
+        return modernbert_states(net, batch, ids, depths, stop)
     bias = (1.0 - batch.inputs["attention_mask"][:, None, None].double()) * -1e30
     x = net.embeddings(input_ids=ids, token_type_ids=batch.inputs["token_type_ids"])
     x = net.embeddings_project(x) if hasattr(net, "embeddings_project") else x
@@ -58,6 +66,23 @@ def hidden_states(net: Any, batch: Any, ids: Tensor, depths: list[int], stop: bo
         x = layer(x, bias)
         if depth in depths:
             found.append(x)
+            x = x.detach() if stop else x
+    return found
+
+
+def modernbert_states(net: Any, batch: Any, ids: Tensor, depths: list[int], stop: bool) -> list[Tensor]:
+    """The same of ModernBERT, whose layers turn by position, see no further than a window, and end without norm."""
+    x, places = net.embeddings(input_ids=ids), torch.arange(ids.shape[1])
+    distance = (places[:, None] - places[None]).abs()
+    found = []
+    for depth, layer in enumerate(net.layers, start=1):
+        seen = batch.inputs["attention_mask"][:, None, None].bool()
+        if layer.attention_type == "sliding_attention":
+            seen = seen & (distance <= net.config.local_attention // 2)
+        bias = torch.where(seen, 0.0, -1e30).double().expand(-1, 1, ids.shape[1], -1)
+        x = layer(x, bias, position_embeddings=net.rotary_emb(x, places[None], layer.attention_type))
+        if depth in depths:
+            found.append(net.final_norm(x))
             x = x.detach() if stop else x
     return found
 
@@ -117,8 +142,9 @@ def moved(model: Model) -> dict[str, Tensor]:
     [{}, {"stop_gradients": False, "reversal": 0.5, "temperature": 1.0}, {"mixture_detach_features": True}],
     ids=str,
 )
-def test_every_gradient_of_every_term_equals_plain_autograd(options: dict[str, Any]) -> None:
-    model = amos(options, layout="rows")
+@pytest.mark.parametrize("kind", ["electra", "modernbert"])
+def test_every_gradient_of_every_term_equals_plain_autograd(kind: str, options: dict[str, Any]) -> None:
+    model = amos(options, kind=kind, layout="rows")
     batch = batch_of(model, text_table(LENGTHS))
     theirs = written_out(model, batch)
     for name, term in theirs.items():
@@ -263,14 +289,17 @@ def test_P12_draws_and_losses_are_wide_under_autocast_and_the_mixture_learns(lay
     assert model.objective("t").mixture.grad.any()
 
 
-def test_layouts_make_no_difference_with_relative_positions() -> None:
+@pytest.mark.parametrize(
+    ("kind", "part"), [("amos", "relative_attention_bias.weight"), ("modernbert", "final_norm.weight")]
+)
+def test_layouts_make_no_difference_with_relative_positions(kind: str, part: str) -> None:
     found = []
     for layout in ("packed", "rows"):
-        model = amos(kind="amos", layout=layout)
+        model = amos(kind=kind, layout=layout)
         torch.stack(list(model(batch_of(model, text_table(LENGTHS)))[1].values())).sum().backward()
         found.append(gradients(model))
-    assert found[0]["encoder.net.relative_attention_bias.weight"].any()
-    assert found[0]["questions.t.generator.encoder.net.relative_attention_bias.weight"].any()
+    assert found[0][f"encoder.net.{part}"].any()
+    assert found[0][f"questions.t.generator.encoder.net.{part}"].any()
     assert furthest(*found) < 1e-10
 
 
@@ -330,9 +359,10 @@ def test_memory_no_more_rows_of_the_vocabulary_than_a_chunk_has(monkeypatch: pyt
 # The generator
 
 
-def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
+@pytest.mark.parametrize("kind", ["electra", "modernbert"])
+def test_P31_the_generator_has_no_dropout_unless_asked(kind: str) -> None:
     for on in (False, True):
-        model = amos({"generator_dropout": on}, dropout=0.5).train()
+        model = amos({"generator_dropout": on}, kind=kind, dropout=0.5).train()
         batch = batch_of(model, text_table(LENGTHS))
         masked = mask(batch, model.objective("t").options.masking, model.objective("t").vocabulary)
         one, two = (model.objective("t").generator(batch, masked) for _ in range(2))
@@ -341,7 +371,7 @@ def test_P31_the_generator_has_no_dropout_unless_asked() -> None:
         assert not torch.equal(*logits)
 
 
-@pytest.mark.parametrize("kind", ["electra", "amos"])
+@pytest.mark.parametrize("kind", ["electra", "amos", "modernbert"])
 def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
     found = []
     for on in (False, True):
@@ -354,15 +384,17 @@ def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
     assert furthest(*found) < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["electra", "bert", "amos"])
+@pytest.mark.parametrize("kind", ["electra", "bert", "amos", "modernbert"])
 def test_P32_only_the_words_are_shared(kind: str) -> None:
     model = asked("amos", DEEP, kind=kind)
     main, side = model.encoder.net, model.objective("t").generator.encoder.net
-    assert side.embeddings.word_embeddings.weight is main.embeddings.word_embeddings.weight
-    assert model.objective("t").generator.head.weight is main.embeddings.word_embeddings.weight
+    words = main.get_input_embeddings().weight
+    assert side.get_input_embeddings().weight is words
+    assert model.objective("t").generator.head.weight is words
     shared = {id(p) for p in main.parameters()} & {id(p) for p in side.parameters()}
-    assert shared == {id(main.embeddings.word_embeddings.weight)}
-    assert "position_embeddings.weight" in dict(side.embeddings.named_parameters())
+    assert shared == {id(words)}
+    own = "norm.weight" if kind == "modernbert" else "position_embeddings.weight"  # ModernBERT turns by position
+    assert own in dict(side.embeddings.named_parameters())
 
 
 @pytest.mark.parametrize("init", ["hf", "google"])
@@ -375,6 +407,25 @@ def test_P36_loss_at_the_start(init: Any) -> None:
     terms, counts = question.losses(question.eval()(encoder.eval(), batch), batch), question.counts(batch)
     loss = sum(float(terms[name].detach()) / counts[name] for name in terms)
     assert loss == pytest.approx(3 * math.log(TOKENS) + 50 * math.log(2), rel=0.05)
+
+
+def test_the_deepest_readout_is_the_stock_masked_language_model(tmp_path: Path) -> None:
+    model = asked("amos", DEEP, kind="modernbert", layout="rows")
+    model.save(tmp_path / "m", word_tokenizer(), {"format": 1})
+    stock = AutoModelForMaskedLM.from_pretrained(tmp_path / "m/generator", dtype=torch.float32).eval()
+    batch, question = batch_of(model, text_table(LENGTHS)), model.objective("t")
+    masked = mask(batch, question.options.masking, question.vocabulary)
+    inputs = {name: batch.inputs[name] for name in ("attention_mask",)} | {"input_ids": masked.ids}
+    logits = stock(**inputs).logits.flatten(0, 1)[masked.cells]
+    wanted = F.cross_entropy(logits, masked.truth, reduction="none")
+    torch.testing.assert_close(model.outputs(batch)["readout_nll"][:, -1], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_modernbert_generator_may_be_deeper_than_its_encoder() -> None:
+    model = asked("amos", {"readouts": [1, 2, 7]}, kind="modernbert")
+    own, types = (net.config.layer_types for net in (model.encoder.net, model.objective("t").generator.encoder.net))
+    assert len(types) == 7 > len(own)
+    assert types[: len(own)] == own
 
 
 def test_readouts_scale_with_the_encoder() -> None:
@@ -411,6 +462,7 @@ def test_a_mixture_that_learns_nothing_costs_nothing() -> None:
 STOCK = {
     "electra": (ElectraForPreTraining, ElectraForMaskedLM),  # the exportable variant
     "amos": (AutoModelForPreTraining, AutoModelForMaskedLM),
+    "modernbert": (AutoModelForTokenClassification, AutoModelForMaskedLM),
 }
 
 

@@ -35,6 +35,15 @@ def test_readouts_and_mixture_are_logged_over_time(pretrained: RunDir) -> None:
     assert [line["flops"] for line in steps] == sorted(line["flops"] for line in steps)
 
 
+def test_a_modernbert_trunk_is_pretrained_and_learns_a_task(tmp_path: Path) -> None:
+    done = run(settings({"kind": "amos"}, "modernbert", train={"max_steps": 2, "evaluate": "end"}), tmp_path / "run")
+    found = done.read_scores()["scores"]["toy/corpus:dev"]
+    assert found["loss"] == pytest.approx(found["mlm_loss_1"] + found["mlm_loss_2"] + 50 * found["discriminator_loss"])
+    task = {"name": "toy/nli", "train_rows": 40, "dev_rows": 20}
+    tuned = run({"model": {"name": str(done.path)}, "tasks": [task], "train": {"max_steps": 2}}, tmp_path / "task")
+    assert np.isfinite(tuned.read_scores()["scores"]["toy/nli:dev"]["nll"])
+
+
 def test_cost_of_a_run_is_that_of_the_formula() -> None:
     from encodery.training.build import build, find_inputs
 
@@ -78,8 +87,8 @@ def test_pretraining_goes_on_with_generator_mixture_and_head(pretrained: RunDir,
 
 
 def test_other_trunks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="amos works on amos, electra, bert encoders, not on modernbert"):
-        run(settings({"kind": "amos"}, "modernbert"), tmp_path / "c")
+    with pytest.raises(UserError, match="amos works on amos, electra, bert, modernbert encoders, not on roberta"):
+        run(settings({"kind": "amos"}, "roberta"), tmp_path / "c")
 
 
 def test_recipes_are_as_published() -> None:

@@ -103,7 +103,13 @@ def generator_net(options: "Electra", encoder: Encoder) -> Any:
     changed = {name: value for name, value in generator_sizes(options, config).items() if name != "embedding_size"}
     if encoder.kind == "amos":
         return AmosModel(AmosConfig(**{**config.to_diff_dict(), **changed}))
-    types = config.layer_types[: changed["num_hidden_layers"]]  # which layers see all tokens
+    return modernbert_like(config, **changed)
+
+
+def modernbert_like(config: Any, **changed: Any) -> ModernBertModel:
+    """A new ModernBERT of other sizes; which of its layers see all tokens is as in the given one."""
+    layers = changed["num_hidden_layers"]
+    types = config.layer_types[:layers] if layers <= len(config.layer_types) else None  # None: by ModernBERT's own rule
     return ModernBertModel(ModernBertConfig(**{**config.to_dict(), **changed, "layer_types": types}))
 
 
