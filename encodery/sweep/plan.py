@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from encodery.config import intervals
+from encodery.config.schema import interval
 from encodery.core.files import as_name, check_name, digest_text
 from encodery.core.yaml import Key
 from encodery.errors import UserError
@@ -172,7 +172,7 @@ class Planner:
             return
         key = "log" if str(self.file.sweep.metric.name).startswith("loss") else "evaluate"
         given = f"{train[key]} steps" if key == "log" else train[key]
-        steps = intervals.parse(given, 1) if given.endswith(("step", "steps")) else intervals.parse("never", 1)
+        steps = interval(given, 1) if given.endswith(("step", "steps")) else interval("never", 1)
         if not steps.due(rule.unit):
             raise UserError(
                 f"{self.file.location(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "

@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from encodery.config import intervals
 from encodery.config.load import Resolved
+from encodery.config.schema import interval, steps_of_shares
 from encodery.core import files
 from encodery.core.progress import Progress, spell_scores
 from encodery.core.signals import StopRequest
@@ -57,8 +57,8 @@ class Session:
         self.method_group = f"method-{type(built.method_options).__name__.lower()}"
         self.state, options = built.state, self.config.train
         per_epoch = built.batches.steps_per_epoch
-        self.evaluations, self.saves = (intervals.parse(one, per_epoch) for one in (options.evaluate, options.save))
-        self.keep_at = intervals.of_shares(built.keep_at, self.state.total)
+        self.evaluations, self.saves = (interval(one, per_epoch) for one in (options.evaluate, options.save))
+        self.keep_at = steps_of_shares(built.keep_at, self.state.total)
         self.predictions = PredictionCache(options.select, merged=self.config.model.tune == "lora")
         self.dynamics, self.leaving = None, False
         self.meter, self.graphs = self.make_meter(), 0

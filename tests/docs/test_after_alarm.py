@@ -21,7 +21,7 @@ ALARMS = {
     "labels that differ in case": ("tasks/sources/labels.py", "differ in case only"),
     "labels are the numbers": ("training/task_data.py", "## Labels that are numbers"),
     "bad_rows.jsonl": ("training/run.py", "bad_rows.jsonl"),
-    "bit-identity with an undisturbed run is not promised": ("training/run.py", "is not promised"),
+    "bit-identity with an undisturbed run is not promised": ("training/resume.py", "is not promised"),
 }
 
 

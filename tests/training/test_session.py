@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from encodery.config import intervals
-from encodery.config.intervals import Every
+from encodery.config import schema
 from encodery.errors import RunFailed, Stopped, UserError
 from encodery.inference import outputs
 from encodery.models.model import Model
@@ -56,21 +55,21 @@ def stop_at(step: int) -> Callable[[StepReport], None]:
     ],
 )
 def test_intervals_are_arithmetic_on_the_step(text: str, per_epoch: int, due: list[int]) -> None:
-    interval = intervals.parse(text, per_epoch)
+    interval = schema.interval(text, per_epoch)
     assert [step for step in range(1, 13) if interval.due(step)] == due
 
 
 def test_minutes_go_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(intervals.time, "monotonic", lambda: now[0])
-    interval = intervals.parse("2 min", 5)
+    monkeypatch.setattr(schema.time, "monotonic", lambda: now[0])
+    interval = schema.interval("2 min", 5)
     assert interval.seconds == 120
     interval.last = 100.0
     assert not interval.due(1)
     now[0] = 220.0
     assert interval.due(2)
     assert not interval.due(3)
-    assert not Every().due(1)
+    assert not schema.Every().due(1)
 
 
 @pytest.mark.parametrize("key", ["evaluate", "save"])
