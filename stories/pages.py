@@ -31,6 +31,7 @@ ARMS = {
     "random": "random weights",
     "embeddings": "petit's word embeddings, random layers",
     "petit-15M": "petit after 14.6 M tokens",
+    "petit-29M": "petit after 29.3 M tokens",
     "petit": "petit",
     "minilm": "MiniLM-L6",
 }
@@ -251,7 +252,42 @@ def glue() -> None:
     glue_picture(found, majority, PAGES.parent / "images" / "glue.svg")
 
 
-PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "glue": glue}
+# Of stories/objectives.yaml: what petit was trained on further.
+LEGS = {"petit": "petit, not trained further", "mlm": "masked words", "electra": "ELECTRA", "amos": "AMOS"}
+
+
+def objectives_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
+    """A row for each task: the legs, and what the other objectives gain over masked words on the same seeds."""
+    tasks = [key for key in PETIT_TASKS if any(arm in found.get(key, {}) for arm in list(LEGS)[1:])]
+    legs = [arm for arm in LEGS if any(arm in found[key] for key in tasks)]
+    rivals = [arm for arm in legs if arm not in ("petit", "mlm")]
+    compared = [("mlm", "petit"), *((arm, "mlm") for arm in rivals)]
+    gains = {(key, a, b): gain(found[key].get(a, Cell({})), found[key].get(b, Cell({})))
+             for key in tasks for a, b in compared}  # fmt: skip
+    tested = [place for place, (_, p) in gains.items() if p is not None]
+    holm = dict(zip(tested, stats.holm([gains[place][1] or 0.0 for place in tested]), strict=True))
+    words = [f"{LEGS[a]} - {LEGS[b].split(',')[0]}, p (Holm)" for a, b in compared]
+    lines = [["task", "metric", *(LEGS[arm] for arm in legs), *words]]
+    for key in tasks:
+        cells = [str(found[key].get(arm, Cell({}))) for arm in legs]
+        shown = []
+        for a, b in compared:
+            p = holm.get((key, a, b))
+            shown.append(gains[key, a, b][0] + ("" if p is None else ", < 0.001" if p < 0.001 else f", {p:.3f}"))
+        lines.append([*PETIT_TASKS[key][:2], *cells, *shown])
+    return markdown(lines)
+
+
+def objectives() -> None:
+    """The part of docs/results/pretraining.md about masked words, ELECTRA and AMOS from the same weights."""
+    found, before = read(RESULTS / "objectives.json"), read(RESULTS / "petit.json")
+    start = "petit-29M" if any("petit-29M" in by for by in before.values()) else "petit"  # what the legs began with
+    for key, by in found.items():
+        by["petit"] = before[key][start]
+    replace(PAGES / "pretraining.md", "objectives", objectives_table(found))
+
+
+PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "objectives": objectives, "glue": glue}
 
 
 def main(names: Sequence[str] | None = None) -> None:
@@ -260,7 +296,7 @@ def main(names: Sequence[str] | None = None) -> None:
     parser.add_argument("page", nargs="+", choices=sorted(PAGES_MADE))
     for name in parser.parse_args(names).page:
         PAGES_MADE[name]()
-        print(f"docs/results/{name}.md")
+        print(f"docs/results: {name}")
 
 
 if __name__ == "__main__":
