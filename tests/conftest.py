@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from tests.pretend import gpu
 from tests.pretend.gpu import pretend_gpu  # noqa: F401
 from tests.toolbox import fault_counts
 from tests.toolbox.browser import browser  # noqa: F401
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several workers none is left with the longest file at the end: files with many slow tests come first."""
     fault_counts.mark(items)
+    gpu.mark(items)
     if not hasattr(config, "workerinput"):
         return
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
