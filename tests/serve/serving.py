@@ -62,7 +62,7 @@ class Served:
 
 @contextmanager
 def served(run: Path | str, *options: str, fresh: bool = False, **environment: str) -> Iterator[Served]:
-    """`encodery serve RUN --port 0`, once it says that it listens; a fresh one does all its imports first."""
+    """`encodery serve RUN --port 0`, once it says that it listens; a fresh one shares nothing, not even a browser."""
     words = ["serve", str(run), "--port", "0", "--threads", "1", *options]
     process: subprocess.Popen[str] | Forked
     if fresh:
