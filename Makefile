@@ -34,6 +34,9 @@ demo: $(VENV)/lean
 	$(BIN)/encodery demo
 	@echo '`. $(BIN)/activate` puts `encodery` on your path.'
 
+# Where Python is told to keep no bytecode, pytest would rewrite all files of tests in every worker and every time.
+test check accelerator: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(PYTEST) -m '$(ORDINARY)'
