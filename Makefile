@@ -4,8 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # A file of tests stays in one process, which makes its models once; tests/conftest.py puts the longest files first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# What has a target of its own below is no part of the ordinary tests.
+ORDINARY := not fault and not accelerator and not engine and not journey
 
-.PHONY: demo test check faults engines journeys style docs encoders site stories bench bench-long bench-gpu clean
+.PHONY: demo test check faults accelerator engines journeys style docs encoders site stories bench bench-long bench-gpu clean
 
 # pip's messages as one moving line.
 SHELL := bash
@@ -32,17 +34,24 @@ demo: $(VENV)/lean
 	$(BIN)/encodery demo
 	@echo '`. $(BIN)/activate` puts `encodery` on your path.'
 
+# Where Python is told to keep no bytecode, pytest would rewrite all files of tests in every worker and every time.
+test check accelerator: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(PYTEST) -m 'not fault and not engine and not journey'
+	$(PYTEST) -m '$(ORDINARY)'
 
 check: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(PYTEST) -m 'not slow and not real and not fault and not engine and not journey'
+	$(PYTEST) -m 'not slow and not real and $(ORDINARY)'
 
 # Kills, torn writes, full disks, flipped bits, hostile folders, mutated configs and command lines: "test -> n of m".
 faults: $(VENV)/installed
 	$(PYTEST) -m fault tests/faults --fault-counts runs/faults.json
+
+# What would run on a GPU, on the pretend one: whole runs, what a host waits for, `make bench-gpu`. It needs g++.
+accelerator: $(VENV)/installed
+	$(PYTEST) -m accelerator
 
 # Real engines on this machine, started and ended by the tests: Slurm, Ray and torchrun on two hosts made of namespaces (as
 # root), a stand-in hub, emulators of S3 and GS, trackers. What cannot be had here is skipped, in capitals;

@@ -4,13 +4,14 @@ import importlib
 import os
 import shutil
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
 
+from tests.pretend import gpu
 from tests.pretend.gpu import pretend_gpu  # noqa: F401
 from tests.toolbox import fault_counts
 from tests.toolbox.browser import browser  # noqa: F401
@@ -36,14 +37,23 @@ def pytest_configure(config: pytest.Config) -> None:
     fault_counts.configure(config)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of several workers none is left with the longest file at the end: files with many slow tests come first."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Of several workers none is left with a long file at the end: what takes longest comes first."""
     fault_counts.mark(items)
-    if not hasattr(config, "workerinput"):
-        return
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])  # stable: the order inside a file stays
+    gpu.mark(items)
+    yield  # -m chooses
+    if hasattr(config, "workerinput"):
+        long: dict[Path, float] = defaultdict(float)
+        for item in items:
+            long[item.path] += seconds(item)
+        items.sort(key=lambda item: -long[item.path])  # stable: the order inside a file stays
+
+
+def seconds(item: pytest.Item) -> float:
+    """How long a test takes, roughly: `slow(20)` is one of 20 seconds."""
+    marker = item.get_closest_marker("slow")
+    return (marker.args[0] if marker.args else 3.0) if marker else 0.15
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -115,12 +115,17 @@ def cycles(edges: Graph) -> list[list[str]]:
     return [sorted(importers)] if importers else []
 
 
-def test_a_package_imports_from_lower_packages_only() -> None:
-    assert not upward(graph(ROOT))
+@pytest.fixture(scope="module")
+def edges() -> Graph:
+    return graph(ROOT)
 
 
-def test_no_two_modules_import_each_other() -> None:
-    assert not cycles(graph(ROOT))
+def test_a_package_imports_from_lower_packages_only(edges: Graph) -> None:
+    assert not upward(edges)
+
+
+def test_no_two_modules_import_each_other(edges: Graph) -> None:
+    assert not cycles(edges)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import ast
 import os
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ SERVERS |= {"fastapi", "starlette", "hypercorn", "gunicorn", "waitress"}
 MAY = PACKAGE / "serve"
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> list[str]:
+    names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            names.append(node.module)
+    return names
 
 
 def test_S7_no_module_of_ours_but_serve_brings_a_server() -> None:

@@ -7,7 +7,8 @@ A value is a secret if it has the shape of a known kind of token, if an environm
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 HIDDEN = "***"
 _SHAPES = re.compile(
@@ -68,10 +69,18 @@ def _secrets() -> list[str]:
 
 def _is_secret(name: str, value: str) -> bool:
     """By the name; a name such as SORT_KEY counts only where the value is not a plain word, and a path never does."""
-    if value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value)):
+    telling = _telling(name)
+    if telling == "no" or (telling == "weakly" and _PLAIN_WORD.fullmatch(value)):
         return False
-    strong = is_secret_key(name) or (_NAME.search(name) is not None and not _VOCABULARY.search(name))
-    return strong or (_WEAK_NAME.search(name) is not None and not _PLAIN_WORD.fullmatch(value))
+    return not (value.startswith(("/", "~", ".")) and os.path.exists(os.path.expanduser(value)))
+
+
+@cache  # each line of a log asks this of the whole environment
+def _telling(name: str) -> Literal["yes", "weakly", "no"]:
+    """Whether the name of a variable says that it holds a secret."""
+    if is_secret_key(name) or (_NAME.search(name) is not None and not _VOCABULARY.search(name)):
+        return "yes"
+    return "weakly" if _WEAK_NAME.search(name) else "no"
 
 
 def scrub_data(value: Any) -> Any:

@@ -53,6 +53,7 @@ def test_processes_without_nccl_say_so_at_once(tmp_path: Path, pretend_gpu: Pret
     assert "restart" not in found["processes"]["FAILED"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "gpu.py"], cwd=ROOT / "bench", capture_output=True, text=True, check=False, timeout=200

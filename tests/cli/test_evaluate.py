@@ -257,6 +257,7 @@ def test_a_run_that_is_in_use_is_left_alone(own, encodery, monkeypatch):
 ATTACK = ("--on", "glue/mnli:dev", "--attack", "pgd", "--attack-steps", "2", "--radius", "1,0,0.1", "--quiet")
 
 
+@pytest.mark.slow
 def test_an_attack_is_kept_beside_the_other_evaluations(own, encodery):
     before = (own / "scores.json").read_bytes()
     said = encodery("evaluate", own, *ATTACK)
@@ -284,6 +285,7 @@ def test_an_attack_is_kept_beside_the_other_evaluations(own, encodery):
     assert (own / "scores.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_several_models_have_a_line_and_a_curve_each(own, mnli, tmp_path, encodery):
     other = permuted(mnli, tmp_path / "other", [1, 2, 0])
     out = tmp_path / "both"

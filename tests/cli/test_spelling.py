@@ -170,6 +170,7 @@ def at_a_terminal(words: list[str], cwd: Path, most: float = 60.0) -> tuple[int,
     return process.wait(timeout=10), seen.decode(errors="replace"), first
 
 
+@pytest.mark.slow
 def test_at_a_terminal_something_moves_before_torch_is_there(tmp_path: Path) -> None:
     code, seen, _ = at_a_terminal(["doctor"], tmp_path)
     assert code == 0, seen

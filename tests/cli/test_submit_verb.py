@@ -85,6 +85,7 @@ def test_refusals(wnli, trained, tmp_path, encodery):
     assert "has two runs" in encodery("submit", wnli, tmp_path / "twin").err
 
 
+@pytest.mark.slow
 def test_the_best_seed_is_picked_and_said(wnli, tmp_path, encodery):
     sweep = tmp_path / "sweep"
     runs = [en.train(en.Run(wnli), sweep / f"seed-{seed}", seed=seed) for seed in (1, 2, 3)]

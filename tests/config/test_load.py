@@ -122,6 +122,7 @@ def test_W4_what_is_no_override_is_refused(words):
     assert "write --key value, --key=value or key=value" in refusal(BASE, words)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"])))
 def test_W4_any_text_arrives_equally_in_all_styles(text):

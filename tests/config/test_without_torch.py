@@ -26,23 +26,13 @@ with placeholders():
             fields[f"{room}/{name}"] = find(room, name).model_json_schema()
 assert not any(module.partition(".")[0] in ("torch", "transformers") for module in sys.modules)
 print(json.dumps(fields))
-if len(sys.argv) > 1:  # the real ones can still be imported
-    from encodery.methods.freelb import FreeLB
-    import torch
-    from encodery.models.encoder import Encoder
-    assert issubclass(Encoder, torch.nn.Module)
 """.replace("ROOMS", repr(ROOMS))
 
 
-def schemas(*more: str) -> dict[str, object]:
-    done = subprocess.run([sys.executable, "-c", CODE, *more], capture_output=True, text=True, cwd=ROOT, check=False)
+def test_every_component_has_the_same_options_without_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout)
-    return found
-
-
-def test_every_component_has_the_same_options_without_torch() -> None:
-    found = schemas("and really")
     assert found == {f"{room}/{name}": find(room, name).model_json_schema() for room in ROOMS for name in names(room)}
 
 
@@ -138,6 +128,7 @@ def test_a_sweep_is_planned_without_torch_and_as_with_it(tmp_path: Path) -> None
     assert out.splitlines()[:-1] == [spec.name for spec in Planner(file, tmp_path / "runs").specs()]
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_same_without_torch(tmp_path: Path) -> None:
     code, out, said = call(tmp_path, "config", "--reference")
     assert (code, said) == (0, [""])
@@ -164,7 +155,6 @@ def test_own_files_run_with_the_real_torch(tmp_path: Path) -> None:
 
 
 LATER = """
-import sys
 from pathlib import Path
 from encodery.config.load import load
 from encodery.config.without_torch import light
@@ -177,7 +167,10 @@ assert "torch" not in sys.modules
 
 resolved = load("toy.yaml", ["method.kind=freelb", "train.max_steps=1"])
 from encodery.methods.freelb import FreeLB
+import torch
+from encodery.models.encoder import Encoder
 from encodery.training.run import train_run
+assert issubclass(Encoder, torch.nn.Module)
 assert type(resolved.method) is FreeLB and type(shown.method) is not FreeLB
 assert train_run(resolved, "out").is_done
 """
@@ -185,9 +178,10 @@ assert train_run(resolved, "out").is_done
 
 @pytest.mark.slow
 def test_a_run_in_the_same_process_has_the_real_classes(tmp_path: Path) -> None:
+    """After every component was read without torch."""
     (tmp_path / "toy.yaml").write_text(TOY)
     done = subprocess.run(
-        [sys.executable, "-c", LATER], capture_output=True, text=True, cwd=tmp_path,
+        [sys.executable, "-c", CODE + LATER], capture_output=True, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

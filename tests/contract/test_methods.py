@@ -205,10 +205,16 @@ def test_the_gradient_does_not_depend_on_micro_batches(
         assert furthest(whole, step(tmp_path, kind, options, **cut)) < 1e-6, cut
 
 
-def test_with_its_strength_at_zero_it_is_plain_training(tmp_path: Path, kind: str) -> None:
-    plain = step(tmp_path, "plain")
+@pytest.fixture(scope="module")
+def plain_gradient(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    return step(tmp_path_factory.mktemp("plain"), "plain")
+
+
+def test_with_its_strength_at_zero_it_is_plain_training(
+    tmp_path: Path, kind: str, plain_gradient: dict[str, torch.Tensor]
+) -> None:
     for zero in ZERO[kind]:
-        assert furthest(plain, step(tmp_path, kind, zero)) < 1e-6, zero
+        assert furthest(plain_gradient, step(tmp_path, kind, zero)) < 1e-6, zero
 
 
 def test_A13_A14_a_step_is_one_update_of_a_clipped_gradient(tmp_path: Path, kind: str) -> None:
@@ -282,7 +288,7 @@ def test_it_learns(tmp_path: Path, kind: str) -> None:
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("kind", fast_for("plain", "freelb"))
+@pytest.mark.parametrize("kind", fast_for("plain"))
 def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
     options = {"save": "2 steps", "max_steps": 5, "micro_batch": 5, "evaluate": "never"}  # an epoch has three steps
     tree = settings(tmp_path, rows=48, dev=8, method={"kind": kind}, train=options)

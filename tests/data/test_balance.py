@@ -100,6 +100,7 @@ def tree(folder: Path, **train: Any) -> dict[str, Any]:
     return settings(folder, task={"sampling": "balanced"}, train={"epochs": 2, "batch_size": 8, **train})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["packed", "rows"])
 def test_F32_a_stopped_run_goes_on_to_the_bit(tmp_path: Path, layout: str) -> None:
     whole = run(tree(tmp_path, layout=layout, save="3 steps"), tmp_path / "whole")

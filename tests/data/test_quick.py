@@ -37,6 +37,7 @@ def plain(tokenizer: Any, lines: list[str]) -> list[list[int]]:
     return [tokenizer.encode(line, add_special_tokens=False).ids for line in lines]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(texts, st.sampled_from(range(len(TOKENIZERS))))
 def test_any_text_is_cut_as_by_the_tokenizer(lines, which):

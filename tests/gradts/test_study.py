@@ -132,6 +132,7 @@ def scores_of(run: Path) -> dict[str, float]:
     return {key.removesuffix(":dev"): scores["accuracy"] for key, scores in found.items()}
 
 
+@pytest.mark.slow
 def test_G32_equal_sets_are_trained_once_for_all_primaries(tmp_path: Path, executed: list[str]) -> None:
     path = write(tmp_path, primary="all", strategy="all", compare=["none"], seeds=2)
     said = "\n".join(load(path, [], tmp_path / "out").lines())

@@ -101,8 +101,11 @@ def test_nested_draws_dropout_and_its_mean_is_attention_without() -> None:
     q, k, v = (torch.randn(11, 2, 8, requires_grad=True) for _ in range(3))
     wanted = attention(q, k, v, About(offsets.wide, 0.3))
     assert torch.allclose(packed.nested_attention(q, k, v, offsets, 0.3, 0.0), wanted, atol=1e-6)
-    drawn = torch.stack([packed.nested_attention(q, k, v, offsets, 0.3, 0.2) for _ in range(3000)])
+    often = lengths.repeat(150)  # as many sequences in one call, each with masks of its own
+    many, rows = Offsets.of(often, often.numpy()), [x.repeat(150, 1, 1) for x in (q, k, v)]
+    drawn = torch.cat([packed.nested_attention(*rows, many, 0.3, 0.2).view(150, *q.shape) for _ in range(20)])
     assert not torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[150])  # of the next call
     error = (drawn.mean(0) - wanted).abs() / (drawn.std(0) / 3000**0.5 + 1e-6)
     assert float(error.max()) < 6
     drawn[0].sum().backward()

@@ -25,7 +25,7 @@ def test_a_notebook_is_clean(page):
     assert not any(word in text for word in ("/home/", "/root", "/tmp/", "/Users/", "C:\\\\"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.timeout(900)  # a kernel starts slowly on a busy machine
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_notebook_runs(page, tmp_path, monkeypatch):

@@ -21,6 +21,13 @@ esac
 """
 
 
+def mark(items: list[pytest.Item]) -> None:
+    """Every test that names the fixture has the marker `accelerator`."""
+    for item in items:
+        if "pretend_gpu" in getattr(item, "fixturenames", ()):
+            item.add_marker("accelerator")
+
+
 class PretendGpu:
     """How to start a process that has pretend GPUs, and one that does jobs."""
 

@@ -193,7 +193,7 @@ def planted(tmp_path_factory) -> tuple[Path, set[str]]:
     return folder, wrong
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_D34_planted_errors_of_a_toy_set_are_found(planted):
     folder, wrong = planted
     found = {
@@ -207,7 +207,7 @@ def test_D34_planted_errors_of_a_toy_set_are_found(planted):
 
 
 @pytest.mark.real
-@pytest.mark.slow
+@pytest.mark.slow(50)
 def test_D34_planted_errors_of_sst2_are_found(real_data, tmp_path):
     """600 rows of SST-2 with MiniLM-L3, a tenth of the labels exchanged; larger sets are in docs/data-selection.md."""
     import pyarrow.parquet as pq

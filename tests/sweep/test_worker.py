@@ -50,7 +50,7 @@ def calm(spec: RunSpec, folder: Path) -> Path:
     return run_here(spec.config, folder / "calm" / spec.name).path
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) -> None:
     specs = [training(tree(tmp_path / "data", seed), f"seed-{seed}") for seed in (1, 2)]
     wrong = training(tree(tmp_path / "data") | {"model": {"name": "/nowhere/at/all"}}, "wrong")
@@ -68,7 +68,7 @@ def test_W22_W23_warm_runs_are_the_same_bits_as_fresh_processes(tmp_path: Path) 
     assert len({status.pid for status in pids if status}) == 1  # one process did both
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_halves_the_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +99,7 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
     assert all(a["loss"] == pytest.approx(b["loss"], abs=1e-5) for a, b in pairs if "loss" in a)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path: Path) -> None:
     """One run alone: each start of a worker is seconds of imports, and several runs are in test_local.py."""
     spec = training(tree(tmp_path / "data", epochs=24, evaluate="end"), "one")

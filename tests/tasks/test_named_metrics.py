@@ -40,6 +40,7 @@ def value(tables, name, form="single"):
     return tables.value(parse(name, form))
 
 
+@pytest.mark.slow
 @given(rows_of(TWO), st.sampled_from(TWO))
 @settings(max_examples=80)
 def test_F30_metrics_of_two_labels_equal_sklearn(rows, positive):
@@ -59,6 +60,7 @@ def test_F30_metrics_of_two_labels_equal_sklearn(rows, positive):
         assert value(tables, "balanced_accuracy") == pytest.approx(sk.balanced_accuracy_score(gold, guess))
 
 
+@pytest.mark.slow
 @given(rows_of(THREE))
 @settings(max_examples=80)
 def test_F30_metrics_of_many_labels_equal_sklearn(rows):

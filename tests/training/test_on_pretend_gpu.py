@@ -54,6 +54,13 @@ def test_a_run_ends_with_done(tmp_path: Path, pretend_gpu: PretendGpu, case: dic
     assert all(finite) or case["precision"] == "fp16"  # which may skip steps until its scale fits
 
 
+def test_one_run_of_make_test_ends_with_done(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """What `make test` has of this: the fixture is not named above, so this test is not marked `accelerator`."""
+    case = {"method": "freelb", "objective": "electra", "precision": "bf16", "layout": "packed"}
+    gpu = request.getfixturevalue("pretend_gpu")
+    test_a_run_ends_with_done(tmp_path, gpu, case)
+
+
 RESUMED = [
     {"method": "freelb", "objective": "forms", "precision": "bf16", "layout": "packed"},
     {"method": "plain", "objective": "electra", "precision": "fp16", "layout": "rows"},

@@ -33,8 +33,7 @@ WORDS = ["red", "green", "blue", "gold", "pink", "grey"]
 FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture
-def setup(tmp_path: Path) -> list[str]:
+def write_setup(tmp_path: Path) -> list[str]:
     """A small own task and a new tiny encoder: settings for a run of 24 steps with dropout."""
     rows = ["text,label"]
     draw = random.Random(0)
@@ -51,6 +50,18 @@ def setup(tmp_path: Path) -> list[str]:
         model, task, f"model.tokenizer={tmp_path}/vocab.txt", "train.epochs=4", "train.batch_size=16",
         "optim.lr=1e-3", "train.evaluate=5 steps", "train.save=3 steps", "train.log=1", "threads=1",
     ]  # fmt: skip
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> list[str]:
+    return write_setup(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of `setup` to which nothing happened; only read from."""
+    folder = tmp_path_factory.mktemp("calm")
+    return train_run(load.load(None, write_setup(folder)), folder / "run").path
 
 
 def finished(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, object]], dict[str, object]]:
@@ -110,8 +121,7 @@ def test_R1_kill_at_random_instants_ends_in_the_same_bits(setup: list[str], tmp_
 
 
 @pytest.mark.slow
-def test_R1_R4_stop_in_mid_epoch_and_go_on_is_bit_identical(setup: list[str], tmp_path: Path) -> None:
-    train_run(load.load(None, setup), tmp_path / "calm")
+def test_R1_R4_stop_in_mid_epoch_and_go_on_is_bit_identical(setup: list[str], tmp_path: Path, calm: Path) -> None:
 
     class Crash(Exception):
         pass
@@ -125,12 +135,11 @@ def test_R1_R4_stop_in_mid_epoch_and_go_on_is_bit_identical(setup: list[str], tm
         with pytest.raises(Crash):
             train_run(load.load(None, setup), tmp_path / "crashed", watch=crash)
     train_run(load.load(None, setup), tmp_path / "crashed")
-    same(tmp_path / "calm", tmp_path / "crashed")
+    same(calm, tmp_path / "crashed")
 
 
 @pytest.mark.slow
-def test_R3_damaged_checkpoint_is_named_and_the_one_before_used(setup: list[str], tmp_path: Path) -> None:
-    train_run(load.load(None, setup), tmp_path / "calm")
+def test_R3_damaged_checkpoint_is_named_and_the_one_before_used(setup: list[str], tmp_path: Path, calm: Path) -> None:
     out = tmp_path / "damaged"
 
     def stop(report: object) -> None:
@@ -149,12 +158,12 @@ def test_R3_damaged_checkpoint_is_named_and_the_one_before_used(setup: list[str]
     log = (out / "log.txt").read_text()
     assert "optimizer.safetensors" in log
     assert f"resuming at step {steps[0]} " in log
-    same(tmp_path / "calm", out)
+    same(calm, out)
 
 
 @pytest.mark.slow
 def test_R5_full_disk_while_saving_says_so_and_goes_on_later(
-    setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setup: list[str], tmp_path: Path, calm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "full"
     real = checkpoint.write_tensors
@@ -173,13 +182,14 @@ def test_R5_full_disk_while_saving_says_so_and_goes_on_later(
     assert found.step == 6
     assert not skipped
     train_run(load.load(None, setup), out)
-    train_run(load.load(None, setup), tmp_path / "calm")
-    same(tmp_path / "calm", out)
+    same(calm, out)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.slow
-def test_R7_a_signal_finishes_the_step_saves_and_exits_3(setup: list[str], tmp_path: Path, number: int) -> None:
+def test_R7_a_signal_finishes_the_step_saves_and_exits_3(
+    setup: list[str], tmp_path: Path, calm: Path, number: int
+) -> None:
     out = tmp_path / "stopped"
 
     def ask(report: object) -> None:
@@ -195,8 +205,7 @@ def test_R7_a_signal_finishes_the_step_saves_and_exits_3(setup: list[str], tmp_p
     assert found is not None
     assert found.step == 10  # zero steps lost
     train_run(load.load(None, setup), out)
-    train_run(load.load(None, setup), tmp_path / "calm")
-    same(tmp_path / "calm", out)
+    same(calm, out)
 
 
 @pytest.mark.slow
@@ -370,10 +379,10 @@ def test_R9_changed_data_are_refused(setup: list[str], tmp_path: Path) -> None:
 
 
 def test_R9_other_thread_count_goes_on_with_a_notice(setup: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    stop_at(setup, out, 6)
+    out, short = tmp_path / "run", [*setup, "train.max_steps=8"]
+    stop_at(short, out, 6)
     try:
-        train_run(load.load(None, [*setup, "threads=2"]), out)
+        train_run(load.load(None, [*short, "threads=2"]), out)
     finally:
         torch.set_num_threads(1)
     assert any("threads was 1, is now 2" in n["text"] for n in RunDir.open(out).info()["notices"])

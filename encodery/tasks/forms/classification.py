@@ -171,16 +171,16 @@ class Classification(Task):
         return {str(row["id"]): answer for row, answer in zip(rows, answers, strict=True)}
 
     def _single(self, logits: "Floats") -> Iterator[Answer]:
-        limits = self.thresholds
+        limits, labels = self.thresholds, self.labels  # of own files: these look for the file each time
         for best, row in zip(logits.argmax(axis=1), softmax(logits).tolist(), strict=True):
-            chances = dict(zip(self.labels, row, strict=True))
-            said = decide(chances, limits, several=False) if limits else self.labels[best]
+            chances = dict(zip(labels, row, strict=True))
+            said = decide(chances, limits, several=False) if limits else labels[best]
             yield {"prediction": said, "probabilities": chances}
 
     def _several(self, logits: "Floats") -> Iterator[Answer]:
-        limits = self.thresholds
+        limits, labels = self.thresholds, self.labels
         for row in sigmoid(logits).tolist():
-            chances = dict(zip(self.labels, row, strict=True))
+            chances = dict(zip(labels, row, strict=True))
             yield {"prediction": decide(chances, limits, several=True), "probabilities": chances}
 
     def _numbers(self, logits: "Floats") -> Iterator[Answer]:
@@ -225,23 +225,25 @@ class Classification(Task):
 
     def _calibration(self, gold: list[Any], answers: Sequence[Answer]) -> dict[str, float]:
         """Only where every answer has the probability of every label: other people's files often have none."""
-        names = set(self.labels)
+        labels = self.labels
+        names = set(labels)
         if not all(names == set(answer.get("probabilities") or ()) for answer in answers):
             return {}
-        number = {label: i for i, label in enumerate(self.labels)}
+        number = {label: i for i, label in enumerate(labels)}
         import numpy as np
 
         from encodery.tasks.forms import metrics
 
         table = np.asarray(
-            [[answer["probabilities"][label] for label in self.labels] for answer in answers], dtype=np.float64
+            [[answer["probabilities"][label] for label in labels] for answer in answers], dtype=np.float64
         )
         return metrics.calibration(np.asarray([number[g] for g in gold]), table)
 
     def _table(self, rows: Iterable[Any]) -> "Floats":
         import numpy as np
 
-        return np.asarray([[float(label in row) for label in self.labels] for row in rows], dtype=np.float64)
+        labels = self.labels
+        return np.asarray([[float(label in row) for label in labels] for row in rows], dtype=np.float64)
 
 
 def softmax(logits: "Floats") -> "Floats":

@@ -244,7 +244,9 @@ class Tagging(Task):
     def said(self, chances: Any) -> Answer:
         """Tags from the probabilities [words, labels]; a word of which nothing is known has zeros."""
         known, best = chances.any(axis=1), chances.argmax(axis=1)
-        tags = [self.labels[i] if there else self._unseen for i, there in zip(best, known, strict=True)]
+        labels = self.labels  # of own files: this looks for the file each time
+        unseen = "" if known.all() else self._unseen
+        tags = [labels[i] if there else unseen for i, there in zip(best, known, strict=True)]
         return {"prediction": tags, "confidence": chances.max(axis=1, initial=0.0).tolist(), "chances": chances}
 
     @property
