@@ -5,12 +5,15 @@ from typing import Any
 
 def begun(tree: dict[str, Any]) -> tuple[Any, Any]:
     """A run that is built, and the generator of its steps."""
+    from encodery.distributed import comm
     from encodery.training import build
     from encodery.training.loop import train
     from tests.toolbox.runs import resolve
 
+    comm.join()
     resolved = resolve(tree)
-    made = build.build(resolved, build.find_inputs(resolved))
+    with comm.one_by_one():
+        made = build.build(resolved, build.find_inputs(resolved))
     options = resolved.config.train
     steps = train(
         made.model, made.method, made.batches, made.optimizer, made.schedule, made.state, resolved.config.optim.clip,
@@ -37,6 +40,14 @@ def per_step(tree: dict[str, Any]) -> dict[str, Any]:
     return {"steps": found, "unpinned": unpinned, "look": look, "losses": losses, "remembered": made.state.losses}
 
 
+def with_tables(tree: dict[str, Any]) -> dict[str, Any]:
+    """The same where the word embeddings of a toy are as large as those that CPUs send row by row."""
+    from encodery.distributed import comm
+
+    comm.TABLE = 8
+    return per_step(tree)
+
+
 def in_session(tree: dict[str, Any], out: str) -> list[int]:
     """The waits between one step and the next, in a whole run with its session."""
     from pathlib import Path
@@ -55,17 +66,19 @@ def in_session(tree: dict[str, Any], out: str) -> list[int]:
     return found
 
 
-def poisoned(tree: dict[str, Any], at: int) -> dict[str, Any]:
-    """A run in which the loss of step `at` is not a number, looked at after the last step only."""
+def poisoned(tree: dict[str, Any], at: int, rank: int = 0) -> dict[str, Any]:
+    """A run in which the loss of step `at` is not a number in one process, looked at after the last step only."""
     import torch
 
+    from encodery.distributed import comm
     from encodery.errors import RunFailed
 
     made, steps = begun(tree)
     terms = type(made.model).terms
 
     def spoilt(self: Any, outputs: Any, batch: Any) -> Any:
-        factor = float("nan") if batch.step == at - 1 and not torch.is_inference_mode_enabled() else 1.0
+        here = batch.step == at - 1 and comm.rank() == rank and not torch.is_inference_mode_enabled()
+        factor = float("nan") if here else 1.0
         return {key: value * factor for key, value in terms(self, outputs, batch).items()}
 
     def everything() -> dict[str, Any]:
