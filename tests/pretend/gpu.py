@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -75,26 +76,31 @@ class PretendGpu:
             assert worker.stdin is not None
             print(json.dumps({"module": job.__module__, "name": job.__name__, "args": args}), file=worker.stdin)
             worker.stdin.flush()
-        said = [worker.stdout.readline() for worker in workers if worker.stdout is not None]
-        if not all(said):
-            pytest.fail("a process with pretend GPUs died:\n" + (self.folder / "worker.txt").read_text()[-3000:])
-        found = [json.loads(answer) for answer in said]
-        for one in found:
-            if "error" in one:
-                self.end(self.pair)  # who failed may have left the other waiting
-                pytest.fail(one["error"])
-        return [one["value"] for one in found]
+        missing, found = {one.stdout: one for one in workers if one.stdout}, dict[int, Any]()
+        while missing:
+            for stream in select.select(list(missing), [], [])[0]:
+                worker, answer = missing.pop(stream), json.loads(stream.readline() or "{}")
+                if "value" not in answer and len(workers) > 1:
+                    self.end(workers, 0)  # the other may wait for this one
+                if not answer:
+                    log = (self.folder / "worker.txt").read_text()
+                    pytest.fail(f"a process with pretend GPUs died:\n{log[-3000:]}")
+                if "error" in answer:
+                    pytest.fail(answer["error"])
+                found[worker.pid] = answer["value"]
+        return [found[worker.pid] for worker in workers]
 
     @staticmethod
-    def end(workers: Iterable["subprocess.Popen[str] | None"]) -> None:
-        for worker in filter(None, workers):
+    def end(workers: Iterable["subprocess.Popen[str]"], seconds: float = 60) -> None:
+        for worker in workers:
             assert worker.stdin is not None
             worker.stdin.close()
-        for worker in filter(None, workers):
+        for worker in workers:
             try:
-                worker.wait(60)
+                worker.wait(seconds)
             except subprocess.TimeoutExpired:
                 worker.kill()
+                worker.wait()
 
 
 def build(folder: Path) -> Path:
@@ -121,4 +127,5 @@ def pretend_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendGpu
     folder = tmp_path_factory.mktemp("pretend-gpu")
     made = PretendGpu(folder, build(folder))
     yield made
-    made.end([made.worker, *made.pair])
+    made.end(made.pair, 0)
+    made.end([made.worker] if made.worker else [])
