@@ -114,9 +114,9 @@ def write(name: str, args: argparse.Namespace, data: Mapping[str, Any]) -> None:
     import torch
     import transformers
 
-    RESULTS.mkdir(exist_ok=True)
+    path = getattr(args, "out", None) or RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "machine": platform.machine()}
     about |= {"cores": os.cpu_count(), "load": os.getloadavg(), "options": {k: str(v) for k, v in vars(args).items()}}
-    path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"about": about, **data}, indent=1, default=lambda x: x.__dict__) + "\n")
-    print(f"\nwritten: bench/results/{path.name}")
+    print(f"\nwritten: {path}")

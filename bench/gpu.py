@@ -2,8 +2,9 @@
 
 Sections: equality (draws, attention and losses on the device, against numpy, groups and a CPU), steps (bf16, against
 transformers' Trainer with its best settings), pretraining (MLM and ELECTRA: tokens per second and MFU), the FreeLB
-factor, host time, and 1 to n devices. Each is a process of its own, and survives the failure of another. A table is
-printed and everything is written to one JSON file. Its figures are worth something on an idle machine only.
+factor, host time, 1 to n devices, and the tests of several processes. Each is a process of its own, and survives the
+failure of another. A table is printed and everything is written to one JSON file. Its figures are worth something on an
+idle machine only.
 """
 
 import argparse
@@ -28,6 +29,7 @@ TESTS_OF_PROCESSES = (
     "tests/distributed/test_comm.py", "tests/distributed/test_overlap.py", "tests/models/test_sharding.py",
 )  # fmt: skip
 LENGTHS = (66, 0.45)  # mean and spread of RTE's, the longest of the sets that docs/results.md has
+STILL = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
 SKIP = 5
 SIZES = {
     "base": {},
@@ -200,7 +202,7 @@ def equal_losses(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     losses = {}
     for device in ("cpu", "cuda"):
         tree = tree_of(folder, "plain", argparse.Namespace(size="tiny", length=64, compile=False))
-        tree["model"] |= {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+        tree["model"] |= STILL
         tree["train"]["precision"], tree["device"] = "fp32", device
         resolved = load.load(tree)
         made = build.build(resolved, build.find_inputs(resolved))
@@ -213,18 +215,26 @@ def equal_losses(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def section_processes(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Tests of several processes; where there are several devices also 1 to n of them on one global batch."""
+    """1 to n devices on one global batch: how long a step takes, and that the losses are those of one."""
     import torch
 
     counts = [n for n in (1, 2, 4, 8, 16) if n <= torch.cuda.device_count()]
-    seconds = {f"{count} devices, seconds": of_processes(folder, args, count) for count in counts}
-    return {**seconds, "tests": pytest(TESTS_OF_PROCESSES)}
+    found = {count: of_processes(folder, args, count) for count in counts}
+    gaps = {n: max(abs(a - b) for a, b in zip(found[1][1], losses, strict=True)) for n, (_, losses) in found.items()}
+    if not max(gaps.values()) < 0.1:
+        raise RuntimeError(f"losses of several devices differ from those of one by {gaps}")
+    seconds = {n: each for n, (each, _) in found.items()}
+    return {
+        f"{n} device(s)": {"ms a step": 1000 * each, "times faster": seconds[1] / each, "losses differ by": gaps[n]}
+        for n, each in seconds.items()
+    }
 
 
-def of_processes(folder: Path, args: argparse.Namespace, count: int) -> float:
-    """Seconds of a whole run of some steps, its start included, by so many devices."""
+def of_processes(folder: Path, args: argparse.Namespace, count: int) -> tuple[float, list[float]]:
+    """Seconds of a step after the first few, and the losses, of a run without dropout by so many devices."""
     tree = tree_of(folder, "mlm", args)
-    tree["train"]["max_steps"] = SKIP + args.steps
+    tree["model"] |= STILL
+    tree["train"] |= {"max_steps": SKIP + args.steps, "log": SKIP}
     config = folder / f"processes-{count}.json"
     config.write_text(json.dumps(tree))
     words = [sys.executable, "-m", "encodery", "train", str(config), "-o", str(folder / f"run-{count}"), "--quiet"]
@@ -233,18 +243,25 @@ def of_processes(folder: Path, args: argparse.Namespace, count: int) -> float:
     if done.returncode:
         raise RuntimeError(f"{count} process(es) ended with exit code {done.returncode}: {done.stderr[-2000:]}")
     lines = [json.loads(line) for line in (folder / f"run-{count}" / "metrics.jsonl").read_text().splitlines()]
-    return float(next(line["elapsed"] for line in reversed(lines) if "elapsed" in line))
+    logged = [line for line in lines if "loss" in line]
+    first, last = logged[0], logged[-1]
+    return (last["elapsed"] - first["elapsed"]) / (last["step"] - first["step"]), [line["loss"] for line in logged]
 
 
 def section_host(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    words = [sys.executable, str(HERE / "host.py"), "--device", "cuda", "--rounds", str(args.rounds)]
-    subprocess.run([*words, "--steps", str(args.steps)], check=True, cwd=HERE)
-    return dict(json.loads((common.RESULTS / "host.json").read_text()))
+    out = folder / "host-figures.json"
+    words = [sys.executable, str(HERE / "host.py"), "--device", "cuda", "--rounds", str(args.rounds), "--out", str(out)]
+    less = ["--layers", "1", "--shapes", "2x8"] if args.size == "tiny" else []
+    subprocess.run([*words, "--steps", str(args.steps), *less], check=True, cwd=HERE, stdout=sys.stderr)
+    found = json.loads(out.read_text())
+    found.pop("about")
+    return {kind: {name: str(Spread(**each)) for name, each in figures.items()} for kind, figures in found.items()}
 
 
-def pytest(files: Sequence[str]) -> dict[str, Any]:
+def section_tests(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """The suite's own tests of several processes, on this machine's CPUs."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], cwd=HERE.parent, text=True,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *args.tests], cwd=HERE.parent, text=True,
         capture_output=True, check=False,
     )  # fmt: skip
     last = (done.stdout.strip().splitlines() or ["nothing"])[-1]
@@ -256,6 +273,7 @@ def pytest(files: Sequence[str]) -> dict[str, Any]:
 SECTIONS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     "equality": section_equality, "steps": section_steps, "pretraining": section_pretraining,
     "freelb": section_freelb, "host": section_host, "processes": section_processes,
+    "tests": section_tests,
 }  # fmt: skip
 
 
@@ -276,6 +294,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=4, help="of Trainer's loader")
     parser.add_argument("--compile", action="store_true", help="torch.compile on both sides")
     parser.add_argument("--peak-tflops", type=float, help="of a device that is in no table")
+    parser.add_argument(
+        "--tests", nargs="+", default=TESTS_OF_PROCESSES, help="what the section tests runs; less: to rehearse"
+    )
     parser.add_argument("--minutes", type=float, default=60, help="most minutes of a section")
     parser.add_argument("--out", type=Path, default=common.RESULTS / "gpu.json")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -321,13 +342,13 @@ def lines_of(name: str, found: dict[str, Any], above: str = "") -> list[dict[str
 
 
 def main() -> int:
-    import torch
-
     args = arguments().parse_args()
     if args.one:
         answer = SECTIONS[args.one](args.folder, args)
         (args.folder / f"{args.one}.json").write_text(json.dumps(answer))
         return 0
+    import torch
+
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing was measured.", file=sys.stderr)
         return 2

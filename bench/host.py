@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,14 @@ class Shape(NamedTuple):
 
 
 SHAPES = (Shape(32, 128), Shape(2, 8))
+
+
+def shape_of(text: str) -> Shape:
+    """`32x128`."""
+    rows, length = map(int, text.split("x"))
+    return Shape(rows, length)
+
+
 KINDS = {"plain": ("ours", "trainer", "bare"), "freelb": ("ours", "bare"), "mlm": ("ours", "trainer", "bare")}
 
 
@@ -172,9 +181,9 @@ def trainer(folder: Path, shape: Shape, kind: str, device: str) -> Callable[[int
     return steps
 
 
-def seconds(side: str, job: dict[str, Any], steps: int, state: dict[str, Any]) -> float:
-    """A step of one side, over so many of them."""
-    folder, shape, kind, device = Path(job["folder"]), Shape(*job["shape"]), job["kind"], job["device"]
+def seconds(job: dict[str, Any], kind: str, steps: int, state: dict[str, Any]) -> float:
+    """A step of one kind, over so many of them."""
+    side, folder, shape, device = job["side"], Path(job["folder"]), Shape(*job["shape"]), job["device"]
     if side == "trainer":
         begin, end = state.setdefault("run", trainer(folder, shape, kind, device))(steps)
         return (end - begin) / steps
@@ -192,7 +201,7 @@ def seconds(side: str, job: dict[str, Any], steps: int, state: dict[str, Any]) -
 
 
 def work(job: dict[str, Any]) -> None:
-    """A process with one side: a number of steps a line, seconds a step as the answer."""
+    """A process with one side: a kind and a number of steps a line, seconds a step as the answer."""
     import logging
     import os
     import warnings
@@ -202,16 +211,17 @@ def work(job: dict[str, Any]) -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(job["threads"])
-    set_dropout(job["dropout"])
-    out, state = os.fdopen(os.dup(1), "w"), dict[str, Any]()
+    set_fields(job["dropout"], job["layers"])
+    out, states = os.fdopen(os.dup(1), "w"), dict[str, dict[str, Any]]()
     os.dup2(2, 1)
     for line in sys.stdin:
-        print(seconds(job["side"], job, int(line), state), file=out, flush=True)
+        kind, steps = line.split()
+        print(seconds(job, kind, int(steps), states.setdefault(kind, {})), file=out, flush=True)
 
 
-def set_dropout(rate: float) -> None:
-    """The rate of all sides of this process."""
-    FIELDS.update(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
+def set_fields(dropout: float, layers: int) -> None:
+    """The encoder of all sides of this process."""
+    FIELDS.update(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_hidden_layers=layers)
 
 
 def profile(folder: Path, shape: Shape, kind: str, args: argparse.Namespace) -> None:
@@ -228,18 +238,13 @@ def profile(folder: Path, shape: Shape, kind: str, args: argparse.Namespace) -> 
     pstats.Stats(found).sort_stats("tottime").print_stats(25)
 
 
-def measure(kind: str, shape: Shape, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of every side, and the ratios, round by round."""
-    sides = {
-        side: start(side, kind, shape, folder, args) for side in (*KINDS[kind], *(["ahead"] if args.ahead else []))
-    }
-    try:
-        rounds = [{side: ask(process, args.steps) for side, process in sides.items()} for _ in range(args.rounds)]
-    finally:
-        for process in sides.values():
-            assert process.stdin
-            process.stdin.close()
-            process.wait()
+Sides = dict[str, "subprocess.Popen[str]"]
+
+
+def measure(kind: str, started: Sides, args: argparse.Namespace) -> dict[str, Any]:
+    """Milliseconds of every side that has this kind, and the ratios, round by round."""
+    sides = {side: process for side, process in started.items() if side in (*KINDS[kind], "ahead")}
+    rounds = [{side: ask(process, kind, args.steps) for side, process in sides.items()} for _ in range(args.rounds)]
     figures = {f"{side}, ms": Spread.of([1000 * each[side] for each in rounds]) for side in sides}
     ratios = {
         f"ours / {side}": Spread.of([each["ours"] / each[side] for each in rounds]) for side in sides if side != "ours"
@@ -247,18 +252,34 @@ def measure(kind: str, shape: Shape, folder: Path, args: argparse.Namespace) -> 
     return {**figures, **ratios}
 
 
-def start(side: str, kind: str, shape: Shape, folder: Path, args: argparse.Namespace) -> "subprocess.Popen[str]":
-    where = {"folder": str(folder), "device": args.device, "threads": args.threads, "dropout": args.dropout}
-    job = {"side": side, "kind": kind, "shape": shape, **where}
+@contextmanager
+def started(shape: Shape, folder: Path, args: argparse.Namespace) -> Iterator[Sides]:
+    """A process for each side that some kind has."""
+    names = dict.fromkeys([*(side for kind in args.kinds for side in KINDS[kind]), *(["ahead"] if args.ahead else [])])
+    sides = {side: start(side, shape, folder, args) for side in ([] if args.profile else names)}
+    try:
+        yield sides
+    finally:
+        for process in sides.values():
+            assert process.stdin
+            process.stdin.close()
+            process.wait()
+
+
+def start(side: str, shape: Shape, folder: Path, args: argparse.Namespace) -> "subprocess.Popen[str]":
+    where = {"folder": str(folder), "device": args.device, "threads": args.threads}
+    job = {"side": side, "shape": shape, **where, "dropout": args.dropout, "layers": args.layers}
     words = [sys.executable, "-W", "ignore", __file__, "--worker", json.dumps(job)]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def ask(process: "subprocess.Popen[str]", steps: int) -> float:
+def ask(process: "subprocess.Popen[str]", kind: str, steps: int) -> float:
     assert process.stdin
     assert process.stdout
-    print(steps, file=process.stdin, flush=True)
-    return float(process.stdout.readline())
+    print(kind, steps, file=process.stdin, flush=True)
+    if not (said := process.stdout.readline()):
+        raise RuntimeError(f"a side ended with exit code {process.wait()}, see above: {process.args}")
+    return float(said)
 
 
 GOALS = {"ours / trainer": 0.5, "ours / bare": 1.3}
@@ -271,22 +292,26 @@ def main() -> None:
     parser.add_argument("--ahead", action="store_true", help="also ours with a thread that prepares the next step")
     parser.add_argument("--profile", action="store_true", help="where ours spends its time, instead of measuring")
     parser.add_argument("--dropout", type=float, default=0.1, metavar="RATE", help="of all sides")
+    parser.add_argument("--shapes", nargs="+", type=shape_of, default=SHAPES, help="rows and tokens: 32x128")
+    parser.add_argument("--layers", type=int, default=FIELDS["num_hidden_layers"], help="fewer: to rehearse")
+    parser.add_argument("--out", type=Path, help="where the figures go; default bench/results/host.json")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         return work(json.loads(args.worker))
     data: dict[str, Any] = {}
-    set_dropout(args.dropout)
-    for shape in SHAPES:
+    set_fields(args.dropout, args.layers)
+    for shape in args.shapes:
         with tempfile.TemporaryDirectory() as name:
             write_data(Path(name), shape.length)
-            for kind in args.kinds:
-                if args.profile:
-                    profile(Path(name), shape, kind, args)
-                    continue
-                figures = measure(kind, shape, Path(name), args)
-                data[f"{kind}, {shape.rows} x {shape.length}"] = figures
-                show(kind, shape, figures, args)
+            with started(shape, Path(name), args) as sides:
+                for kind in args.kinds:
+                    if args.profile:
+                        profile(Path(name), shape, kind, args)
+                        continue
+                    figures = measure(kind, sides, args)
+                    data[f"{kind}, {shape.rows} x {shape.length}"] = figures
+                    show(kind, shape, figures, args)
     if data:
         common.write("host", args, data)
 

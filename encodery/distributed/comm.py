@@ -26,6 +26,7 @@ from encodery.errors import ProcessLost, RunFailed, UserError
 LONGEST_WAIT = timedelta(hours=24)
 BUCKET = 25 * 2**20  # bytes of gradients that travel at once
 TABLE = 4096  # rows from which on a matrix may be a table of embeddings
+ROWS_WHERE = {"cpu"}  # of tables the used rows travel; to know which they are, a host would wait for another device
 LETTER = 2048  # bytes of a small thing that travel at once, the first of which say how long it is
 LENGTH = 8
 
@@ -166,11 +167,17 @@ def any_of(flag: bool) -> bool:
 
 def add_up(numbers: Mapping[tuple[str, str], Number]) -> dict[tuple[str, str], Number]:
     """Sums over all processes; what only some of them have counts too."""
-    totals: dict[tuple[str, str], Number] = {}
-    for said in gather([[*key, value] for key, value in numbers.items()]):
-        for first, second, value in said:
-            known = totals.get((first, second))
-            totals[first, second] = value if known is None else _plus(known, value)
+    return add_up_each([numbers])[0]
+
+
+def add_up_each(several: Sequence[Mapping[tuple[str, str], Number]]) -> list[dict[tuple[str, str], Number]]:
+    """The same for as many sets of numbers in all processes, in one message."""
+    totals: list[dict[tuple[str, str], Number]] = [{} for _ in several]
+    for said in gather([[[*key, value] for key, value in numbers.items()] for numbers in several]):
+        for sums, numbers in zip(totals, said, strict=True):
+            for first, second, value in numbers:
+                known = sums.get((first, second))
+                sums[first, second] = value if known is None else _plus(known, value)
     return totals
 
 
@@ -184,10 +191,15 @@ def _plus(a: Number, b: Number) -> Number:
 
 def add_terms(terms: Mapping[tuple[str, str], Tensor]) -> dict[tuple[str, str], Tensor]:
     """Loss sums and notes of the whole step."""
+    return add_terms_each([terms])[0]
+
+
+def add_terms_each(steps: Sequence[Mapping[tuple[str, str], Tensor]]) -> list[dict[tuple[str, str], Tensor]]:
+    """The same of several steps, in one message."""
     if size() == 1:
-        return dict(terms)
-    whole = add_up({key: value.double().tolist() for key, value in terms.items()})
-    return {key: torch.tensor(value, dtype=torch.float64) for key, value in whole.items()}
+        return [dict(terms) for terms in steps]
+    sums = add_up_each([{key: value.double().tolist() for key, value in terms.items()} for terms in steps])
+    return [{key: torch.tensor(value, dtype=torch.float64) for key, value in whole.items()} for whole in sums]
 
 
 def sum_(tensor: Tensor) -> Tensor:
@@ -202,7 +214,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """The gradient of the whole step, on every process: sums, since each loss was divided by the totals of all.
 
     A parameter that got none here but elsewhere becomes zeros; one that got none anywhere stays without, so that
-    weight decay leaves it alone. Of large tables only the rows travel that somebody has used.
+    weight decay leaves it alone. Of large tables only the rows travel that somebody has used, where `ROWS_WHERE` says.
     """
     every = list(parameters)
     if size() == 1 or not every or isinstance(every[0], DTensor):  # FSDP has summed what it shards
@@ -216,7 +228,7 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if is_table(parameter) and 2 * sum(max(one, 0) for one in used) < len(parameter):
+            if sends_rows(parameter) and 2 * sum(max(one, 0) for one in used) < len(parameter):
                 _reduce_rows(parameter.grad, some, [max(one, 0) for one in used])
             else:
                 dense.append(parameter)
@@ -227,14 +239,14 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
 UNUSED = -1  # in place of a count: no gradient at all
 
 
-def is_table(tensor: Tensor) -> bool:
-    """Whether a gradient may have many empty rows: that of word embeddings has."""
-    return tensor.ndim == 2 and len(tensor) >= TABLE
+def sends_rows(tensor: Tensor) -> bool:
+    """Whether a gradient may have many empty rows (that of word embeddings has), which need not travel."""
+    return tensor.ndim == 2 and len(tensor) >= TABLE and tensor.device.type in ROWS_WHERE
 
 
 def used_rows(grad: Tensor) -> Tensor | None:
     """The rows of a table's gradient that are not zero; None for others."""
-    if not is_table(grad):
+    if not sends_rows(grad):
         return None
     used = (grad.amax(1) != 0) | (grad.amin(1) != 0)  # of NaN too; a norm takes four times as long
     return used.nonzero()[:, 0]

@@ -2,8 +2,8 @@
 
 During the pass of a step's last micro-batch each gradient is final when it arrives, so a bucket can travel as soon as
 all of its gradients are there; the backend sends it on a stream of its own. All processes send the same buckets in the
-same order: those of the last layers first, what brought no gradient in time in the step before last of all. Tables of
-embeddings wait for the end, when it is known which of their rows were used.
+same order: those of the last layers first, what brought no gradient in time in the step before last of all. Nothing is
+read from the device: tables of embeddings travel whole, as the others do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ class Overlap:
 
     def begin(self, model: nn.Module) -> None:
         """Buckets of this step, in the order in which they travel."""
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad and not comm.is_table(p)]
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad and not comm.sends_rows(p)]
         order = [p for n, p in reversed(named) if n not in self.late] + [p for n, p in named if n in self.late]
         self.buckets = [Bucket(some, {id(p) for p in some}) for some in comm.buckets(order)]
         self.arrived, self.sent = {}, 0
@@ -92,7 +92,7 @@ class Overlap:
             parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.reshape(-1) for p in bucket.parameters]
             for p in bucket.parameters:
                 self.arrived.setdefault(id(p), ABSENT if p.grad is None else LATE)
-            bucket.flat = torch.cat(parts)
+            bucket.flat = torch.cat(parts) if len(parts) > 1 else parts[0]
             bucket.work = dist.all_reduce(bucket.flat, async_op=True)
 
     def finish(self, model: nn.Module) -> None:
@@ -109,7 +109,7 @@ class Overlap:
             _give_back(bucket.parameters, bucket.flat, best)
         self.late = {named[id(p)] for p in every if best[id(p)] != IN_TIME}
         self.buckets = []
-        comm.reduce_gradients(p for p in model.parameters() if p.requires_grad and comm.is_table(p))
+        comm.reduce_gradients(p for p in model.parameters() if p.requires_grad and comm.sends_rows(p))
 
 
 def _give_back(parameters: Sequence[nn.Parameter], flat: Tensor, best: dict[int, int]) -> None:

@@ -27,6 +27,7 @@ from transformers.models.electra.modeling_electra import (
 )
 from transformers.utils.output_capturing import capture_outputs
 
+from encodery.data.batches import sent
 from encodery.models.amos_config import AmosConfig
 
 
@@ -98,6 +99,7 @@ class AmosModel(AmosPreTrainedModel):
         self.embeddings = AmosEmbeddings(config)
         self.encoder = AmosEncoder(config)
         self.relative_attention_bias = nn.Embedding(config.rel_pos_bins, config.num_attention_heads)
+        self.held: Tensor | None = None
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -116,8 +118,15 @@ class AmosModel(AmosPreTrainedModel):
     def position_bias(self, length: int) -> Tensor:
         """What is added to the scores: [heads, length, length]."""
         table: Tensor = self.relative_attention_bias.weight
-        rows = buckets(length, self.config.rel_pos_bins, self.config.max_rel_pos).to(table.device)
-        return F.embedding(rows, table).permute(2, 0, 1)
+        return F.embedding(self.rows_of_bias(length, table.device), table).permute(2, 0, 1)
+
+    def rows_of_bias(self, length: int, device: torch.device) -> Tensor:
+        """`buckets`, which a host computes and a device would wait for: brought there once, for all lengths."""
+        if self.held is None or self.held.device != device or len(self.held) < length:
+            most = max(length, self.config.max_position_embeddings)
+            with torch.inference_mode(False):  # a later pass may have a gradient
+                self.held = sent(buckets(most, self.config.rel_pos_bins, self.config.max_rel_pos), device)
+        return self.held[:length, :length]
 
     @capture_outputs  # type: ignore[untyped-decorator]
     def forward(

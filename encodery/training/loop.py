@@ -129,7 +129,8 @@ class Ledger:
     """The numbers of steps since somebody last looked, on the device; all of them are read in one copy.
 
     `bad` is 1 from the first step on whose losses or norm are not finite: no later update changes anything, so at
-    the look the weights are those before that step.
+    the look the weights are those before that step. Several processes hold each its own losses, agree on `bad` at each
+    step, on their devices, and look together: then the losses are added up, by the hosts.
     """
 
     model: Model
@@ -142,7 +143,8 @@ class Ledger:
     def hold(self, terms: Terms, norm: Tensor) -> Tensor:
         """Whether this update must not happen, as the optimiser's kernel asks for it."""
         each = torch.stack([norm.double(), *(value.double() for value in losses_of(terms).values())])
-        self.bad = torch.maximum(self.bad, 1.0 - each.isfinite().all().float())
+        odd = comm.sum_(1.0 - each.isfinite().all().float())
+        self.bad = torch.maximum(self.bad, odd.clamp(max=1.0))  # the kernel asks whether it is 1
         return self.bad
 
     def add(self, report: PendingReport, norm: Tensor, whole: Terms, counts: Mapping[tuple[str, str], float]) -> None:
@@ -159,11 +161,14 @@ class Ledger:
             for _, norm, whole, _ in pending
         ]
         numbers = iter(torch.cat([value for part in parts for value in part]).tolist())
+        norms, local = list[float](), list[Terms]()
+        for _, _, whole, _ in pending:
+            norms.append(next(numbers))
+            local.append({k: wide([next(numbers) for _ in range(v.numel())]).view(v.shape) for k, v in whole.items()})
+        steps = comm.add_terms_each(local)
         waited = time.perf_counter() - begin
         self.seconds_waited, self.state.elapsed = waited / len(pending), self.state.elapsed + waited
-        for report, _, whole, counts in pending:
-            norm = next(numbers)
-            read = {k: torch.tensor([next(numbers) for _ in range(v.numel())]).view(v.shape) for k, v in whole.items()}
+        for (report, _, _, counts), norm, read in zip(pending, norms, steps, strict=True):
             terms = losses_of(read)
             means = {"/".join(key): float(value) / counts[key] for key, value in terms.items()}
             vars(report).update(loss=sum(means.values()), terms=means, norm=norm, notes=notes_of(read))
@@ -173,6 +178,11 @@ class Ledger:
             self.state.remember(report.loss)
             if len(self.model.names) > 1:
                 self.state.remember_tasks(by_task(terms, counts))
+
+
+def wide(numbers: Sequence[float]) -> Tensor:
+    """Numbers of the host, as they are."""
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def train(
@@ -221,12 +231,14 @@ def _steps(
         )  # fmt: skip
         if ledger is not None:
             rate = optimizer.options.lr * schedule(state.step)
+            update.reduce()
             length = update.on_device(ledger, local)
             state.step += 1
             yield finished(ledger, method, micro, counts, local, length, rate, begin)
             continue
         whole = comm.add_terms(local)
         terms, notes = losses_of(whole), notes_of(whole)
+        update.reduce()
         norm, skipped = update(terms, micro)
         rate = optimizer.options.lr * schedule(state.step)
         state.step += 1
@@ -296,16 +308,19 @@ class Update:
 
     def __call__(self, terms: Terms, micro: Sequence[Batch]) -> tuple[float, bool]:
         """The update that ends a step: its gradient norm, and whether fp16 overflowed and it was skipped."""
-        if self.overlap is not None and self.overlap.buckets:
-            self.overlap.finish(self.model)
-        else:
-            comm.reduce_gradients(self.parameters)
         scale, norm = self.scale, clip(self.parameters, 0.0)
         skipped = overflowed(norm, self.state)
         if not skipped:
             norm = self.apply(terms, micro, norm, scale)
         self.optimizer.zero_grad()
         return norm, skipped
+
+    def reduce(self) -> None:
+        """The gradient of all processes, on each of them."""
+        if self.overlap is not None and self.overlap.buckets:
+            self.overlap.finish(self.model)
+        else:
+            comm.reduce_gradients(self.parameters)
 
     def early(self, terms: Terms, micro: Sequence[Batch]) -> bool:
         """An update inside a step; False leaves an overflow in .grad, since scales change between steps only."""
@@ -327,11 +342,11 @@ class Update:
     def ledger(self, method: ActiveMethod) -> Ledger | None:
         """Where numbers wait to be read, on devices that the host can run ahead of.
 
-        Not where the host must decide within a step (fp16's scale, updates inside a step, several processes) or where
-        the optimiser's rule cannot be held back by the device.
+        Not where the host must decide within a step (fp16's scale, updates inside a step), where the optimiser's rule
+        cannot be held back by the device, or where the model is sharded.
         """
         device = next(iter(self.parameters)).device
-        decides = self.state.scaler is not None or isinstance(method, Updating) or comm.size() > 1
+        decides = self.state.scaler is not None or isinstance(method, Updating) or self.model.sharded
         if device.type != "cuda" or decides or not self.optimizer.can_hold:
             return None
         return Ledger(self.model, self.batches, self.state, torch.zeros((), device=device))

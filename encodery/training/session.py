@@ -210,11 +210,13 @@ class Session:
             self.keep(self.keep_at[step])
         if self.built.probes and comm.is_main() and (step in self.keep_at or last or self.probe_due(step)):
             self.probe()
-        self.leaving = comm.any_of(self.stop.requested)  # all processes at the same step
+        said = comm.gather([self.stop.requested, self.saves.due(step)])
+        self.leaving = any(asked for asked, _ in said)  # all processes at the same step
+        due_save = said[0][1]  # by the clock of the first: who saves waits for numbers, which all read together
         if self.config.train.check_processes:
             comm.require_equal(self.built.model.named_parameters(), f"step {step}: the weights")
         keep = better and options.select != "last"
-        if self.due_save(step) or keep or last or self.leaving or self.state.stopped_early:
+        if due_save or keep or last or self.leaving or self.state.stopped_early:
             self.save()
 
     def say_compiled(self, step: int) -> None:
@@ -228,11 +230,6 @@ class Session:
         """Wait for the numbers of the steps so far: a step that was not finite ends the run here, at the latest."""
         if self.latest is not None:
             self.latest.wait()
-
-    def due_save(self, step: int) -> bool:
-        """Whether a checkpoint is due; by the first process's clock, where all of them take part."""
-        due = self.saves.due(step)
-        return bool(comm.from_main(due)) if self.built.model.sharded else due
 
     def record_rows(self) -> None:
         """All training rows for the dynamics; a signal leaves the rest for later, as an evaluation."""

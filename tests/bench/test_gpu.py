@@ -10,16 +10,18 @@ import pytest
 
 from tests.pretend.gpu import ROOT, PretendGpu
 
-SHORT = ["--size", "tiny", "--steps", "1", "--rounds", "1", "--workers", "0"]
+ONE_TEST = "tests/distributed/test_overlap.py::test_there_is_none_with_one_process_or_on_a_cpu"
+SHORT = ["--size", "tiny", "--steps", "1", "--rounds", "1", "--workers", "0", "--tests", ONE_TEST]
 
 
-def bench(gpu: PretendGpu, folder: Path, length: int, *sections: str) -> tuple[int, str, dict[str, Any]]:
+def bench(gpu: PretendGpu, folder: Path, length: int, *sections: str, **more: str) -> tuple[int, str, dict[str, Any]]:
     """Exit code, what was printed, and the file to send back."""
     out = folder / "gpu.json"
     words = [sys.executable, "gpu.py", *SHORT, "--length", str(length), "--sections", *sections, "--out", str(out)]
     done = subprocess.run(
-        words, cwd=ROOT / "bench", env=gpu.environment, capture_output=True, text=True, check=False, timeout=280
-    )
+        words, cwd=ROOT / "bench", env={**gpu.environment, **more}, capture_output=True, text=True, check=False,
+        timeout=900,
+    )  # fmt: skip
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text())
 
 
@@ -43,6 +45,25 @@ def test_pretraining_has_tokens_a_second_and_back_ends(tmp_path: Path, pretend_g
     for kind in ("mlm", "electra"):
         assert found["pretraining"][kind]["tokens/s"] > 0
         assert found["pretraining"][kind]["attention"] == {"training": "nested", "evaluation": "varlen"}
+
+
+@pytest.mark.slow
+def test_host_time_has_all_sides(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    code, said, found = bench(pretend_gpu, tmp_path, 64, "host")
+    assert code == 0, said
+    sides = {"plain": ("trainer", "bare"), "freelb": ("bare",), "mlm": ("trainer", "bare")}
+    for kind, others in sides.items():
+        figures = found["host"][f"{kind}, 2 x 8"]
+        assert figures.keys() == {f"{side}, ms" for side in ("ours", *others)} | {f"ours / {side}" for side in others}
+
+
+@pytest.mark.slow
+def test_one_and_two_devices_have_the_same_losses(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    code, said, found = bench(pretend_gpu, tmp_path, 64, "processes", "tests", ENCODERY_PRETEND_NCCL="1")
+    assert code == 0, said
+    assert found["processes"]["1 device(s)"]["losses differ by"] == 0
+    assert found["processes"]["2 device(s)"]["losses differ by"] < 0.01
+    assert "1 passed" in found["tests"]["passed"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 `waits` counts what a host would wait for: reading a number, a copy to the host, and every operation whose result has a
 shape that depends on values (nonzero, unique, masks as indices). `unpinned` counts copies to the device out of memory
-that is not pinned. Not rehearsed: kernels, their rounding and speed, memory, streams, nccl, compiling.
+that is not pinned. Not rehearsed: kernels, their rounding and speed, memory, streams, nccl, compiling. Where
+ENCODERY_PRETEND_NCCL is set, several processes find an nccl whose messages travel over gloo.
 """
 
 import os
@@ -235,6 +236,8 @@ def install() -> None:
     for name, answer in answers.items():
         setattr(cuda, name, answer)
     let_jagged_attention_find_kernels()
+    if os.environ.get("ENCODERY_PRETEND_NCCL"):
+        let_processes_find_nccl()
     torch.__future__.set_swap_module_params_on_conversion(True)  # numbers of a parameter cannot move to another class
     torch.tensor, torch.as_tensor = on_device(torch.tensor), on_device(torch.as_tensor)
     torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]
@@ -259,6 +262,14 @@ def let_jagged_attention_find_kernels() -> None:
     half = (torch.bfloat16, torch.float16)
     sdpa.can_use_flash_attention = lambda params, *_, **__: params.query.dtype in half
     sdpa.can_use_efficient_attention = lambda params, *_, **__: params.query.is_cuda
+
+
+def let_processes_find_nccl() -> None:
+    """Messages between devices over gloo; a host hands them to the device's stream and does not wait for them."""
+    dist: Any = torch.distributed
+    begin = dist.init_process_group
+    dist.is_nccl_available = lambda: True
+    dist.init_process_group = lambda backend, **more: begin(backend.replace("nccl", "gloo"), **more)
 
 
 def set_device(device: Any) -> None:

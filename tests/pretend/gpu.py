@@ -2,14 +2,17 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.toolbox.processes import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -37,6 +40,7 @@ class PretendGpu:
         driver.write_text(DRIVER)
         driver.chmod(0o755)
         self.worker: subprocess.Popen[str] | None = None
+        self.pair: list[subprocess.Popen[str]] = []
 
     @property
     def environment(self) -> dict[str, str]:
@@ -54,28 +58,56 @@ class PretendGpu:
     def call(self, job: Callable[..., Any], *args: Any) -> Any:
         """What a function of a module, given JSON, returns in the process with the devices."""
         if self.worker is None or self.worker.poll() is not None:
-            with (self.folder / "worker.txt").open("a") as log:
-                self.worker = subprocess.Popen(
-                    [sys.executable, "-m", "tests.pretend.worker"], cwd=ROOT, env=self.environment, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                )  # fmt: skip
-        assert self.worker.stdin is not None
-        assert self.worker.stdout is not None
-        print(json.dumps({"module": job.__module__, "name": job.__name__, "args": args}), file=self.worker.stdin)
-        self.worker.stdin.flush()
-        answer = self.worker.stdout.readline()
-        if not answer:
-            pytest.fail("the process with pretend GPUs died:\n" + (self.folder / "worker.txt").read_text()[-3000:])
-        found = json.loads(answer)
-        if "error" in found:
-            pytest.fail(found["error"])
-        return found["value"]
+            self.worker = self.start()
+        return self.answers([self.worker], job, args)[0]
 
-    def end(self) -> None:
-        if self.worker is not None:
-            assert self.worker.stdin is not None
-            self.worker.stdin.close()
-            self.worker.wait(60)
+    def call_together(self, job: Callable[..., Any], *args: Any) -> list[Any]:
+        """The same in two processes that train together, with one device each and messages over gloo: by rank."""
+        if not self.pair or any(worker.poll() is not None for worker in self.pair):
+            common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+            common |= {"GLOO_SOCKET_IFNAME": "lo", "ENCODERY_PRETEND_NCCL": "1"}
+            self.pair = [self.start(**common, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
+        return self.answers(self.pair, job, args)
+
+    def start(self, **more: str) -> "subprocess.Popen[str]":
+        """A process that does jobs."""
+        with (self.folder / "worker.txt").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.pretend.worker"], cwd=ROOT, env={**self.environment, **more}, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+
+    def answers(self, workers: Sequence["subprocess.Popen[str]"], job: Callable[..., Any], args: Any) -> list[Any]:
+        """What these processes, who begin at the same time, return."""
+        for worker in workers:
+            assert worker.stdin is not None
+            print(json.dumps({"module": job.__module__, "name": job.__name__, "args": args}), file=worker.stdin)
+            worker.stdin.flush()
+        missing, found = {one.stdout: one for one in workers if one.stdout}, dict[int, Any]()
+        while missing:
+            for stream in select.select(list(missing), [], [])[0]:
+                worker, answer = missing.pop(stream), json.loads(stream.readline() or "{}")
+                if "value" not in answer and len(workers) > 1:
+                    self.end(workers, 0)  # the other may wait for this one
+                if not answer:
+                    log = (self.folder / "worker.txt").read_text()
+                    pytest.fail(f"a process with pretend GPUs died:\n{log[-3000:]}")
+                if "error" in answer:
+                    pytest.fail(answer["error"])
+                found[worker.pid] = answer["value"]
+        return [found[worker.pid] for worker in workers]
+
+    @staticmethod
+    def end(workers: Iterable["subprocess.Popen[str]"], seconds: float = 60) -> None:
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        for worker in workers:
+            try:
+                worker.wait(seconds)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
 
 
 def build(folder: Path) -> Path:
@@ -102,4 +134,5 @@ def pretend_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendGpu
     folder = tmp_path_factory.mktemp("pretend-gpu")
     made = PretendGpu(folder, build(folder))
     yield made
-    made.end()
+    made.end(made.pair, 0)
+    made.end([made.worker] if made.worker else [])

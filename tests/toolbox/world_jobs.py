@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from encodery.config.schema import TOKEN_BUDGET
 from encodery.core.progress import Progress
 from encodery.distributed import comm
 from encodery.errors import EncoderyError
@@ -57,7 +58,7 @@ def steps_of(tree: dict[str, Any], wide: bool) -> dict[str, torch.Tensor]:
     rate = optim.schedule(options, count)
     weighting: Any = resolved.weighting
     weighing = weighting.start(built.model, list(built.model.names), 1)
-    state = TrainState(count)
+    state = TrainState(count, budget=resolved.config.train.token_budget or TOKEN_BUDGET)
     steps = train(built.model, running, built.batches, optimizer, rate, state, options.clip, weighting=weighing)
     reports = list(steps)
     found |= fsdp.gathered({f"weight/{n}": p.detach().clone() for n, p in built.model.named_parameters()})

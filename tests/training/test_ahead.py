@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from encodery.objectives.parts import masking
 from encodery.training import ahead, build, loop
 from encodery.training.loop import train
 from tests.pretend import jobs, waits
@@ -37,6 +38,23 @@ def test_a_thread_changes_no_bit(tmp_path: Path, objective: str) -> None:
     assert len(losses) == 4
     assert all(torch.equal(weights[name], theirs[name]) for name in weights)
     assert not [one for one in threading.enumerate() if one.name.startswith("next-step")]
+
+
+@pytest.mark.parametrize("objective", ["mlm", "electra", "amos"])
+def test_masked_positions_and_what_picks_their_samples_are_drawn_by_the_thread(
+    tmp_path: Path, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the step before runs, and once: no pass asks for them again."""
+    drawn: list[tuple[int, str]] = []
+    text_of = masking._text
+
+    def seen(batch: Any) -> Any:
+        drawn.append((batch.step, threading.current_thread().name.split("_")[0]))
+        return text_of(batch)
+
+    monkeypatch.setattr(masking, "_text", seen)
+    run(tmp_path, objective, thread=True)
+    assert drawn == [(0, "MainThread"), (1, "next-step"), (2, "next-step"), (3, "next-step")]
 
 
 class Stream:
@@ -90,7 +108,7 @@ def test_there_is_no_thread_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["classification", "mlm", "electra", "forms"])
+@pytest.mark.parametrize("way", ["classification", "mlm", "electra", "amos", "forms"])
 def test_copies_to_a_device_come_out_of_pinned_memory(tmp_path: Path, pretend_gpu: PretendGpu, way: str) -> None:
     case = {"method": "plain", "objective": way, "precision": "bf16", "layout": "packed"}
     found = pretend_gpu.call(waits.per_step, jobs.settings(str(tmp_path), case, max_steps=3))

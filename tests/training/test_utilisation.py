@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import encodery as en
+from encodery.cli import main
 from encodery.core.progress import Progress
 from encodery.models import flops
 from encodery.runs.directory import RunDir
@@ -90,9 +91,22 @@ def test_a_run_logs_mfu_where_a_rate_is_given_and_its_arithmetic_is_known(tmp_pa
     assert last["mfu"] == pytest.approx(between, rel=0.05)
     assert first["flops"] > 0
     assert any("MFU" in line for line in said)
+    en.report(tmp_path / "plain", out=tmp_path / "page.html")
+    assert "Model FLOPs utilisation" in (tmp_path / "page.html").read_text()
     freelb = resolve(settings(tmp_path, train=few, method={"kind": "freelb"}))
     other = train_run(freelb, tmp_path / "freelb", progress=Progress(True, peak=1e9))
     assert not [line for line in raw(other) if "mfu" in line or "flops" in line]
+
+
+def test_the_rate_of_another_device_is_an_option_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps(settings(tmp_path, train={"max_steps": 2, "evaluate": "never", "log": 1})))
+    words = ["train", str(config), "--quiet", "-o"]
+    assert main([*words, str(tmp_path / "none"), "--peak-tflops", "0"]) == 2
+    assert "--peak-tflops: must be above 0" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "one"), "--peak-tflops", "0.001"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["mfu"] > 0 for line in lines if "loss" in line] == [True, True]
 
 
 @pytest.mark.slow

@@ -87,3 +87,54 @@ def test_R6_what_is_not_finite_changes_nothing_until_somebody_looks(tmp_path: Pa
     assert "step 3: loss toy/nli/loss" in found["message"]
     assert "is not finite" in found["message"]
     assert all(one in found["message"] for one in found["ids"])
+
+
+@pytest.mark.parametrize("look", [{"log": 5}, {"save": "5 steps"}, {"evaluate": "5 steps"}], ids=str)
+def test_R6_a_session_looks_before_it_logs_saves_or_evaluates(
+    tmp_path: Path, pretend_gpu: PretendGpu, look: dict[str, Any]
+) -> None:
+    rarely = {"max_steps": 9, "log": 100, "evaluate": "never", "save": "end"}
+    tree = tree_of(tmp_path, "plain", **rarely | look)
+    found = pretend_gpu.call(waits.poisoned_session, tree, str(tmp_path / "run"), 3)
+    assert "step 3: loss toy/nli/loss is not finite" in found["message"]
+    assert (found["steps"], found["saved"]) == (5, [])
+
+
+# Two processes, one device each
+
+
+@pytest.mark.parametrize("way", ["plain", "FreeLB", "several tasks", "MLM", "ELECTRA"])
+def test_no_step_of_two_processes_waits_for_a_device(tmp_path: Path, pretend_gpu: PretendGpu, way: str) -> None:
+    tree = tree_of(tmp_path, way, max_steps=3, precision="fp32")
+    tree["model"] |= {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+    both = pretend_gpu.call_together(waits.with_tables, tree)
+    alone = pretend_gpu.call(waits.per_step, tree)
+    for found in both:
+        assert found["steps"] == [{}, {}, {}]
+        assert sum(found["look"].values()) == 1  # all steps in one copy; their losses are added up by the hosts
+        assert found["losses"] == found["remembered"] == both[0]["losses"]
+        assert found["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+
+
+def test_a_session_of_two_processes_waits_where_it_logs(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    tree = tree_of(tmp_path, "plain", max_steps=6, log=3, evaluate="never", save="end")
+    for found in pretend_gpu.call_together(waits.in_session, tree, str(tmp_path / "run")):
+        assert found[2:] == [0, 1, 0, 0]
+
+
+def test_two_processes_save_by_the_clock_of_the_first(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    """Who saves reads the numbers of the steps, which all processes must do together."""
+    tree = tree_of(tmp_path, "plain", max_steps=6, log=100, evaluate="never", save="1 min")
+    saving, other = pretend_gpu.call_together(waits.by_the_clock, tree, str(tmp_path / "run"), [4, 3])
+    assert saving[2:4] == other[2:4] == [0, 0]
+    assert saving[4] > 1  # the weights, too
+    assert other[4:] == [1, 0]
+
+
+def test_R6_what_is_not_finite_in_one_process_changes_nothing_in_any(tmp_path: Path, pretend_gpu: PretendGpu) -> None:
+    tree = tree_of(tmp_path, "plain", max_steps=4, batch_size=4)
+    both = pretend_gpu.call_together(waits.poisoned, tree, 3, 1)
+    for found in both:
+        assert found["same"] == [False, True, True, True]
+        assert "step 3: loss toy/nli/loss is not finite" in found["message"]
+        assert all(one in found["message"] for each in both for one in each["ids"])
