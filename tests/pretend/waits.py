@@ -52,7 +52,7 @@ def with_tables(tree: dict[str, Any]) -> dict[str, Any]:
 
 def by_the_clock(tree: dict[str, Any], out: str, due: list[int]) -> list[int]:
     """The same where the clock of each process says after another step that a checkpoint is due."""
-    from encodery.config.intervals import Every
+    from encodery.config.schema import Every
     from encodery.distributed import comm
 
     real = Every.due
