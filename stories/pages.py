@@ -257,25 +257,26 @@ LEGS = {"petit": "petit, not trained further", "mlm": "masked words", "electra":
 
 
 def objectives_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
-    """A row for each task: the legs, and what the other objectives gain over masked words on the same seeds."""
+    """A row for each task: the legs, and what each brought on the same seeds."""
     tasks = [key for key in PETIT_TASKS if any(arm in found.get(key, {}) for arm in list(LEGS)[1:])]
     legs = [arm for arm in LEGS if any(arm in found[key] for key in tasks)]
-    rivals = [arm for arm in legs if arm not in ("petit", "mlm")]
-    compared = [("mlm", "petit"), *((arm, "mlm") for arm in rivals)]
+    compared = [(arm, "petit") for arm in legs if arm != "petit"]
+    compared += [(arm, "mlm") for arm in legs if arm not in ("petit", "mlm")]
     gains = {(key, a, b): gain(found[key].get(a, Cell({})), found[key].get(b, Cell({})))
              for key in tasks for a, b in compared}  # fmt: skip
     tested = [place for place, (_, p) in gains.items() if p is not None]
     holm = dict(zip(tested, stats.holm([gains[place][1] or 0.0 for place in tested]), strict=True))
-    words = [f"{LEGS[a]} - {LEGS[b].split(',')[0]}, p (Holm)" for a, b in compared]
-    lines = [["task", "metric", *(LEGS[arm] for arm in legs), *words]]
+    lines = [["task", "metric", *(LEGS[arm] for arm in legs)]]
     for key in tasks:
-        cells = [str(found[key].get(arm, Cell({}))) for arm in legs]
+        lines.append([*PETIT_TASKS[key][:2], *(str(found[key].get(arm, Cell({}))) for arm in legs)])
+    differences = [["difference on the same seeds", *(PETIT_TASKS[key][0] for key in tasks)]]
+    for a, b in compared:
         shown = []
-        for a, b in compared:
+        for key in tasks:
             p = holm.get((key, a, b))
-            shown.append(gains[key, a, b][0] + ("" if p is None else ", < 0.001" if p < 0.001 else f", {p:.3f}"))
-        lines.append([*PETIT_TASKS[key][:2], *cells, *shown])
-    return markdown(lines)
+            shown.append(gains[key, a, b][0] + ("" if p is None else ", p < 0.001" if p < 0.001 else f", p {p:.2f}"))
+        differences.append([f"{LEGS[a]} - {LEGS[b].split(',')[0]}", *shown])
+    return markdown(lines) + "\n\n" + markdown(differences)
 
 
 def objectives() -> None:
