@@ -20,7 +20,7 @@ def bench(gpu: PretendGpu, folder: Path, length: int, *sections: str, **more: st
     words = [sys.executable, "gpu.py", *SHORT, "--length", str(length), "--sections", *sections, "--out", str(out)]
     done = subprocess.run(
         words, cwd=ROOT / "bench", env={**gpu.environment, **more}, capture_output=True, text=True, check=False,
-        timeout=900,
+        timeout=280,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr, json.loads(out.read_text())
 

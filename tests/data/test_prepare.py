@@ -294,12 +294,10 @@ def test_R11_bad_rows_refuse_or_are_kept_aside(tmp_path, pieces):
 def test_duplicates_are_left_out(tmp_path, pieces):
     path = tmp_path / "a.txt"
     path.write_text("same\nlines\n\nother\nlines\n\nsame\nlines\n\n" * 3)
-    report = prepare(
-        tmp_path / "d", Corpus(files=str(path), deduplicate="documents", shard_size=20), pieces, 32, workers=1
-    )
+    report = prepare(tmp_path / "d", Corpus(files=str(path), deduplicate="documents", shard_size=20), pieces, 32)
     assert report["left_out"]["duplicate_documents"] == 7
     assert report["made"]["train"]["documents"] == 2
-    report = prepare(tmp_path / "l", Corpus(files=str(path), deduplicate="lines", shard_size=20), pieces, 32, workers=1)
+    report = prepare(tmp_path / "l", Corpus(files=str(path), deduplicate="lines", shard_size=20), pieces, 32)
     assert report["left_out"]["duplicate_lines"] == 18 - 3
     assert report["left_out"]["empty_documents"] == 7
 
