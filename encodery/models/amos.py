@@ -99,7 +99,7 @@ class AmosModel(AmosPreTrainedModel):
         self.embeddings = AmosEmbeddings(config)
         self.encoder = AmosEncoder(config)
         self.relative_attention_bias = nn.Embedding(config.rel_pos_bins, config.num_attention_heads)
-        self.held: Tensor | None = None
+        self.bias_rows: Tensor | None = None
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -122,11 +122,11 @@ class AmosModel(AmosPreTrainedModel):
 
     def rows_of_bias(self, length: int, device: torch.device) -> Tensor:
         """`buckets`, which a host computes and a device would wait for: brought there once, for all lengths."""
-        if self.held is None or self.held.device != device or len(self.held) < length:
+        if self.bias_rows is None or self.bias_rows.device != device or len(self.bias_rows) < length:
             most = max(length, self.config.max_position_embeddings)
             with torch.inference_mode(False):  # a later pass may have a gradient
-                self.held = sent(buckets(most, self.config.rel_pos_bins, self.config.max_rel_pos), device)
-        return self.held[:length, :length]
+                self.bias_rows = sent(buckets(most, self.config.rel_pos_bins, self.config.max_rel_pos), device)
+        return self.bias_rows[:length, :length]
 
     @capture_outputs  # type: ignore[untyped-decorator]
     def forward(
