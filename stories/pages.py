@@ -279,6 +279,73 @@ def objectives_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str
     return markdown(lines) + "\n\n" + markdown(differences)
 
 
+def stability_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
+    """How much fine-tuning seeds of one encoder differ."""
+    lines = [["task", "weights", "mean", "sd", "highest", "lowest", "seeds"]]
+    for key in (key for key in PETIT_TASKS if key in found):
+        for arm, cell in ((arm, found[key][arm]) for arm in STARTS if arm in found[key]):
+            values = list(cell.scores.values())
+            spread = stats.sd(values)
+            figures = [stats.mean(values), spread, max(values), min(values)]
+            shown = ["" if value is None else f"{value:.1f}" for value in figures]
+            lines.append([PETIT_TASKS[key][0], STARTS[arm].name, *shown, str(len(values))])
+    return markdown(lines)
+
+
+class Start(NamedTuple):
+    """Weights that were fine-tuned: what they are called, and what their pretraining cost in all."""
+
+    name: str
+    flops: float
+    colour: str
+
+
+# 520 steps of masked words are 4.24 M tokens and 8.6e13 FLOPs; the legs of stories/objectives.yaml cost as much each.
+LEG, PER_TOKEN = 8.6e13, 8.6e13 / 4.24e6
+STARTS = {
+    "random": Start("random weights", 0.0, "#8a8f98"),
+    "petit-15M": Start("masked words, 14.6 M tokens", 14.6e6 * PER_TOKEN, "#1f6feb"),
+    "petit": Start("masked words, 29.3 M tokens (petit)", 29.3e6 * PER_TOKEN, "#1f6feb"),
+    "mlm": Start("petit + a leg of masked words", 29.3e6 * PER_TOKEN + LEG, "#1f6feb"),
+    "electra": Start("petit + a leg of ELECTRA", 29.3e6 * PER_TOKEN + LEG, "#c98a2b"),
+    "amos": Start("petit + a leg of AMOS", 29.3e6 * PER_TOKEN + LEG, "#2a9d5c"),
+}
+
+
+def flops_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out: Path) -> None:
+    """A panel for each task: score against the arithmetic of the pretraining, with 95 % intervals over seeds."""
+    plt = pyplot()
+    tasks = [key for key in PETIT_TASKS if "electra" in found.get(key, {})]
+    figure, axes = plt.subplots(1, len(tasks), figsize=(3.4 * len(tasks), 3.4), layout="constrained", squeeze=False)
+    for axis, key in zip(axes[0], tasks, strict=True):
+        line = [(STARTS[arm].flops / 1e14, stats.mean(list(found[key][arm].scores.values())))
+                for arm in ("random", "petit-15M", "petit", "mlm") if arm in found[key]]  # fmt: skip
+        axis.plot(*zip(*line, strict=True), color=STARTS["mlm"].colour, linewidth=1, alpha=0.6)
+        for arm, start in STARTS.items():
+            if arm in found[key]:
+                flops_point(axis, start, list(found[key][arm].scores.values()), shift=SHIFTS.get(arm, 0.0))
+        axis.set_title(f"{PETIT_TASKS[key][0]}\n{PETIT_TASKS[key][1]}", fontsize=9)
+        axis.set_xlabel("pretraining, 1e14 FLOPs", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("dev score × 100", fontsize=9)
+    handles = {kind: axes[0][0].plot([], [], "o", color=STARTS[arm].colour)[0] for kind, arm in KINDS.items()}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, metadata={"Date": None})
+
+
+KINDS = {"random weights": "random", "masked words": "petit", "ELECTRA": "electra", "AMOS": "amos"}
+SHIFTS = {"mlm": -0.12, "amos": 0.12}  # three legs of equal cost, drawn side by side
+
+
+def flops_point(axis: Any, start: Start, values: Sequence[float], shift: float) -> None:
+    """Mean and interval over seeds."""
+    at, (low, high) = start.flops / 1e14 + shift, stats.t_interval(values) or (min(values), max(values))
+    axis.plot([at, at], [low, high], color=start.colour, linewidth=2, alpha=0.5)
+    axis.plot(at, stats.mean(values), "o", color=start.colour, markersize=5)
+
+
 def objectives() -> None:
     """The part of docs/results/pretraining.md about masked words, ELECTRA and AMOS from the same weights."""
     found, before = read(RESULTS / "objectives.json"), read(RESULTS / "petit.json")
@@ -286,6 +353,9 @@ def objectives() -> None:
     for key, by in found.items():
         by["petit"] = before[key][start]
     replace(PAGES / "pretraining.md", "objectives", objectives_table(found))
+    every = {key: {**before[key], **found.get(key, {})} for key in before}
+    replace(PAGES / "pretraining.md", "stability", stability_table(every))
+    flops_picture(every, PAGES.parent / "images" / "pretraining-flops.svg")
 
 
 PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "objectives": objectives, "glue": glue}
