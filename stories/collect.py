@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.report import records
+from encodery.runs.directory import RunDir
 
 
 def row(record: records.Record) -> dict[str, Any]:
@@ -26,7 +27,20 @@ def row(record: records.Record) -> dict[str, Any]:
         "majority": {data: {name: round(v, 6) for name, v in of.items()} for data, of in record.majority.items()},
         "notes": {data: list(notes) for data, notes in record.notes.items() if notes},
         "seconds": round(record.seconds, 1) if record.seconds else None,
+        "attacks": attacks(record),
     }
+
+
+def attacks(record: records.Record) -> list[dict[str, Any]]:
+    """What `encodery evaluate --attack` stored: for each attack the levels of this run, smallest radius first."""
+    found = []
+    for file in sorted(RunDir(record.path).attacks.glob("*.json")):
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        by_name = {Path(model).name: levels for model, levels in stored.pop("models").items()}
+        levels = by_name[record.path.resolve().name]
+        rounded = [{name: round(value, 6) for name, value in level.items()} for level in levels]
+        found.append({**stored, "levels": sorted(rounded, key=lambda level: level["radius"])})
+    return found
 
 
 def main() -> None:

@@ -252,6 +252,37 @@ def glue() -> None:
     glue_picture(found, majority, PAGES.parent / "images" / "glue.svg")
 
 
+# Of stories/squad.yaml: metric -> words. "Usual threshold": an answer wherever its score beats that of "no answer".
+SQUAD_METRICS = {
+    "exact": "exact, usual threshold",
+    "f1": "F1, usual threshold",
+    "best_f1": "F1 at the best threshold, found on dev itself",
+    "has_answer_exact": "exact of questions with an answer",
+    "has_answer_f1": "F1 of questions with an answer",
+    "no_answer_exact": "exact of questions without an answer",
+}
+SQUAD_HEADS = {"simple": "simple head", "joint": "joint head"}
+
+
+def squad_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each metric: both heads, and what needs no model."""
+    dev = f"{runs[0]['task']}:dev"
+    heads = {run["variant"]: run["scores"][dev] for run in runs}
+    shown = [head for head in SQUAD_HEADS if head in heads]
+    lines = [["metric", *(SQUAD_HEADS[head] for head in shown), "always no answer"]]
+    for metric, words in SQUAD_METRICS.items():
+        simplest = runs[0]["majority"].get(dev, {}).get(metric)
+        values = [heads[head][metric] for head in shown] + [simplest]
+        lines.append([words, *("" if value is None else f"{100 * value:.1f}" for value in values)])
+    return markdown(lines)
+
+
+def squad() -> None:
+    """The questions of docs/results/glue.md."""
+    runs = json.loads((RESULTS / "squad.json").read_text(encoding="utf-8"))["runs"]
+    replace(PAGES / "glue.md", "squad", squad_table(runs))
+
+
 # Of stories/objectives.yaml: what petit was trained on further.
 LEGS = {"petit": "petit, not trained further", "mlm": "masked words", "electra": "ELECTRA", "amos": "AMOS"}
 
@@ -358,7 +389,7 @@ def objectives() -> None:
     flops_picture(every, PAGES.parent / "images" / "pretraining-flops.svg")
 
 
-PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "objectives": objectives, "glue": glue}
+PAGES_MADE: Mapping[str, Any] = {"pretraining": pretraining, "objectives": objectives, "glue": glue, "squad": squad}
 
 
 def main(names: Sequence[str] | None = None) -> None:
