@@ -105,13 +105,19 @@ encoders: $(VENV)/installed
 	$(BIN)/python docs/fill_encoders.py
 
 # The commands of docs/results.md and docs/data-selection.md. All but the first three need ENCODERY_DATA; finished runs are not repeated.
+MINILM := "$$ENCODERY_DATA/models/all-MiniLM-L6-v2-fp16"
 stories: $(VENV)/installed
 	$(BIN)/python stories/kill_twenty.py --out runs/stories/kill
 	$(BIN)/python stories/sweep_kill.py --steps 40
 	$(BIN)/python stories/faults_trainer.py
-	$(BIN)/python stories/glue_minilm.py --threads 1
-	$(BIN)/python stories/spans_minilm.py --only ner,pos,squad
-	$(BIN)/python stories/spans_minilm.py --offsets
+	$(BIN)/encodery sweep run stories/glue.yaml --model.name $(MINILM) -o runs/stories/glue
+	$(BIN)/python stories/glue_trainer.py
+	$(BIN)/python stories/squad_questions.py questions
+	$(BIN)/encodery sweep run stories/squad.yaml --model.name $(MINILM) -o runs/stories/squad
+	$(BIN)/python stories/words_minilm.py
+	$(BIN)/python stories/words_minilm.py --offsets
+	$(BIN)/python stories/pretraining/embeddings_only.py embeddings-only
+	$(BIN)/encodery sweep run stories/petit.yaml -o runs/stories/petit
 	$(BIN)/python stories/pretrain_compare.py --objectives mlm,electra,amos \
 		--once amos-no-reversal,amos-fixed-mixture --steps 10000
 	$(BIN)/python stories/methods_minilm.py

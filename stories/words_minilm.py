@@ -1,10 +1,9 @@
-"""SQuAD 2.0 questions, parts of speech and names with a small real encoder on a CPU, beside answers without a model.
+"""Parts of speech and names with a small real encoder on a CPU, beside answers without a model.
 
-    ENCODERY_DATA=... python stories/spans_minilm.py --out runs/stories/spans [--only ner,pos,squad,joint] [--threads 1]
+    ENCODERY_DATA=... python stories/words_minilm.py --out runs/stories/words [--only ner,pos] [--threads 1]
 
-There is no official SQuAD training file in the data folder this was written for: the task then says what stands in
-for it. `--offsets` reads no model: it checks for every answerable question that the pieces of the gold answer are the
-smallest stretch that covers it, and how often their text is the answer itself. Finished runs are not repeated.
+`--offsets` reads no model: it checks for every answerable question of SQuAD's kind that the pieces of the gold answer
+are the smallest stretch that covers it, and how often their text is the answer itself. Finished runs are not repeated.
 """
 
 import argparse
@@ -13,15 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-L3, L6 = "paraphrase-MiniLM-L3-v2-fp16", "all-MiniLM-L6-v2-fp16"
-# A question is learnt late: first the words that answers are made of, whatever the question, then what the question
-# asks. How late is a matter of updates more than of rows, hence the small batch; three layers stay in the first stage.
-SQUAD = ["tasks.count=7000"]  # a part of train, drawn at random
+ENCODER = "paraphrase-MiniLM-L3-v2-fp16"
 RUNS = {
-    "ner": ("recipe:tag/ner/minilm-l3", L3, ["train.epochs=3"]),
-    "pos": ("recipe:tag/pos/minilm-l3", L3, ["train.epochs=1"]),
-    "squad": ("recipe:squad/v2/minilm-l6", L6, [*SQUAD, "tasks.head=simple"]),
-    "joint": ("recipe:squad/v2/minilm-l6", L6, [*SQUAD, "tasks.head=joint"]),
+    "ner": ("recipe:tag/ner/minilm-l3", ["train.epochs=3"]),
+    "pos": ("recipe:tag/pos/minilm-l3", ["train.epochs=1"]),
 }
 
 
@@ -31,29 +25,11 @@ def trained(name: str, models: Path, out: Path, threads: int) -> dict[str, Any]:
     from encodery.core.progress import Progress
     from encodery.training.run import train_run
 
-    recipe, model, more = RUNS[name]
-    overrides = [*more, f"model.name={models / model}", f"threads={threads}", "train.evaluate=end"]
+    recipe, more = RUNS[name]
+    overrides = [*more, f"model.name={models / ENCODER}", f"threads={threads}", "train.evaluate=end"]
     run = train_run(load.load(recipe, overrides), out / name, progress=Progress(every=60))
     found = run.read_scores()
-    if recipe.startswith("recipe:squad"):
-        for kind, added in forced(run.path).items():
-            found[kind]["squad/v2:dev"] |= added
     return {"scores": found["scores"], "simplest": found["majority"], "notes": run.info()["data"]}
-
-
-def forced(run: Path) -> dict[str, dict[str, float]]:
-    """Answerable questions only, had the model to answer them all: does it find answers, whatever the threshold?"""
-    from encodery.tasks.forms.metrics import means, raw_scores
-    from encodery.tasks.squad import Squad
-
-    examples = [example for example in Squad(part="v2").examples("dev") if example.label]
-    labels = {example.id: example.label for example in examples}
-    texts = json.loads((run / "predictions/squad-v2-dev.texts.json").read_text("utf-8"))
-    lead = {example.id: " ".join(example.texts[1].split()[:3]) for example in examples}
-    both = {"scores": {id: texts[id] for id in labels}, "majority": lead}
-    answerable = dict.fromkeys(labels, True)
-    found = {kind: means(raw_scores(labels, said), answerable) for kind, said in both.items()}
-    return {kind: {f"forced_{name}": one[name] for name in ("exact", "f1")} for kind, one in found.items()}
 
 
 def offsets(model: Path) -> dict[str, Any]:
@@ -101,14 +77,14 @@ def judged(example: Any, windows: list[Any]) -> tuple[bool, bool]:
 def main() -> None:
     """Train what is not trained yet, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/stories/spans"))
-    parser.add_argument("--only", default="ner,pos,squad,joint")
+    parser.add_argument("--out", type=Path, default=Path("runs/stories/words"))
+    parser.add_argument("--only", default="ner,pos")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--offsets", action="store_true")
     parser.add_argument("--models", type=Path, default=Path(os.environ["ENCODERY_DATA"]) / "models")
     args = parser.parse_args()
     if args.offsets:
-        print(json.dumps(offsets(args.models / L3)))
+        print(json.dumps(offsets(args.models / ENCODER)))
         return
     print("| run | on | metric | model | simplest |\n|---|---|---|---|---|")
     for name in args.only.split(","):
