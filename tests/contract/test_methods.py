@@ -283,7 +283,8 @@ def test_A17_the_weights_and_the_data_are_left_alone(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize("kind", fast_for("plain"))
 def test_it_learns(tmp_path: Path, kind: str) -> None:
     method = {"kind": kind, **MILD.get(kind, {})}
-    tree = settings(tmp_path, method=method, optim={"lr": 1e-2}, train={"max_steps": 40, "batch_size": 32})
+    options = {"max_steps": 40, "batch_size": 32, "evaluate": "end"}
+    tree = settings(tmp_path, method=method, optim={"lr": 1e-2}, train=options)
     scores = run(tree, tmp_path / "run").read_scores()
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 

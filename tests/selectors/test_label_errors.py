@@ -181,7 +181,7 @@ def planted(tmp_path_factory) -> tuple[Path, set[str]]:
     write_rows(folder / "train.csv", ROWS, 1)
     wrong = plant(folder / "train.csv", SHARE)
     save_tokenizer(folder / "tokenizer")
-    tree = settings(folder, train={"epochs": 8}, optim={"lr": 3e-3})
+    tree = settings(folder, train={"epochs": 8, "evaluate": "end"}, optim={"lr": 3e-3})
     tree["tasks"] = [{"kind": "table", "train": "train.csv"}]
     (folder / "config.yaml").write_text(json.dumps(tree))
     assert main(["train", str(folder / "config.yaml"), "--folds", "3", "-o", str(folder / "folds"), "--quiet"]) == 0
@@ -219,7 +219,7 @@ def test_D34_planted_errors_of_sst2_are_found(real_data, tmp_path):
         writer.writerows([["text", "label"], *([row["sentence"].strip(), "ny"[row["label"]]] for row in rows)])
     wrong = plant(tmp_path / "train.csv", SHARE)
     model = ["--model", str(real_data / "models" / "paraphrase-MiniLM-L3-v2-fp16"), "--optim.lr", "1e-4"]
-    model += ["--train.epochs", "3", "--train.max_length", "32", "--quiet"]
+    model += ["--train.epochs", "3", "--train.max_length", "32", "--train.evaluate", "end", "--quiet"]
     file = str(tmp_path / "train.csv")
     assert main(["train", "--tasks", file, *model, "--folds", "3", "-o", str(tmp_path / "folds")]) == 0
     whole = ["--tasks.file", file, "--tasks.dev", file, "--train.dynamics", "true"]
