@@ -59,6 +59,7 @@ def test_train_needs_no_config_and_reads_files(tmp_path):
     assert again.scores == one.scores
 
 
+@pytest.mark.slow(0.5)
 def test_train_again_leaves_a_finished_run_and_refuses_another(tmp_path):
     config = config_for(tmp_path, single_task(tmp_path))
     run = en.train(config, tmp_path / "run")
@@ -90,6 +91,7 @@ def test_run_refuses_other_folders(tmp_path):
         en.Run(tmp_path)
 
 
+@pytest.mark.slow(0.5)
 def test_load_answers_a_text_a_pair_and_lists(trained):
     model = en.load(trained("single"))
     one = model("the good cat")
@@ -158,6 +160,7 @@ def test_steps_is_the_loop_and_resumes(tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow(0.5)
 def test_table_takes_runs(tmp_path):
     config = config_for(tmp_path, single_task(tmp_path))
     runs = [en.train(config, tmp_path / "runs" / str(seed), seed=seed) for seed in (1, 2)]
@@ -197,6 +200,7 @@ def test_F23_the_folder_says_what_the_model_is(trained):
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
 
 
+@pytest.mark.slow(0.5)
 def test_predict_evaluate_export_and_report_are_functions(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = trained("single")

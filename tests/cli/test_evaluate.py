@@ -74,6 +74,7 @@ def predictions(path: Path) -> dict[str, str]:
     return {row["id"]: row["prediction"] for row in rows}
 
 
+@pytest.mark.slow(0.5)
 def test_a_run_keeps_predictions_and_scores(own, encodery):
     before = RunDir(own).read_scores()
     said = encodery("evaluate", own, "--on", "glue/mnli", "nli/snli:validation", "--quiet")
@@ -118,6 +119,7 @@ def test_F10_either_order_of_labels_writes_the_same_ax(mnli, tmp_path, encodery)
     assert files[0] == files[1]
 
 
+@pytest.mark.slow(0.5)
 def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
     other = permuted(mnli, tmp_path / "other", [1, 2, 0])
     weights = load_file(other / "model" / "model.safetensors")
@@ -168,6 +170,7 @@ def test_numbers_and_several_labels_average(trained, tmp_path, encodery):
             assert got == pytest.approx(want.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow(0.5)
 def test_a_run_or_config_names_its_own_task(trained, tmp_path, encodery):
     run = Path(shutil.copytree(trained("single"), tmp_path / "run"))
     for meant in ("table/moods:dev", f"{run}:dev", str(run)):
@@ -192,6 +195,7 @@ def test_models_of_others_need_names_for_their_labels(mnli, tmp_path, encodery):
     assert json.loads(said.out)["glue/mnli:dev"]["scores"]["accuracy"] == ours
 
 
+@pytest.mark.slow(0.5)
 def test_refusals(own, mnli, trained, tmp_path, encodery):
     data = mnli.parent / "data"
 
@@ -218,6 +222,7 @@ def test_refusals(own, mnli, trained, tmp_path, encodery):
     assert not (own / "predictions" / "glue-ax-test.jsonl").exists()
 
 
+@pytest.mark.slow(0.5)
 def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
     config = config_for(tmp_path, pair_task(tmp_path))  # its dev part is set aside
     runs = [en.train(config, tmp_path / "one", seed=1).path, en.train(config, tmp_path / "two", seed=2).path]
@@ -229,6 +234,7 @@ def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
     assert f"table/pairs:dev: {odd} had other rows there than {runs[0]}" in said.err
 
 
+@pytest.mark.slow(0.5)
 def test_numbers_as_labels_need_a_word(tmp_path, encodery):
     data = tmp_path / "data"
     for stem in ("mrpc_train", "mrpc_dev"):
@@ -326,6 +332,7 @@ def test_attacks_that_make_no_sense_are_refused(own, encodery):
     assert "not finished" in refused("--attack", "pgd")
 
 
+@pytest.mark.slow(0.5)
 def test_F72_a_run_whose_labels_differ_in_case_says_so_and_evaluates_its_own_labels(tmp_path, encodery):
     labels = ["Positive", "positive", " Positive ", "negative"]
     for name, count in (("train", 24), ("dev", 8)):
@@ -339,6 +346,7 @@ def test_F72_a_run_whose_labels_differ_in_case_says_so_and_evaluates_its_own_lab
     assert (found.code, found.err) == (0, "")
 
 
+@pytest.mark.slow(0.5)
 def test_F72_a_task_that_spells_the_labels_of_a_run_otherwise_is_answered(tmp_path, encodery):
     run = en.train(config_for(tmp_path, single_task(tmp_path)), tmp_path / "run").path
     write_csv(tmp_path / "gold.csv", ["text", "label"], [("a good film", " POS"), ("a cat", "Neg ")])

@@ -180,6 +180,7 @@ def test_at_a_terminal_something_moves_before_torch_is_there(tmp_path: Path) -> 
     assert seen.rindex("\r\x1b[K") < seen.index("python")  # and is gone before the first line
 
 
+@pytest.mark.slow(0.5)
 def test_in_a_pipe_nothing_moves_and_nothing_is_advised(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "encodery", "tasks", "toy"], capture_output=True, text=True, cwd=tmp_path, check=True,
@@ -189,6 +190,7 @@ def test_in_a_pipe_nothing_moves_and_nothing_is_advised(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow(0.5)
 def test_a_finished_verb_says_what_to_do_next_at_a_terminal(tmp_path: Path) -> None:
     code, seen, _ = at_a_terminal(["tasks", "toy"], tmp_path)
     assert code == 0

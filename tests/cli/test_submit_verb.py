@@ -65,6 +65,7 @@ def test_mnli_answers_three_files(tmp_path, encodery):
     assert len(filled) == 8
 
 
+@pytest.mark.slow(0.5)
 def test_missing_test_rows_are_named(tmp_path, encodery):
     data = tmp_path / "data"
     glue_nli(data, "mnli_train", 12)

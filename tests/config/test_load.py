@@ -176,6 +176,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow(0.5)
 @settings(deadline=None, max_examples=30)
 @given(
     extra=st.dictionaries(WORDS.filter(lambda key: key not in _COUNTS and "dropout" not in key), PLAIN, max_size=4),

@@ -29,6 +29,7 @@ print(json.dumps(fields))
 """.replace("ROOMS", repr(ROOMS))
 
 
+@pytest.mark.slow(0.5)
 def test_every_component_has_the_same_options_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
@@ -67,6 +68,7 @@ def call(folder: Path, *words: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, done.stderr.split("\n")[:-1]
 
 
+@pytest.mark.slow(0.5)
 def test_config_prints_a_recipe_without_torch(tmp_path: Path) -> None:
     code, out, said = call(tmp_path, "config", "recipe:glue/rte/electra-small", "method.kind=freelb")
     assert (code, said) == (0, [""])
@@ -74,12 +76,14 @@ def test_config_prints_a_recipe_without_torch(tmp_path: Path) -> None:
     assert "recipe:glue/rte/electra-small" in out
 
 
+@pytest.mark.slow(0.5)
 def test_config_names_a_wrong_key_without_torch(tmp_path: Path) -> None:
     code, _, said = call(tmp_path, "config", "recipe:glue/rte/electra-small", "method.kind=freelb", "method.adv_l=1")
     assert (code, said[-1]) == (2, "")
     assert "adv_lr" in said[0]
 
 
+@pytest.mark.slow(0.5)
 def test_train_names_wrong_settings_and_undecided_columns_without_torch(tmp_path: Path) -> None:
     code, _, said = call(tmp_path, "train", "--tasks", "rte", "--batch-size", "8")
     assert (code, said[-1]) == (2, "")
@@ -95,6 +99,7 @@ def test_train_names_wrong_settings_and_undecided_columns_without_torch(tmp_path
     assert said[0] == 'tickets.csv: there is no column "desc" (did you mean "desk"?); it has text, desk, channel'
 
 
+@pytest.mark.slow(0.5)
 def test_undecided_columns_of_parquet_are_named_without_torch(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -116,6 +121,7 @@ def test_recipes_are_listed_without_torch(tmp_path: Path) -> None:
     assert "glue/rte/electra-small" in out
 
 
+@pytest.mark.slow(0.5)
 def test_a_sweep_is_planned_without_torch_and_as_with_it(tmp_path: Path) -> None:
     from encodery.sweep import command_line, sweep_file
     from encodery.sweep.plan import Planner

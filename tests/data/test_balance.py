@@ -34,6 +34,7 @@ def balanced(
     return replace(plain, balance=Balance(classes_of(np.asarray(table.targets["label"]))))
 
 
+@pytest.mark.slow(0.5)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 200), st.integers(0, 5))
 @fewer(max_examples=50)
 def test_F32_all_classes_come_equally_often_and_no_row_twice_before_all_of_its_class(
@@ -63,6 +64,7 @@ def test_F32_an_epoch_has_as_many_steps_and_goes_on_where_the_last_one_ended() -
     assert rows != [row for step in range(30) for row in balanced(seed=2).rows_at(step).tolist()]
 
 
+@pytest.mark.slow(0.5)
 @given(st.integers(0, 100))
 @fewer(max_examples=20)
 def test_F32_the_rows_of_a_step_do_not_depend_on_layout_or_micro_batches(step: int) -> None:
@@ -120,6 +122,7 @@ def test_F32_a_stopped_run_goes_on_to_the_bit(tmp_path: Path, layout: str) -> No
     assert "balanced sampling over 2 classes" in (whole.path / "log.txt").read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_F32_micro_batches_do_not_change_the_weights(tmp_path: Path) -> None:
     still = {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
     trees = [tree(tmp_path, max_steps=4, **more) for more in ({}, {"micro_batch": 3})]
@@ -151,6 +154,7 @@ def test_quotas_fill_a_block_and_follow_the_shares(shares: list[float]) -> None:
     assert np.abs(np.array(quotas) - exact).max() <= 1 + len(shares)
 
 
+@pytest.mark.slow(0.5)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
 @fewer(max_examples=30)
 def test_classes_come_by_quota_and_no_row_twice_before_all_of_its_class(

@@ -291,6 +291,7 @@ def test_R11_bad_rows_refuse_or_are_kept_aside(tmp_path, pieces):
     assert json.loads((tmp_path / "two/bad_rows.jsonl").read_text())["line"] == 2
 
 
+@pytest.mark.slow(0.5)
 def test_duplicates_are_left_out(tmp_path, pieces):
     path = tmp_path / "a.txt"
     path.write_text("same\nlines\n\nother\nlines\n\nsame\nlines\n\n" * 3)

@@ -122,6 +122,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.slow(0.5)
 def test_yaml_blocks_are_legal_sweeps(tmp_path: Path) -> None:
     counts = {path.name: len(sweep_runs(path)) for path in write_named(ROOT / "docs" / "sweeps.md", tmp_path)}
     assert counts == {"sweep.yaml": 18, "tasks.yaml": 30, "stages.yaml": 33, "random.yaml": 20, "tpe.yaml": 0}

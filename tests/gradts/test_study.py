@@ -361,6 +361,7 @@ def test_heads_verb_and_ablation(shared: Path, tmp_path: Path, capsys: pytest.Ca
     assert main([*words, "--without-heads", "2.0"]) == 2
 
 
+@pytest.mark.slow(0.5)
 def test_heads_are_measured_on_the_rows_that_the_run_was_trained_on(shared: Path, tmp_path: Path) -> None:
     tree = yaml.safe_load(write(shared).read_text())
     tree["tasks"] = [{**tree["tasks"][0], "count": 10}]

@@ -33,6 +33,7 @@ def stock_logits(folder, texts):
     return net(**tokenizer(*map(list, columns), padding=True, return_tensors="pt")).logits
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_folder_gives_equal_logits_in_transformers(kind, tmp_path):
     run = run_of(tmp_path, kind)
@@ -43,6 +44,7 @@ def test_saved_folder_gives_equal_logits_in_transformers(kind, tmp_path):
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow(0.5)
 def test_deberta_of_the_first_kind_has_its_own_head_too(tmp_path):
     """New encoders of this kind are not made, published ones are read."""
     fields = {**NARROW, **WIDE, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "vocab_size": 99}
@@ -56,6 +58,7 @@ def test_deberta_of_the_first_kind_has_its_own_head_too(tmp_path):
     assert main(["heads", str(run.path), "--on", "table/moods", "--quiet", "-o", str(tmp_path / "heads")]) == 0
 
 
+@pytest.mark.slow(0.5)
 def test_saved_folder_gives_equal_logits_for_pairs(tmp_path):
     run = run_of(tmp_path, "electra", task=pair_task)
     texts = [("the good cat", "a dog"), ("a film", "very dull and bright bird here"), ("a", "b")]
@@ -107,6 +110,7 @@ def foreign(folder, labels=None):
     return path, run
 
 
+@pytest.mark.slow(0.5)
 def test_models_of_others_answer(tmp_path):
     path, run = foreign(tmp_path, ["yes", "perhaps", "no"])
     model = en.load(path)
@@ -117,6 +121,7 @@ def test_models_of_others_answer(tmp_path):
     assert model("one text is fine too: nobody knows better").label in model.labels
 
 
+@pytest.mark.slow(0.5)
 def test_labels_can_be_given_to_models_of_others_only(tmp_path):
     path, run = foreign(tmp_path)
     assert open_classifier(path).head.unnamed

@@ -69,6 +69,7 @@ def test_A3_the_random_start_has_norm_init_mag_by_root_3(layout: str, width: int
     assert float(norms.max()) <= 0.2
 
 
+@pytest.mark.slow(0.5)
 @given(
     st.integers(1, 100), st.lists(st.integers(1, 30), min_size=1, max_size=20), st.floats(1e-3, 10), st.integers(0, 99)
 )
@@ -158,6 +159,7 @@ def test_A7_more_padding_changes_nothing(kind: str) -> None:
     assert torch.equal(a[0], b[0][:, : a[0].shape[1]])
 
 
+@pytest.mark.slow(0.5)
 def test_A7_packed_and_rows_perturb_alike() -> None:
     for kind in ("bert", "roberta", "electra"):
         one, two = bench(kind, "packed"), bench(kind, "rows")
@@ -243,6 +245,7 @@ def test_A16_the_embedding_table_is_trained(kind: str, layout: str) -> None:
     assert table.grad.abs().max() > 0
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("method", BOTH)
 def test_A18_the_same_seed_gives_the_same_perturbations(method: Any) -> None:
     one, two, other = bench(dropout=0.1), bench(dropout=0.1), bench(dropout=0.1, step=1)

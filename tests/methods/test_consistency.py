@@ -185,6 +185,7 @@ def test_smart_changes_its_pace_when_told() -> None:
     assert Smart().rate(10**6) == 0.99
 
 
+@pytest.mark.slow(0.5)
 def test_R4_the_moving_mean_is_in_the_checkpoint(tmp_path: Any) -> None:
     method = {"kind": "smart", "proximal_weight": 50.0, "ema": 0.5}
     train = {"save": "1 steps", "max_steps": 4, "evaluate": "never", "keep_checkpoints": True}

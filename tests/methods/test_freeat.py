@@ -121,6 +121,7 @@ def test_A13_a_step_is_k_optimiser_calls_at_one_rate(tmp_path: Any) -> None:
     assert {float(v) for n, v in optimizer.tensors().items() if n.endswith("/step")} == {6.0}
 
 
+@pytest.mark.slow(0.5)
 def test_without_perturbation_it_is_plain_training_on_every_batch_k_times(tmp_path: Any) -> None:
     one, optimizer = parts_of(tmp_path)
     state = TrainState(2, budget=one.batcher.budget)
@@ -135,6 +136,7 @@ def test_without_perturbation_it_is_plain_training_on_every_batch_k_times(tmp_pa
     assert any(not torch.equal(a[n], p) for n, p in parts_of(tmp_path)[0].model.state_dict().items())
 
 
+@pytest.mark.slow(0.5)
 def test_the_number_of_steps_does_not_change(tmp_path: Any) -> None:
     tree = settings(tmp_path, rows=48, dev=8, train={"evaluate": "never"})
     lengths = {

@@ -94,6 +94,7 @@ def test_the_call_has_the_keywords_that_torch_has() -> None:
     inspect.signature(varlen_attn).bind(*range(7), scale=1.0, window_size=(-1, -1))
 
 
+@pytest.mark.slow(0.5)
 def test_nested_draws_dropout_and_its_mean_is_attention_without() -> None:
     torch.manual_seed(0)
     lengths = torch.tensor([7, 3, 1])

@@ -49,6 +49,7 @@ def log_softmax(row: np.ndarray) -> np.ndarray:
     return row - math.log(sum(math.exp(x) for x in row))
 
 
+@pytest.mark.slow(0.5)
 @given(
     st.lists(st.sampled_from([0, 1, 2, HIDDEN]), min_size=1, max_size=6),
     st.sampled_from([0.0, 0.1, 0.3]),
@@ -69,6 +70,7 @@ def test_cross_entropy_is_the_formula(labels: list[int], smoothing: float, weigh
     assert loss_of(model, logits, batch_of(labels)) == pytest.approx((total, count), rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.slow(0.5)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=6), st.sampled_from([0.0, 0.2]), st.integers(0, 99))
 def test_multilabel_is_the_formula(rows: list[int], smoothing: float, seed: int) -> None:
     labels = np.array([[r & 1, r >> 1 & 1, r >> 2 & 1] for r in rows], dtype=np.float32)
@@ -81,6 +83,7 @@ def test_multilabel_is_the_formula(rows: list[int], smoothing: float, seed: int)
     assert found == pytest.approx((wanted, len(rows)), rel=1e-6)
 
 
+@pytest.mark.slow(0.5)
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=6), st.integers(0, 99))
 def test_regression_is_the_squared_error(values: list[float], seed: int) -> None:
     logits = np.random.default_rng(seed).normal(size=(len(values), 1))

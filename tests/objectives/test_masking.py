@@ -138,6 +138,7 @@ def test_bert_shows_any_ordinary_token_in_10_percent() -> None:
     assert counts.min() > 0.6 * counts.mean()
 
 
+@pytest.mark.slow(0.5)
 def test_positions_are_uniform() -> None:
     asked = np.zeros(20)
     for noise in range(300):
@@ -158,6 +159,7 @@ def test_bernoulli_counts_vary_around_the_share() -> None:
     assert np.var(counts) == pytest.approx(0.15 * 0.85 * 50, rel=0.35)
 
 
+@pytest.mark.slow(0.5)
 def test_with_replacement_draws_as_often_as_google_and_repeats() -> None:
     table = text_table([128] * 400)
     found = by_example(cut(table), Masking(positions="with_replacement", cap=19))

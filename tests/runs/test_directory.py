@@ -72,6 +72,7 @@ def test_metrics_that_are_no_numbers_are_null(tmp_path: Path, value: float) -> N
 steps_of_records = st.lists(st.integers(1, 30), max_size=40).map(sorted)
 
 
+@pytest.mark.slow(0.5)
 @settings(max_examples=50)
 @given(steps=steps_of_records, checkpoint=st.integers(0, 30), killed=st.integers(0, 30), torn=st.floats(0, 1))
 def test_R1_rewound_metrics_equal_an_undisturbed_runs(

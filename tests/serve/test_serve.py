@@ -46,6 +46,7 @@ def close(found: Any, wanted: Any, run: Path) -> None:
         assert one["probabilities"] == pytest.approx(dict(other.probabilities), abs=1e-5)
 
 
+@pytest.mark.slow(0.5)
 def test_one_text_and_many_texts_get_the_models_own_answers(single: Served, runs: dict[str, Path]) -> None:
     status, one = single.ask("/predict", {"text": TEXTS[0]})
     assert status == 200
@@ -56,6 +57,7 @@ def test_one_text_and_many_texts_get_the_models_own_answers(single: Served, runs
     assert single.ask("/predict", {"texts": []}) == (200, {"predictions": []})
 
 
+@pytest.mark.slow(0.5)
 def test_pairs_and_one_pair(runs: dict[str, Path]) -> None:
     pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
     with served(runs["pair"]) as server:
@@ -130,6 +132,7 @@ def test_pages_of_other_sites_cannot_ask_a_server_without_a_token(single: Served
     assert "own address" in answer["error"]
 
 
+@pytest.mark.slow(0.5)
 def test_many_clients_at_once_get_their_own_answers(single: Served, runs: dict[str, Path]) -> None:
     wanted = {text: open_classifier(runs["single"], "cpu")(text).probabilities["pos"] for text in sentences(24)}
     wrong: list[str] = []
@@ -161,6 +164,7 @@ def test_a_signal_ends_it_cleanly(runs: dict[str, Path], number: int) -> None:
     assert not any("Traceback" in line for line in server.lines)
 
 
+@pytest.mark.slow(0.5)
 def test_a_token_is_asked_of_everything_but_the_page_and_health(runs: dict[str, Path]) -> None:
     with served(runs["single"], "--host", "0.0.0.0", ENCODERY_SERVE_TOKEN=TOKEN) as server:
         assert server.ask("/health")[0] == 200

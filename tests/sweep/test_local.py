@@ -183,6 +183,7 @@ def test_stopped_runs_go_on_with_the_next_sweep(tmp_path: Path) -> None:
     assert [o.state for o in sweep(tmp_path, [spec]).values()] == ["done"]
 
 
+@pytest.mark.slow(0.5)
 def test_stop_ends_orphans_whose_scheduler_is_dead(tmp_path: Path) -> None:
     mark = f"{4000 + os.getpid()}.5"
     spec = command(f"sleep {mark}", "orphan")
@@ -275,6 +276,7 @@ def test_S4_a_name_that_leads_out_of_the_sweep_is_refused(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [tmp_path / "sweep"]
 
 
+@pytest.mark.slow(0.5)
 def test_W22_a_run_sees_its_own_cores_and_threads_only(tmp_path: Path) -> None:
     line = "echo $OMP_NUM_THREADS $MKL_NUM_THREADS; python3 -c 'import os; print(len(os.sched_getaffinity(0)))'"
     specs = [command(line, f"r{i}") for i in range(2)]

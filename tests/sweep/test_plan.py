@@ -215,6 +215,7 @@ def test_two_runs_with_the_same_first_digits_stay_apart() -> None:
 LITTLE = {"optim.lr": [1e-4, 2e-4, 3e-4], "train.batch_size": [8, 16, 24], "method.adv_lr": [0.1, 0.2]}
 
 
+@pytest.mark.slow(0.5)
 @settings(max_examples=15)
 @given(st.data())
 def test_expansion_equals_the_product_written_anew(
@@ -427,6 +428,7 @@ def test_W28_the_metrics_of_a_task_are_accepted_in_other_spellings_too(tmp_path:
     assert len(planned(f"metric: {{name: {name}}}\n", tmp_path)) == 1
 
 
+@pytest.mark.slow(0.5)
 def test_W28_pretraining_has_the_metrics_of_its_objective(tmp_path: Path) -> None:
     text = "tasks: {name: corpus/toy, held_out: 0.1, objective: {kind: KIND}}\nmetric: {name: NAME}\n"
 

@@ -107,6 +107,7 @@ def test_tpe_draws_n_trials_and_writes_each_down_before_it_starts(tmp_path: Path
     assert {spec.id for spec in read_plan(tmp_path / "out")} == {spec.id for spec in done}
 
 
+@pytest.mark.slow(0.5)
 def test_tpe_goes_on_where_it_was_left_as_if_it_had_not_been(tmp_path: Path, opened: Any) -> None:
     """Every trial by a new process against all by one."""
     ended: dict[str, Outcome] = {}

@@ -87,6 +87,7 @@ def test_R11_a_line_of_ten_megabytes_arrives(tmp_path, kind):
     assert values(read(put(tmp_path, f"a.{kind}", WRITERS[kind](rows)))) == rows
 
 
+@pytest.mark.slow(0.5)
 @given(rows=st.lists(cells, max_size=8), kind=st.sampled_from(sorted(WRITERS)), end=st.sampled_from(["\n", "\r\n"]))
 @settings(max_examples=150)
 def test_R11_round_trip(tmp_path_factory, rows, kind, end):
@@ -104,6 +105,7 @@ def test_R11_csv_and_jsonl_keep_line_ends_inside_texts(tmp_path_factory, rows):
     assert values(read(put(folder, "a.csv", out.getvalue()))) == rows
 
 
+@pytest.mark.slow(0.5)
 @given(data=st.binary(max_size=200), kind=st.sampled_from(["tsv", "csv", "jsonl", "parquet"]))
 @settings(max_examples=200)
 def test_R11_no_bytes_crash_a_reader(tmp_path_factory, data, kind):

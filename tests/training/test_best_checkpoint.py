@@ -70,6 +70,7 @@ def test_what_was_said_is_what_would_be_said_again(
     assert outcome(once) == outcome(run(tree, tmp_path / "twice"))
 
 
+@pytest.mark.slow(0.5)
 def test_a_resumed_run_asks_anew_what_it_did_not_hear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = settings(tmp_path, train={**SHORT, "select": "best", "save": "1 step"}, rows=48, dev=16)
     scripted(monkeypatch, SCORES)

@@ -189,6 +189,7 @@ def test_a_model_beside_itself_says_what_it_says_alone(
     assert all(set(one) == set(two) for one, two in zip(*said, strict=True))
 
 
+@pytest.mark.slow(0.5)
 def test_predict_takes_several_models(
     runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,6 +144,7 @@ def test_R14_weights_agree_after_20_steps_of_adamw(cut: dict[str, Any]) -> None:
     assert furthest(*weights) < 5e-6
 
 
+@pytest.mark.slow(0.5)
 def test_R14_float64_weights_agree_after_20_steps() -> None:
     weights = []
     for options in ({}, {"most": 8}):
@@ -153,6 +154,7 @@ def test_R14_float64_weights_agree_after_20_steps() -> None:
     assert furthest(*weights) < 1e-12
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("layout", ["packed", "rows", "padded"])
 def test_R14_equal_layouts_give_equal_bits_with_dropout(layout: str) -> None:
     found = []
@@ -164,6 +166,7 @@ def test_R14_equal_layouts_give_equal_bits_with_dropout(layout: str) -> None:
     assert all(torch.equal(found[0][1][n], found[1][1][n]) for n in found[0][1])
 
 
+@pytest.mark.slow(0.5)
 def test_R4_going_on_in_the_middle_of_an_epoch_gives_the_same_bits() -> None:
     model, batches = parts(dropout=0.1, budget=200, lengths=LENGTHS * 2)  # 4 steps an epoch
     straight = take(model, batches, 10)
@@ -338,6 +341,7 @@ def test_the_scale_leaves_no_trace_in_the_gradient() -> None:
     assert furthest(weights[0][0], weights[1][0]) < 1e-9
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_trains_on_a_cpu(dtype: torch.dtype) -> None:
     model, batches = parts(lengths=LENGTHS[:16])

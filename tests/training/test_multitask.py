@@ -55,6 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return run(tree(folder, tasks, train={"select": "each"}), folder / "run")
 
 
+@pytest.mark.slow(0.5)
 def test_every_task_is_scored_and_its_loss_is_shown(trained: RunDir) -> None:
     result = trained.read_scores()
     assert sorted(result["scores"]) == ["toy/ner:dev", "toy/nli:dev", "toy/similarity:dev"]
@@ -72,6 +73,7 @@ def test_every_task_is_scored_and_its_loss_is_shown(trained: RunDir) -> None:
     assert "head='toy/nli'" in (trained.path / "README.md").read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_G30_heads_are_kept_by_name_and_found_in_any_order(trained: RunDir, tmp_path: Path) -> None:
     assert sorted(p.stem for p in (trained.model / "heads").iterdir()) == ["toy-ner", "toy-nli", "toy-similarity"]
     model, _, card = open_model.load_model(trained.model, device="cpu")
@@ -96,6 +98,7 @@ def test_G30_heads_are_kept_by_name_and_found_in_any_order(trained: RunDir, tmp_
         open_model.load_model(trained.model, device="cpu", head="toy/qa")
 
 
+@pytest.mark.slow(0.5)
 def test_a_head_must_be_named_where_there_are_several(trained: RunDir) -> None:
     with pytest.raises(UserError, match="has several heads, name one of them: toy/ner, toy/nli, toy/similarity"):
         open_classifier(trained.path, "cpu")
@@ -108,6 +111,7 @@ def test_a_head_must_be_named_where_there_are_several(trained: RunDir) -> None:
         assert evaluate([model], one).heads == (name,)
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(("task", "opens"), [("toy/nli", "SequenceClassification"), ("toy/ner", "TokenClassification")])
 def test_heads_are_exported_one_by_one_as_stock_classes(trained: RunDir, tmp_path: Path, task: str, opens: str) -> None:
     done = export(trained.path, tmp_path / "out", task)
@@ -128,6 +132,7 @@ def test_every_task_can_have_its_own_best_weights(trained: RunDir) -> None:
         assert (trained.best / name.replace("/", "-") / "encodery.json").is_file()
 
 
+@pytest.mark.slow(0.5)
 def test_the_mean_or_one_task_decides(tmp_path: Path) -> None:
     whole = tree(tmp_path, [NLI, SIMILARITY], train={"select": "best", "select_on": "toy/similarity"})
     done = run(whole, tmp_path / "run")
@@ -304,6 +309,7 @@ def test_plain_text_goes_with_labels(tmp_path: Path, kind: str) -> None:
     assert open_classifier(done.path, "cpu").head.name == "toy/nli", "only one head answers texts"
 
 
+@pytest.mark.slow(0.5)
 def test_heads_of_each_task_are_measured_with_its_own_head(
     trained: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -248,6 +248,7 @@ def test_F2_layer_rates_in_compat_mode(
     assert found["pooler.weight"] == lr
 
 
+@pytest.mark.slow(0.5)
 @given(st.integers(1, 30), st.floats(0.3, 1))
 def test_layer_rates_without_the_quirk_fall_by_d_from_the_head_on(layers: int, decay: float) -> None:
     found = rates(OptimOptions(layer_decay=decay, layer_decay_compat=False), layers)

@@ -43,6 +43,7 @@ def poolings(done: RunDir) -> dict[str, Any]:
     return {task: about["objective"]["pooling"] for task, about in card["tasks"].items()}
 
 
+@pytest.mark.slow(0.5)
 def test_F26_a_run_follows_the_folder_of_its_encoder_and_later_runs_follow_the_run(tmp_path: Path) -> None:
     name = start(tmp_path, pooling_mode_mean_tokens=True)
     short = {"max_steps": 2}
@@ -58,6 +59,7 @@ def test_F26_a_run_follows_the_folder_of_its_encoder_and_later_runs_follow_the_r
     assert poolings(later) == {"table/train": "mean"}
 
 
+@pytest.mark.slow(0.5)
 def test_F27_a_stopped_run_resumes_to_the_bit_whatever_the_folder_says_now(tmp_path: Path) -> None:
     name = start(tmp_path, pooling_mode_max_tokens=True)
     tree = from_start(tmp_path, name, train={"save": "2 steps"})
@@ -70,6 +72,7 @@ def test_F27_a_stopped_run_resumes_to_the_bit_whatever_the_folder_says_now(tmp_p
     assert all(torch.equal(value, weights_of(whole)[key]) for key, value in weights_of(killed).items())
 
 
+@pytest.mark.slow(0.5)
 def test_F27_a_run_that_began_before_the_key_keeps_reading_first_tokens(tmp_path: Path) -> None:
     name = start(tmp_path)
     tree = from_start(tmp_path, name, train={"save": "2 steps"})
@@ -121,6 +124,7 @@ def chances(model: Any) -> np.ndarray:
     return np.array([[one.probabilities[name] for name in model.labels] for one in model(PAIRS)])
 
 
+@pytest.mark.slow(0.5)
 def test_predictions_exports_and_evaluations_are_those_of_the_formula(mean: Path, tmp_path: Path, capsys: Any) -> None:
     from encodery.cli import main
 
@@ -175,6 +179,7 @@ def test_its_encoder_gives_vectors_and_begins_another_run(mean: Path, tmp_path: 
     assert vectors.shape[1] == source.encoder.width
 
 
+@pytest.mark.slow(0.5)
 def test_tables_have_a_column_when_runs_differ(tmp_path: Path) -> None:
     tree = settings(tmp_path, train={"max_steps": 1})
     for pooling in ("auto", "mean"):
@@ -190,6 +195,7 @@ def test_tables_have_a_column_when_runs_differ(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow(0.5)
 def test_tags_say_that_the_key_changes_nothing(tmp_path: Path) -> None:
     done = en.train("recipe:toy/ner", tmp_path / "run", model={"pooling": "mean"}, train={"max_steps": 1})
     assert "model.pooling: mean changes nothing" in RunDir.open(done.path).log_file.read_text()

@@ -104,6 +104,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return run(settings({"kind": "electra"}), tmp_path_factory.mktemp("pretrained") / "run")
 
 
+@pytest.mark.slow(0.5)
 def test_a_pretrained_model_that_is_asked_for_answers_is_named(pretrained: RunDir) -> None:
     sentence = rf"{pretrained.path}: .* toy/corpus \(electra\) and has no prediction head; train it on a task first"
     with pytest.raises(UserError, match=sentence):
@@ -124,6 +125,7 @@ def test_held_out_text_is_scored_and_cost_is_recorded(pretrained: RunDir) -> Non
     assert "encodery train --model" in pretrained.card.read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_a_corpus_prepared_on_the_way_shows_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_corpus_prepared_on_the_way_shows_how_far_it_is(
     assert "toy/corpus  100%" not in capsys.readouterr().err  # it is in the cache
 
 
+@pytest.mark.slow(0.5)
 def test_P39_a_run_without_a_held_out_document_says_so_at_the_start_and_ends_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +217,7 @@ def test_any_task_can_begin_from_a_pretraining(pretrained: RunDir, share: str, t
     assert "left out: discriminator_predictions.dense" in done.log_file.read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_P41_a_tokenizer_that_means_other_pieces_is_refused(pretrained: RunDir, tmp_path: Path) -> None:
     from transformers import AutoTokenizer, BertTokenizerFast
 
@@ -237,6 +241,7 @@ def test_P41_a_tokenizer_that_means_other_pieces_is_refused(pretrained: RunDir, 
     assert "mean other tokens" not in run(tree, tmp_path / "own").log_file.read_text()
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("objective", ["electra", "mlm"])
 def test_P42_a_head_that_is_taken_over_is_not_called_left_out(
     pretrained: RunDir, tmp_path: Path, objective: str
@@ -252,6 +257,7 @@ def test_P42_a_head_that_is_taken_over_is_not_called_left_out(
     assert "left out: " in run(tree, tmp_path / "c").log_file.read_text()  # this time it is
 
 
+@pytest.mark.slow(0.5)
 def test_pretraining_goes_on_with_generator_and_head(pretrained: RunDir, tmp_path: Path) -> None:
     tree = settings({"kind": "electra"}, train={"max_steps": 1, "evaluate": "end"})
     tree["model"] = {"name": str(pretrained.path)}
@@ -272,6 +278,7 @@ def test_going_on_takes_the_rate_that_google_advises() -> None:
         assert wanted * ours(t) == pytest.approx(raised * theirs(before + t), rel=1e-9)
 
 
+@pytest.mark.slow(0.5)
 def test_mlm_scores_and_full_blocks_of_a_modern_encoder(tmp_path: Path) -> None:
     tree = settings({"kind": "mlm", "masking": {"probability": 0.3}}, "modernbert", task={"blocks": "full"})
     tree["model"]["new"]["config"] |= {"max_position_embeddings": 64, "local_attention": 16}
@@ -305,6 +312,7 @@ def test_full_blocks_are_read_text_by_text() -> None:
     assert sum(map(len, micro)) == len({int(i) for batch in micro for i in batch.ids})
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("method", ["freelb", "rdrop", "sam"])
 def test_methods_work_on_pretraining(method: str, tmp_path: Path) -> None:
     tree = settings(
@@ -466,6 +474,7 @@ def drawn_of_few(tree: dict[str, Any], steps: int = 30) -> float:
     return float((rows >= begin).mean())
 
 
+@pytest.mark.slow(0.5)
 def test_sources_of_a_corpus_are_drawn_by_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain, mixed = two_sources(tmp_path), two_sources(tmp_path, shares=[1, 1])
     assert drawn_of_few(plain) < 0.2

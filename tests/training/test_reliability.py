@@ -290,6 +290,7 @@ def test_R8_second_command_is_refused_and_names_the_first(
         kill_9(child)
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     ("change", "named"),
     [("seed=2", "seed.init"), ("optim.lr=2e-3", "optim.lr"), ("train.batch_size=8", "train.batch_size")],
@@ -307,6 +308,7 @@ def test_R9_changed_settings_are_refused_with_the_differences(
     assert RunDir.open(out).metrics()[-1]["step"] == (44 if "batch_size" in change else 24)  # as long as it is now
 
 
+@pytest.mark.slow(0.5)
 def test_F73_a_run_that_ended_before_its_first_step_does_not_lock_its_folder(
     setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -352,6 +354,7 @@ def test_a_perfect_score_that_needs_no_model_says_so() -> None:
     assert score_remarks({**result, "scores": {"a:dev": {"f1": 1.0}}}, "a:dev") == " (majority baseline: f1 0.9000)"
 
 
+@pytest.mark.slow(0.5)
 def test_F74_the_card_tells_a_change_on_the_way_and_how_to_repeat_it(setup: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     stop_at(setup, out, 6)
@@ -378,6 +381,7 @@ def test_R9_changed_data_are_refused(setup: list[str], tmp_path: Path) -> None:
         train_run(load.load(None, setup), out)
 
 
+@pytest.mark.slow(0.5)
 def test_R9_other_thread_count_goes_on_with_a_notice(setup: list[str], tmp_path: Path) -> None:
     out, short = tmp_path / "run", [*setup, "train.max_steps=8"]
     stop_at(short, out, 6)
@@ -410,6 +414,7 @@ def stop_at(setup: list[str], out: Path, step: int, config: str | None = None) -
         train_run(load.load(config, setup), out, watch=stop)
 
 
+@pytest.mark.slow(0.5)
 def test_R10_resume_reads_no_row_before_its_position(
     setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +430,7 @@ def test_R10_resume_reads_no_row_before_its_position(
     assert asked == sorted(set(asked))
 
 
+@pytest.mark.slow(0.5)
 def test_a_finished_run_is_left_alone_and_restart_moves_it_aside(setup: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_run(load.load(None, setup), out)
@@ -435,6 +441,7 @@ def test_a_finished_run_is_left_alone_and_restart_moves_it_aside(setup: list[str
     same(out, tmp_path / "run.old-1")
 
 
+@pytest.mark.slow(0.5)
 def test_S6_planted_token_is_in_no_output_file(
     setup: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +455,7 @@ def test_S6_planted_token_is_in_no_output_file(
             assert token.encode() not in file.read_bytes(), file
 
 
+@pytest.mark.slow(0.5)
 def test_run_directory_is_as_decided(setup: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_run(load.load(None, setup), out)

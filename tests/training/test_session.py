@@ -79,6 +79,7 @@ def test_intervals_that_mean_nothing_are_refused(tmp_path: Path, key: str, value
         resolve(settings(tmp_path, train={key: value}))
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     ("evaluate", "steps"),
     [("5 steps", [5, 10, 12]), ("1/2 epoch", [3, 6, 9, 12]), ("1 epoch", [6, 12]), ("end", [12]), ("never", [])],
@@ -87,6 +88,7 @@ def test_the_dev_set_is_scored_when_asked(tmp_path: Path, evaluate: str, steps: 
     assert evaluations(run(settings(tmp_path, train={"evaluate": evaluate}), tmp_path / "run")) == steps
 
 
+@pytest.mark.slow(0.5)
 def test_the_log_has_the_mean_of_the_steps_since(tmp_path: Path) -> None:
     fine = run(settings(tmp_path, train={"log": 1, "evaluate": "never"}), tmp_path / "fine").metrics()
     coarse = run(settings(tmp_path, train={"log": 5, "evaluate": "never"}), tmp_path / "coarse").metrics()
@@ -127,6 +129,7 @@ def snapshots(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, torch.Tens
     return found
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     ("select", "metric", "scores", "step"),
     [
@@ -151,6 +154,7 @@ def test_the_last_or_the_best_checkpoint_becomes_the_model(
     assert ("best on dev, reported on dev" in done.log_file.read_text()) == (select == "best")
 
 
+@pytest.mark.slow(0.5)
 def test_a_holdout_is_chosen_on_and_not_trained_on(tmp_path: Path) -> None:
     tree = settings(tmp_path, train={"holdout": 0.25, "select": "best", "evaluate": "3 steps"})
     resolved = resolve(tree)
@@ -212,6 +216,7 @@ def test_R15_constant_predictions_are_alarming(tmp_path: Path) -> None:
     assert f"ALARM: collapsed? {alarm}" in done.log_file.read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_R15_a_loss_that_stays_at_ln_classes_is_alarming(tmp_path: Path) -> None:
     tree = settings(tmp_path, noise=True, optim={"lr": 1e-6}, train={"max_steps": 40}, task={"weight": 0.5})
     done = run(tree, tmp_path / "run")
@@ -230,6 +235,7 @@ def test_R15_learning_is_not_alarming(tmp_path: Path) -> None:
     assert "ALARM" not in done.log_file.read_text()
 
 
+@pytest.mark.slow(0.5)
 def test_R15_nothing_is_said_of_the_loss_before_warm_up_is_over(tmp_path: Path) -> None:
     tree = settings(tmp_path, noise=True, optim={"lr": 1e-6, "warmup": 30}, train={"max_steps": 30})
     alarms = run(tree, tmp_path / "run").read_scores()["alarms"]
@@ -239,6 +245,7 @@ def test_R15_nothing_is_said_of_the_loss_before_warm_up_is_over(tmp_path: Path) 
 # F20 and resuming
 
 
+@pytest.mark.slow(0.5)
 def test_F20_equal_seeds_are_equal_runs_and_others_are_not(tmp_path: Path) -> None:
     a, b = (run(settings(tmp_path, seed=3), tmp_path / name) for name in ("a", "b"))
     assert a.read_scores() == b.read_scores()
@@ -295,6 +302,7 @@ def test_R4_a_killed_run_goes_on_to_the_same_bits_and_records(tmp_path: Path, ch
     assert same(weights_of(killed), weights_of(straight))
 
 
+@pytest.mark.slow(0.5)
 def test_a_run_that_was_told_to_stop_saves_and_goes_on(tmp_path: Path) -> None:
     import os
     import signal
@@ -323,6 +331,7 @@ def test_lora_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert not [n for n in weights_of(straight) if "lora" in n]
 
 
+@pytest.mark.slow(0.5)
 def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gradient = loop.gradient
 
@@ -344,6 +353,7 @@ def test_R6_a_run_that_fails_keeps_a_finite_checkpoint(tmp_path: Path, monkeypat
 # F22 and F23
 
 
+@pytest.mark.slow(0.5)
 def test_F22_init_from_brings_the_encoder_and_not_the_head(tmp_path: Path) -> None:
     first = run(settings(tmp_path), tmp_path / "first")
     tree = settings(tmp_path, seed=2)

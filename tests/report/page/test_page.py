@@ -43,6 +43,7 @@ def page(found: PageData) -> str:
     return build.page(found, build.sections(found), "Everything")
 
 
+@pytest.mark.slow(0.5)
 def test_every_section_is_there(found: PageData, page: str) -> None:
     titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", page)
     assert [title for title in build.SECTIONS if title not in titles] == []
@@ -154,6 +155,7 @@ def test_the_page_says_nothing_of_the_machine(page: str, source: Path) -> None:
     )
 
 
+@pytest.mark.slow(0.5)
 def test_without_text_no_sentence_is_left(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     assert main(["report", str(source), "-o", str(out), "--no-text"]) == 0
@@ -165,6 +167,7 @@ def test_without_text_no_sentence_is_left(source: Path, tmp_path: Path) -> None:
     assert "no&lt;/script&gt;" in text, "labels stay"
 
 
+@pytest.mark.slow(0.5)
 @given(
     st.recursive(
         st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -214,6 +217,7 @@ def test_figures_are_three_files_each_and_repeatable(source: Path, tmp_path: Pat
     assert float(width[1]) == pytest.approx(print_figures.WIDTH * 72)
 
 
+@pytest.mark.slow(0.5)
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=900), st.integers(2, 300))
 def test_thinned_lines_keep_their_mean_and_their_last_step(values: list[float], most: int) -> None:
     x, y = thin(list(range(len(values))), values, most)

@@ -107,6 +107,7 @@ def test_thirty_runs_and_twenty_thousand_points_are_below_four_megabytes(tmp_pat
 # Clusters
 
 
+@pytest.mark.slow(0.5)
 def test_clusters_are_shown_beside_chance(found: PageData) -> None:
     section = of(clusters.section(found))
     for words in (
@@ -413,6 +414,7 @@ def test_the_data_card_names_near_duplicates_and_leakage(found: PageData) -> Non
     assert near_duplicates.card(found, "x", "t", [("train", train[1:]), ("dev", dev[1:])]) == Html("")
 
 
+@pytest.mark.slow(0.5)
 def test_without_text_the_maps_have_none(source: Path) -> None:
     found = gather([source], text=False)
     page = build.page(found, build.sections(found), "No text")
