@@ -157,7 +157,16 @@ def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
     from encodery.core.files import digest_text
 
     name = file.name if args.what else f"sweep-{digest_text(file.text)[:8]}"
-    return Path(args.out) if args.out else Path("runs") / name
+    return _not_a_run(Path(args.out) if args.out else Path("runs") / name)
+
+
+def _not_a_run(folder: Path) -> Path:
+    """A sweep in the directory of a run would be hidden by it: tables see one run there."""
+    from encodery.core.files import is_run
+
+    if is_run(folder):
+        raise UserError(f"{folder} is the directory of a run; give the sweep another folder, such as -o {folder}-sweep")
+    return folder
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> int:
@@ -292,7 +301,7 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     specs = commands(path)
     resources = command_line.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
     _require_devices(resources, args.executor)
-    folder = Path(args.out) if args.out else Path("runs") / as_name(path.stem)
+    folder = _not_a_run(Path(args.out) if args.out else Path("runs") / as_name(path.stem))
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(folder, specs, {"command": _again()})
     limits = command_line.limits(Sweep(), args.timeout, args.retries)

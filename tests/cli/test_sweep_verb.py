@@ -126,6 +126,25 @@ def test_run_hands_over_the_plan_the_resources_and_the_limits(room: Path, execut
     assert "# command line: 1e-4,2e-4" in (room / "out" / "sweep.yaml").read_text()
 
 
+@pytest.mark.parametrize("action", ["plan", "run"])
+def test_a_sweep_does_not_move_into_the_directory_of_a_run(
+    room: Path, executed: list[dict[str, Any]], capsys: Any, action: str
+) -> None:
+    """Tables would see that run alone."""
+    (room / "runs" / "run").mkdir(parents=True)
+    (room / "runs" / "run" / "run.json").write_text("{}")
+    (room / "cmds.txt").write_text("echo a\n")
+    given = ["sweep", action, "run.yaml", "--optim.lr", "1e-4,5e-4"]
+    for out in ([], ["-o", "runs/run"]):
+        assert cli.main([*given, *out]) == 2
+        assert "runs/run is the directory of a run; give the sweep another folder, such as -o runs/run-sweep" in (
+            capsys.readouterr().err
+        )
+    assert cli.main(["sweep", "run", "--commands", "cmds.txt", "-o", "runs/run"]) == 2
+    assert not executed
+    assert [entry.name for entry in (room / "runs" / "run").iterdir()] == ["run.json"]
+
+
 def test_a_plain_config_is_a_sweep_of_one(room: Path, executed: list[dict[str, Any]]) -> None:
     assert cli.main(["sweep", "run", "run.yaml"]) == 0
     assert len(executed[0]["ended"]) == 1
