@@ -116,7 +116,7 @@ def train(
     `config` is a config, a data file such as reviews.csv, `recipe:…`, a mapping or nothing; sections such as
     `optim={"lr": 3e-5}` are laid on top.
     """
-    resolved = settings.load(_config(config), sections)
+    resolved = settings.load(_config(config), _whole_sections(sections))
     place = None if out is None else _path(out)
     progress = Progress(quiet)
     return Run(runs.train_run(resolved, place, restart=restart, allow_change=allow_change, progress=progress))
@@ -138,7 +138,7 @@ def cross_validate(
     """
 
     def resolve(fold: int | None) -> settings.Resolved:
-        base = settings.load(_config(config), sections)
+        base = settings.load(_config(config), _whole_sections(sections))
         if fold is None or len(base.config.tasks) != 1:
             return base
         tree = base.config.to_dict()
@@ -181,7 +181,7 @@ def _steps(
     allow_change: bool,
     sections: Mapping[str, Any],
 ) -> Iterator[StepReport]:
-    resolved = settings.load(_config(config), sections)
+    resolved = settings.load(_config(config), _whole_sections(sections))
     place = None if out is None else _path(out)
     with runs.prepared(resolved, place, restart, allow_change, Progress(quiet=True), StopRequest()) as (_, session):
         if session is None:
@@ -209,6 +209,8 @@ def load(
     `allow_code` lets Python files run that a run directory brings along (an own objective). `verify=False` compares
     the files of a finished run by size alone, not by sha256.
     """
+    if isinstance(source, list | tuple):
+        raise UserError("load: one model at a time; predict([a, b], 'new.csv') and evaluate([a, b], …) take several")
     path = source if isinstance(source, str) else _path(source)
     with sizes_only(not verify):
         return open_classifier(path, device, head=head, allow_code=allow_code)
@@ -239,7 +241,10 @@ def predict(
         if isinstance(data, Path) or (isinstance(data, str) and is_data_file(data) and len(data.split()) == 1):
             raise UserError(f"{data}: there is no such data file")
         if len(models) > 1 or out is not None:
-            raise UserError("predict: `out` and several models need a data file; for texts call load(run)(texts)")
+            raise UserError(
+                "predict: `out` and several models need a data file (write the texts to a csv file with the column "
+                "text); one model answers texts directly"
+            )
         return models[0](data)
     import pandas as pd
 
@@ -335,6 +340,16 @@ def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.
 
 def _path(place: str | Path | RunDir | Run) -> Path:
     return place.path if isinstance(place, RunDir | Run) else Path(place)
+
+
+def _whole_sections(sections: Mapping[str, Any]) -> Mapping[str, Any]:
+    """In Python a section is a mapping; a dotted key, as on the command line, is told apart from a misspelt one."""
+    for key, value in sections.items():
+        if "." in key:
+            section, _, rest = key.partition(".")
+            inner = "".join(f"{{{part!r}: " for part in rest.split("."))
+            raise UserError(f"{key}: in Python write {section}={inner}{value!r}{'}' * len(rest.split('.'))}")
+    return sections
 
 
 def _config(source: str | Path | Mapping[str, Any] | RunDir | Run | None) -> str | Path | Mapping[str, Any] | None:

@@ -132,6 +132,22 @@ def test_load_refuses_what_the_model_cannot_read(trained):
         en.load("./nowhere")
 
 
+def test_load_says_which_element_is_no_text(trained):
+    model = en.load(trained("single"))
+    with pytest.raises(TypeError, match=r"^element 1: expected a text, .* not None"):
+        model(["good", None])
+    with pytest.raises(TypeError, match=r"^element 0: character 1 \('\\ud800'\) is half of a surrogate pair"):
+        model(["a\ud800b"])
+    assert model([]) == []
+    with pytest.raises(UserError, match="load: one model at a time"):
+        en.load([trained("single"), trained("single")])
+
+
+def test_a_dotted_key_is_shown_as_a_section(tmp_path):
+    with pytest.raises(UserError, match=r"^train.epochs: in Python write train=\{'epochs': 1\}$"):
+        en.train({}, tmp_path / "run", **{"train.epochs": 1})
+
+
 def test_load_gives_the_predictions_of_the_run(trained):
     run = en.Run(trained("single"))
     answers = en.load(run)(sentences(16, 1000))

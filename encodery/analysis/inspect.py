@@ -279,6 +279,11 @@ def label_records(task: Task, split: str, examples: Sequence[Example]) -> list[R
     ]
 
 
+def visible(label: str) -> str:
+    """In quotes where spaces at an end could not be seen."""
+    return label if label == label.strip() else f'"{label}"'
+
+
 def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[str]:
     """The labels and their shares in each split, as lines."""
     yield "labels"
@@ -290,7 +295,7 @@ def label_lines(task: Task, here: Mapping[str, Sequence[Example]]) -> Iterator[s
         elif first["label"] is None:
             yield f"  {name}: hidden"
         elif "share" in first:
-            yield f"  {name}: " + "  ".join(f"{r['label']} {r['rows']:,} ({r['share']:.1%})" for r in records)
+            yield f"  {name}: " + "  ".join(f"{visible(r['label'])} {r['rows']:,} ({r['share']:.1%})" for r in records)
         else:
             total = sum(record["rows"] for record in records)
             yield f"  {name}: {total:,} questions, {records[1]['rows']:,} of them without an answer"

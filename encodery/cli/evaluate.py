@@ -443,10 +443,13 @@ def _show_table(printed: dict[str, Any], form: str) -> None:
 
 
 def _warn(evaluation: "Evaluation", quiet: bool) -> None:
+    from encodery.tasks.sources.own_files import Own
+
     about = evaluation.to_dict()
     for key in ("part", "note", "seen"):
         if key in about and not quiet:
-            print(f"WARNING {evaluation.asked.key} {about[key]}", file=sys.stderr)
+            usual = key == "part" and isinstance(evaluation.asked.task, Own)  # rows set aside, as `train` says too
+            print(f"{'note:' if usual else 'WARNING'} {evaluation.asked.key} {about[key]}", file=sys.stderr)
     for sentence in evaluation.alarms:
         print(f"ALARM {evaluation.asked.key}: {sentence}", file=sys.stderr)
 

@@ -182,6 +182,10 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
         raise UserError(f"{shown}: extends itself: {' -> '.join(p.name for p in (*above, path))}.")
     if path.suffix.lower() in _PACKED and path.is_file():
         raise UserError(f"{shown}: is compressed; unpack it and give the file inside.")
+    if path.suffix.lower() in _WORKBOOKS:
+        raise UserError(
+            f"{shown}: workbooks are not read; save the sheet as CSV (UTF-8) and give `{Path(shown).stem}.csv`."
+        )
     if looks_like_data(path):
         raise UserError(
             f"{shown}: is data, not a config. `encodery train {_with_ending(shown)}` trains on a table (csv, tsv, "
@@ -191,7 +195,8 @@ def from_source(source: str, folder: Path, above: tuple[Path, ...] = ()) -> Laye
 
 
 _CONFIGS = (".yaml", ".yml", ".json")
-_SHEETS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".pkl")
+_WORKBOOKS = (".xlsx", ".xls", ".ods")
+_SHEETS = (*_WORKBOOKS, ".feather", ".arrow", ".pkl")
 _PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".tar")
 
 

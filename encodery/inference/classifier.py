@@ -108,7 +108,10 @@ class Classifier:
             texts = texts.tolist()
         many = isinstance(texts, list)
         most = 2 if self.head.answer_kind != "ranking" else None
-        examples = [Example(str(i), as_texts(one, most)) for i, one in enumerate(texts if many else [texts])]
+        given = texts if many else [texts]
+        examples = [
+            Example(str(i), as_texts(one, most, f"element {i}: " if many else "")) for i, one in enumerate(given)
+        ]
         answers = self.answers(examples)
         found = [Prediction.of(answers[example.id]) for example in examples]
         return found if many else found[0]
@@ -123,7 +126,7 @@ class Classifier:
             _require_text_in(frame[name], f'column "{name}"', f'frame["{name}"]', f'frame.dropna(subset=["{name}"])')
         texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
         found = self(texts)
-        chances = [f"p_{label}" for label in self.labels if found and found[0].probabilities]
+        chances = [f"p_{label}" for label in self.labels if not found or found[0].probabilities]
         columns = {"prediction": [one.answer for one in found]}
         columns |= {name: [one.probabilities[name[2:]] for one in found] for name in chances}
         return frame.assign(**columns)
@@ -204,13 +207,27 @@ def _require_text_in(series: Any, where: str, name: str, dropped: str, pairs: bo
         )
 
 
-def as_texts(value: Any, most: int | None = 2) -> tuple[str, ...]:
-    """One text, a pair or more, as a tuple."""
+def as_texts(value: Any, most: int | None = 2, where: str = "") -> tuple[str, ...]:
+    """One text, a pair or more, as a tuple; `where` begins the error for anything else."""
     texts = (value,) if isinstance(value, str) else value
     right = isinstance(texts, tuple) and texts and all(isinstance(text, str) for text in texts)
     if not right or len(texts) > (most or len(texts)):
-        raise TypeError(f"expected a text, a tuple of two texts, or a list of these, not {value!r:.80}")
+        raise TypeError(f"{where}expected a text, a tuple of two texts, or a list of these, not {value!r:.80}")
+    for text in texts:
+        _require_unicode(text, where)
     return tuple(texts)
+
+
+def _require_unicode(text: str, where: str) -> None:
+    """Half of a surrogate pair, left over by a wrong decoding, is no character; tokenizers cannot read it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise TypeError(
+            f"{where}character {at} ({text[at]!r}) is half of a surrogate pair, so this is no text; "
+            'text.encode("utf-8", "replace").decode() replaces such characters'
+        ) from None
 
 
 def open_classifier(

@@ -62,7 +62,7 @@ class PredictRequest(BaseModel):
     def one_form(self) -> "PredictRequest":
         """Nothing is guessed."""
         if sum(value is not None for value in (self.text, self.texts, self.pairs)) != 1:
-            raise ValueError("give exactly one of text, texts and pairs")
+            raise ValueError("give exactly one of text, texts and pairs (null counts as not given)")
         if (self.text2 is not None or self.candidates is not None) and self.text is None:
             raise ValueError("text2 and candidates go with text")
         if self.text2 is not None and self.candidates is not None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -254,6 +254,14 @@ class Table(Own, Scored):
         """Tags, spans and ranking are classes of their own."""
         return cls.variants.get(str(options.get("form")), cls)
 
+    @field_validator("form", mode="before")
+    @classmethod
+    def _one_of_all_forms(cls, given: Any) -> Any:
+        forms = (*get_args(cls.model_fields["form"].annotation), *cls.variants)
+        if given not in forms:
+            raise ValueError(f"expected {', '.join(forms[:-1])} or {forms[-1]}")
+        return given
+
     @field_validator("delimiter")
     @classmethod
     def _one_character(cls, given: str | None) -> str | None:
@@ -420,10 +428,11 @@ class Table(Own, Scored):
         there = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
         if not there or any(matched(name, [*legal, *self._new_names]) is not None for name in there):
             return
+        spelt = list(dict.fromkeys(" ".join(name.split()).casefold() for name in there))[:3]  # case and spaces aside
         if self.train:
-            rename = "labels: {" + ", ".join(f"{name}: …" for name in there[:3]) + "}"
+            rename = "labels: {" + ", ".join(f"{name}: …" for name in spelt) + "}"
         else:
-            rename = "--rename-labels " + ",".join(f"{name}=…" for name in there[:3])
+            rename = "--rename-labels " + ",".join(f"{name}=…" for name in spelt)
         where = f'{sheet.file}, lines {sheet.rows[0].line} to {sheet.rows[-1].line}, column "{column}"'
         raise UserError(
             f"{where}: none is one of the labels {_listed(legal)}; there are {_listed(there)}. "

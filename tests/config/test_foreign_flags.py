@@ -71,7 +71,21 @@ def test_a_task_without_its_collection(typed: str, meant: str) -> None:
         load({"model": "x", "tasks": typed})
 
 
-@pytest.mark.parametrize("name", ["reviews.dat", "reviews", "reviews.xlsx"])
+def test_a_workbook_where_a_config_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "reviews.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(
+        UserError, match=r"workbooks are not read; save the sheet as CSV \(UTF-8\) and give `reviews.csv`"
+    ):
+        load(tmp_path / "reviews.xlsx")
+
+
+def test_a_misspelt_form_names_all_forms() -> None:
+    forms = 'expected single, pair, multilabel, regression, tags, spans or ranking, not "singel"'
+    with pytest.raises(UserError, match=forms):
+        load({"model": "x", "tasks": {"kind": "table", "train": "a.csv", "form": "singel"}})
+
+
+@pytest.mark.parametrize("name", ["reviews.dat", "reviews"])
 def test_data_where_a_config_is_expected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("text,label\nsome words,good\nother words,bad\n")
     with pytest.raises(UserError, match=r"is data, not a config. `encodery train \S*reviews.csv` trains on a table"):

@@ -225,6 +225,35 @@ def test_what_cannot_be_decided_stops_with_the_flags(tmp_path: Path) -> None:
     assert found(classes, form="single")["form"] == "single"
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "ending", "advice"),
+    [(",", "csv", r"2 names above it, such as `text,label`\."), ("\t", "tsv", r"such as text → label \(→: a tab\)\."),
+     (";", "csv", r"such as `text;label`\.")],
+)  # fmt: skip
+def test_the_names_that_are_missing_are_shown_with_the_delimiter_of_the_file(
+    tmp_path: Path, delimiter: str, ending: str, advice: str
+) -> None:
+    file = tmp_path / f"a.{ending}"
+    lines = [delimiter.join(row) for row in rows(TEXTS, labels("bad", "good"))]
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=advice):
+        infer(file, {"delimiter": delimiter})
+
+
+def test_all_columns_that_could_be_labels_are_offered(tmp_path: Path) -> None:
+    columns = [TEXTS * 2, labels("1", "2", "3") * 2, labels("price", "size") * 2, labels("yes", "no") * 2]
+    file = table(tmp_path / "a.csv", ["review", "stars", "topic", "recommended"], rows(*columns))
+    with pytest.raises(UserError, match=r"(?s)--tasks.label stars.*--tasks.label topic.*--tasks.label recommended"):
+        infer(file, {})
+    named = infer(table(tmp_path / "b.csv", ["review", "topic", "recommended"], rows(*columns[:1], *columns[2:])), {})
+    assert named.options["label"] == "topic"
+    assert named.remarks == [
+        "the label is topic, by its name; recommended could be one too: --tasks.label recommended takes it instead"
+    ]
+    sure = infer(table(tmp_path / "c.csv", ["review", "label", "recommended"], rows(*columns[:1], *columns[2:])), {})
+    assert (sure.options["label"], sure.remarks) == ("label", [])
+
+
 def test_a_file_without_names_of_columns_is_refused(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", [TEXTS[0], "good"], rows(TEXTS[1:], labels("bad", "good")))
     with pytest.raises(UserError, match="looks like a row, not like the names of columns"):

@@ -14,8 +14,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from encodery.core.text import counted
 from encodery.errors import UserError
-from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout
+from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout, usual_delimiter
 from encodery.tasks.sources.labels import has_decimal_comma, matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
 
@@ -255,9 +256,18 @@ class _Guess:
         if wrong:
             first = shown(", ".join(self.sheet.columns))
             raise UserError(
-                f"{self.sheet.file}: line 1 ({first}) looks like a row, not like the names of columns. Write the names "
-                "above it, such as `text,label`."
+                f"{self.sheet.file}: line 1 ({first}) looks like a row, not like the names of columns. Write a line "
+                f"with {counted(len(self.sheet.columns), 'name')} above it, such as {self._header()}."
             )
+
+    def _header(self) -> str:
+        """Names as the file would have them: as many as it has columns, with its own delimiter."""
+        usual = usual_delimiter(Path(self.sheet.file).suffix.lower())
+        delimiter = self.given.get("delimiter") or usual
+        names = [*("text", "label"), *(f"column{i}" for i in range(3, len(self.sheet.columns) + 1))]
+        if delimiter == "\t":
+            return f"{' → '.join(names[: len(self.sheet.columns)])} (→: a tab)"
+        return f"`{delimiter.join(names[: len(self.sheet.columns)])}`"
 
     def _require_given(self) -> None:
         """A misspelt column is told at once, not when training reads the rows."""
@@ -350,10 +360,13 @@ class _Guess:
         for tier in _LABELS:
             candidates = self._named(tier.split(), lambda c: c.name in rest and _answers(c, self.least))
             marks = [n for n, c in rest.items() if c.marks and n not in candidates]
+            others = [n for n, c in rest.items() if n not in candidates and c.labels(self.least)]
             if len(candidates) == 1 and (tier is _LABELS[0] or len(marks) < 3):
+                if tier is not _LABELS[0] and others:
+                    self._say_other_labels(candidates[0], others)
                 return candidates[0]
             if len(candidates) > 1 and not all(rest[name].marks for name in candidates):
-                raise self._undecided("label", candidates)
+                raise self._undecided("label", [*candidates, *others])
         self._refuse_single_value(rest)
         marks = [name for name, column in rest.items() if column.marks]
         several = [name for name, column in rest.items() if column.labels(2)]
@@ -363,6 +376,13 @@ class _Guess:
         if len(candidates) == 1:
             return candidates[0]
         raise self._undecided("label", candidates or list(rest), marks)
+
+    def _say_other_labels(self, label: str, others: Sequence[str]) -> None:
+        """A name such as `topics` is no proof: a person may have meant another column."""
+        self.remarks.append(
+            f"the label is {label}, by its name; {', '.join(others)} could be one too: "
+            f"{self.flag.format('label')} {_quoted(others[0])} takes it instead"
+        )
 
     def _has_known_labels(self, column: Column) -> bool:
         """Whether its values are labels that were given, such as those of the run that shall answer the file."""
@@ -402,7 +422,8 @@ class _Guess:
             flags += [(self._both(*pair), "both, as a pair") for pair in combinations(names, 2)]
         width = max(len(flag) for flag, _ in flags)
         listed = "".join(f"\n  {flag:{width}}  ({about})" for flag, about in flags)
-        return UserError(f"{self.sheet.file}: which column is the {what}? Add one of these:{listed}")
+        python = f"\n(in Python: {what}={names[0]!r})" if self.flag.endswith("-column") else ""
+        return UserError(f"{self.sheet.file}: which column is the {what}? Add one of these:{listed}{python}")
 
     def _form(self, label: str | list[str] | None) -> dict[str, Any]:
         """What is asked, from what the labels look like."""
