@@ -3,7 +3,8 @@
     ENCODERY_DATA=... python stories/squad_questions.py questions
 
 There is no official training file in the data folder this was written for. encodery's stand-in for it has few questions
-without an answer; all of them are taken here, and as many with one, drawn at random, so that "no answer" is learnt.
+without an answer; 2,000 of them are taken here, and as many with one. Those about the same texts come first: where
+questions without an answer have texts of their own, a model learns the texts instead of the questions.
 """
 
 import json
@@ -43,12 +44,19 @@ def main(out: Path) -> None:
     without = [e for e in train if not e.label]
     draw.shuffle(without)
     chosen = without[: COUNT // 2]
-    chosen += draw.sample([e for e in train if e.label], COUNT - len(chosen))
+    contexts = {example.texts[1] for example in chosen}
+    answered = draw.sample([e for e in train if e.label], sum(bool(e.label) for e in train))
+    answered.sort(key=lambda example: example.texts[1] not in contexts)  # stable: random among the same texts
+    chosen += answered[: COUNT - len(chosen)]
     draw.shuffle(chosen)
     out.mkdir(parents=True, exist_ok=True)
     for name, examples in (("train", chosen), ("dev", dev)):
         (out / f"{name}.json").write_text(json.dumps(layout(examples)), encoding="utf-8")
-        print(f"{name}: {len(examples):,} questions, {sum(not e.label for e in examples):,} without an answer")
+        apart = {e.texts[1] for e in examples if e.label}
+        without_answer = [e for e in examples if not e.label]
+        same = sum(e.texts[1] in apart for e in without_answer)
+        print(f"{name}: {len(examples):,} questions, {len(without_answer):,} without an answer")
+        print(f"  {same:,} of these are about a text that has the answer to another question")
 
 
 if __name__ == "__main__":
