@@ -112,7 +112,7 @@ stories: $(VENV)/installed
 	$(BIN)/python stories/faults_trainer.py
 	$(BIN)/encodery sweep run stories/glue.yaml --model.name $(MINILM) -o runs/stories/glue
 	$(BIN)/python stories/glue_trainer.py
-	$(BIN)/python stories/squad_questions.py questions
+	$(BIN)/python stories/squad_questions.py stories/questions
 	$(BIN)/encodery sweep run stories/squad.yaml --model.name $(MINILM) -o runs/stories/squad
 	$(BIN)/python stories/words_minilm.py
 	$(BIN)/python stories/words_minilm.py --offsets

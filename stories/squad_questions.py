@@ -1,6 +1,6 @@
 """4,000 questions in SQuAD 2.0's layout, half of them without an answer, and a dev set of other articles.
 
-    ENCODERY_DATA=... python stories/squad_questions.py questions
+    ENCODERY_DATA=... python stories/squad_questions.py stories/questions
 
 There is no official training file in the data folder this was written for. encodery's stand-in for it has few questions
 without an answer; 2,000 of them are taken here, and as many with one. Those about the same texts come first: where
