@@ -445,11 +445,12 @@ def _show_table(printed: dict[str, Any], form: str) -> None:
 def _warn(evaluation: "Evaluation", quiet: bool) -> None:
     from encodery.tasks.sources.own_files import Own
 
-    about = evaluation.to_dict()
+    about, task = evaluation.to_dict(), evaluation.asked.task
+    set_aside = isinstance(task, Own) and not task.loaded(evaluation.asked.split).bad  # else its note is of bad rows
     for key in ("part", "note", "seen"):
         if key in about and not quiet:
-            usual = key == "part" and isinstance(evaluation.asked.task, Own)  # rows set aside, as `train` says too
-            print(f"{'note:' if usual else 'WARNING'} {evaluation.asked.key} {about[key]}", file=sys.stderr)
+            level = "note:" if key == "note" and set_aside else "WARNING"
+            print(f"{level} {evaluation.asked.key} {about[key]}", file=sys.stderr)
     for sentence in evaluation.alarms:
         print(f"ALARM {evaluation.asked.key}: {sentence}", file=sys.stderr)
 

@@ -228,7 +228,9 @@ def test_an_ensemble_of_runs_with_other_dev_rows_is_refused(tmp_path, encodery):
     runs = [en.train(config, tmp_path / "one", seed=1).path, en.train(config, tmp_path / "two", seed=2).path]
     other = config | {"tasks": [config["tasks"][0] | {"split_seed": 5}]}
     odd = en.train(other, tmp_path / "odd").path
-    assert encodery("evaluate", *runs, "--on", "table/pairs").code == 0
+    said = encodery("evaluate", *runs, "--on", "table/pairs")
+    assert (said.code, "WARNING" in said.err) == (0, False)
+    assert "note: table/pairs:dev 0.1 of pairs" in said.err
     said = encodery("evaluate", *runs, odd, "--on", "table/pairs")
     assert said.code == 2
     assert f"table/pairs:dev: {odd} had other rows there than {runs[0]}" in said.err
