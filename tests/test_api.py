@@ -257,6 +257,7 @@ def test_a_model_takes_lists_series_and_data_frames(trained):
     assert list(found["prediction"]) == want
     assert list(found.columns) == ["text", "n", "prediction", *(f"p_{label}" for label in model.labels)]
     assert list(frame.columns) == ["text", "n"]
+    assert list(model(frame.iloc[:0]).columns) == list(found.columns)
     with pytest.raises(UserError, match='no column "text"'):
         model(frame.rename(columns={"text": "words"}))
     assert model("a good film").answer == want[0]

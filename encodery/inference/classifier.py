@@ -126,7 +126,8 @@ class Classifier:
             _require_text_in(frame[name], f'column "{name}"', f'frame["{name}"]', f'frame.dropna(subset=["{name}"])')
         texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
         found = self(texts)
-        chances = [f"p_{label}" for label in self.labels if not found or found[0].probabilities]
+        any_shown = found[0].probabilities if found else self.head.answer_kind != "tagging"  # tags have none
+        chances = [f"p_{label}" for label in self.labels if any_shown]
         columns = {"prediction": [one.answer for one in found]}
         columns |= {name: [one.probabilities[name[2:]] for one in found] for name in chances}
         return frame.assign(**columns)

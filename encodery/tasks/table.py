@@ -428,7 +428,7 @@ class Table(Own, Scored):
         there = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
         if not there or any(matched(name, [*legal, *self._new_names]) is not None for name in there):
             return
-        spelt = list(dict.fromkeys(" ".join(name.split()).casefold() for name in there))[:3]  # case and spaces aside
+        spelt = list({" ".join(name.split()).casefold(): name.strip() for name in reversed(there)}.values())[::-1][:3]
         if self.train:
             rename = "labels: {" + ", ".join(f"{name}: …" for name in spelt) + "}"
         else:

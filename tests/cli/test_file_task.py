@@ -268,6 +268,10 @@ def test_labels_with_other_names_are_one_error_and_can_be_renamed(run, tmp_path,
     assert 'gold.csv, lines 2 to 13, column "points": none is one of the labels "1", "5"; there are "' in said.err
     assert "--rename-labels" in said.err
     assert "line 2," not in said.err
+    mixed = [(text, label if i % 2 else f" {label.upper()}") for i, (text, label) in enumerate(rows)]
+    shouted = encodery("evaluate", run.path, "--on", write_csv(tmp_path / "mixed.csv", ["what", "points"], mixed))
+    advice = shouted.err.partition("--rename-labels ")[2].partition(")")[0]
+    assert sorted(name.removesuffix("=…").lower() for name in advice.split(",")) == ["bad", "good"]  # each once
     said = encodery("evaluate", run.path, "--on", file, "--rename-labels", "good=5,bad=1", "--json", "--quiet")
     same = write_csv(tmp_path / "same.csv", ["what", "points"], [(text, {"good": 5, "bad": 1}[y]) for text, y in rows])
     plain = encodery("evaluate", run.path, "--on", same, "--json", "--quiet")

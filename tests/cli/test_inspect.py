@@ -82,3 +82,9 @@ def test_labels_that_differ_in_case_are_told(tmp_path, encodery):
     said = encodery("inspect", file)
     assert said.code == 0
     assert 'labels that differ in case or blanks only are classes of their own: "Yes", "yes"' in said.out
+
+
+def test_blanks_at_the_end_of_a_label_are_seen(tmp_path, encodery):
+    rows = [(f"text number {i}", "no" if i % 2 else "no ") for i in range(40)]
+    said = encodery("inspect", write_csv(tmp_path / "mails.csv", ["text", "label"], rows))
+    assert '"no " 18 (50.0%)' in said.out
