@@ -113,8 +113,8 @@ class Classifier:
             Example(str(i), as_texts(one, most, f"element {i}: " if many else "")) for i, one in enumerate(given)
         ]
         answers = self.answers(examples)
-        found = [Prediction.of(answers[example.id]) for example in examples]
-        return found if many else found[0]
+        predictions = [Prediction.of(answers[example.id]) for example in examples]
+        return predictions if many else predictions[0]
 
     def _of_frame(self, frame: Any) -> Any:
         names = self.text_columns(list(frame.columns))
@@ -125,11 +125,11 @@ class Classifier:
         for name in names:
             _require_text_in(frame[name], f'column "{name}"', f'frame["{name}"]', f'frame.dropna(subset=["{name}"])')
         texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
-        found = self(texts)
-        any_shown = found[0].probabilities if found else self.head.answer_kind != "tagging"  # tags have none
+        predictions = self(texts)
+        any_shown = predictions[0].probabilities if predictions else self.head.answer_kind != "tagging"
         chances = [f"p_{label}" for label in self.labels if any_shown]
-        columns = {"prediction": [one.answer for one in found]}
-        columns |= {name: [one.probabilities[name[2:]] for one in found] for name in chances}
+        columns = {"prediction": [one.answer for one in predictions]}
+        columns |= {name: [one.probabilities[name[2:]] for one in predictions] for name in chances}
         return frame.assign(**columns)
 
     def text_columns(
