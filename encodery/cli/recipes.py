@@ -46,9 +46,8 @@ def _list(args: argparse.Namespace, part: str) -> int:
     matching = [name for name in recipes.names() if part.removeprefix("recipe:") in name]
     if not matching:
         raise UserError(f"No recipe has '{part}' in its name; `encodery recipes` lists all.")
-    show(
-        of_rows(("recipe", "what to expect"), [(name, recipes.describe(name).expect) for name in matching]), args.format
-    )
+    rows = [(name, recipes.describe(name).expect or "no number known for these settings") for name in matching]
+    show(of_rows(("recipe", "what to expect"), rows), args.format)
     args.next = f"encodery recipes show {matching[0]}, encodery train recipe:{matching[0]}"
     return 0
 
