@@ -200,6 +200,9 @@ class _Check:
         if name is None:
             self._error(at, "a task needs a name, such as glue/rte, or a kind, such as table")
             return built, built
+        if by == "name" and is_data_file(str(name)):
+            self._error((*at, by), f"{name} is a file: write `file: {name}`")
+            return built, built
         head, _, part = SPELLINGS.get(str(name), str(name)).partition("/") if by == "name" else (name, "", "")
         kind = self._kind("tasks", head, (*at, by))
         if kind is None:
@@ -315,7 +318,9 @@ class _Check:
         while known and known not in self.layer.places:
             known = known[:-1]
         place = self.layer.places.get(known)
-        words = [place.text if place else "", ".".join(map(str, at)), message]
+        only_task = at[:2] == ("tasks", 0) and len(self.layer.tree.get("tasks", ())) == 1
+        key = ("tasks", *at[2:]) if only_task else at  # as it may be typed
+        words = [place.text if place else "", ".".join(map(str, key)), message]
         self.errors[": ".join(word for word in words if word).rstrip(".") + ("" if message.endswith("?") else ".")] = (
             None
         )
