@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from encodery.report import stats
+from encodery.report.groups import AVERAGES
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGES = ROOT / "stories" / "results", ROOT / "docs" / "results"
@@ -226,6 +227,29 @@ def glue_picture(found: Mapping[str, Cell], majority: Mapping[str, float], out: 
     save(figure, axis, [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]})" for name in names], out)
 
 
+class Scores(NamedTuple):
+    """A stored run as the rules of GLUE's averages read it."""
+
+    stored: Mapping[str, Mapping[str, float]]
+
+    def value(self, data: str, metric: str) -> float | None:
+        """A score; None where there is none."""
+        return self.stored.get(data, {}).get(metric)
+
+
+def glue_averages(by_variant: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """A row for each rule of averaging, over the seeds that all its tasks have; the leaderboard's without WNLI."""
+    lines = [["rule", "mean ± sd (n)", "seeds"]]
+    for rule, parts in AVERAGES.items():
+        scores = {task: {run["seed"]: part(Scores(run["scores"])) for run in by_variant.get(task, [])}  # type: ignore[arg-type]
+                  for task, part in parts.items() if task != "wnli"}  # fmt: skip
+        seeds = sorted(set.intersection(*(set(some) for some in scores.values())))
+        cell = Cell({seed: 100 * stats.mean([float(some[seed] or 0) for some in scores.values()]) for seed in seeds})
+        words = rule.removeprefix("GLUE average (").removesuffix(")") + (", without WNLI" if "wnli" in parts else "")
+        lines.append([words, str(cell), ", ".join(f"{value:.1f}" for value in cell.scores.values())])
+    return markdown(lines)
+
+
 def glue() -> None:
     """docs/results/glue.md."""
     runs = json.loads((RESULTS / "glue.json").read_text(encoding="utf-8"))["runs"]
@@ -249,6 +273,7 @@ def glue() -> None:
     ]  # fmt: skip
     replace(PAGES / "glue.md", "table", glue_scores(found, majority))
     replace(PAGES / "glue.md", "differences", glue_differences(pairs))
+    replace(PAGES / "glue.md", "averages", glue_averages(by_variant))
     glue_picture(found, majority, PAGES.parent / "images" / "glue.svg")
 
 
