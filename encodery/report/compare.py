@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.report import stats
 from encodery.report.examples import Marks
 from encodery.report.groups import Row, setting
+from encodery.report.rivals import comparable
 
 TESTS = {"p_t": "p_holm", "p_flips": "p_flips_holm", "p_mcnemar": "p_mcnemar_holm"}  # each p, and its adjusted one
 COLUMNS = ("difference", "low", "high", "pairs", *TESTS, *TESTS.values(), "mcnemar_seeds")
@@ -26,6 +28,7 @@ def against(rows: Sequence[Row], baseline: str) -> list[str]:
         base = baseline_of(row, matching, baseline)
         row.more["is_baseline"] = base is row
         if base is not None and base is not row:
+            row.base = base
             _compare(row, base, marks)
     return [*_adjust(rows), *_remarks(rows), *marks.remarks]
 
@@ -52,7 +55,7 @@ def same(wanted: str, shown: str) -> bool:
 
 def baseline_of(row: Row, matching: Sequence[Row], baseline: str) -> Row | None:
     """The baseline of the same data whose other settings are the row's own; one that stands alone serves all."""
-    candidates = [one for one in matching if (one.data, one.metric) == (row.data, row.metric)]
+    candidates = [one for one in matching if (one.data, one.metric) == (row.data, row.metric) and comparable(one, row)]
     if any(one is row for one in candidates):
         return row
     name = baseline.partition("=")[0]
@@ -89,8 +92,11 @@ def _compare(row: Row, base: Row, marks: Marks) -> None:
         row.more["difference"] = mine.mean - other.mean
     row.more["low"], row.more["high"] = interval or (None, None)
     row.more |= {"pairs": len(seeds), "p_t": stats.paired_t(differences), "p_flips": stats.sign_flips(differences)}
-    above = mine.mean < other.mean if row.lower else mine.mean > other.mean
-    row.more["better"] = above and row.about.better != "neither"
+    gains = [row.more["difference"], mine.mean - other.mean]  # bold contradicts neither of them
+    ahead = all(gain < 0 for gain in gains) if row.lower else all(gain > 0 for gain in gains)
+    row.more["better"] = ahead and row.about.better != "neither"
+    if seeds and len(seeds) < max(mine.n, other.n):
+        row.notes.append(f"difference over the {counted(len(seeds), row.unit)} that both have")
     ps = [p for seed in seeds if (p := marks.test(row, base, seed)) is not None]
     row.more |= {"p_mcnemar": stats.combined(ps), "mcnemar_seeds": len(ps)}
 

@@ -18,6 +18,7 @@ from encodery.tasks.forms.hans_figures import caution
 from encodery.tasks.forms.metric_table import Metric
 
 Key = tuple[str, ...]
+RowKey = tuple[Key, str, str, int]  # settings, data, metric; runs of other rows of that name are further rows
 MOST = 8  # keys that a remark lists
 _TASK_NAME = re.compile(r"tasks\.0\.(name|kind|train|dev|test)$")  # the data column says it
 _FOLD = re.compile(r"^(\w+) fold \d+ of (\d+) of ")  # the note of a run about its dev rows
@@ -37,6 +38,7 @@ class Row:
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
     more: dict[str, Any] = field(default_factory=dict)  # what a comparison adds
+    base: "Row | None" = field(default=None, repr=False)  # what it is compared with
     fixed: stats.Summary | None = None  # of rows that are no plain sample, such as averages over tasks
 
     @property
@@ -171,7 +173,7 @@ def _component(name: str, settings: Mapping[str, Any]) -> str:
 def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[Row], list[str]]:
     """One row per configuration and data set, in the order of the settings, and remarks."""
     keys = varying(records)
-    rows: dict[tuple[Key, str, str], Row] = {}
+    rows: dict[RowKey, Row] = {}
     remarks = only_between_tasks(records)
     for record in (record for record in records if record.done):
         settings = {key: setting(record.settings, key) for key in keys}
@@ -180,16 +182,29 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
             value = record.value(data, name)
             if value is None:
                 continue
-            row = rows.setdefault((tuple(settings.values()), data, name), Row(settings, data, name))
+            row = _home(rows, (tuple(settings.values()), data, name), record, settings)
             if record.seed in row.values:
                 remarks.append(_twins(row.runs[record.seed], record, data))
             else:
                 row.values[record.seed], row.runs[record.seed] = value, record
     _join_missing(records, keys, rows, metric)
-    for row in rows.values():
+    for at, row in rows.items():
         _describe(row)
-    ordered = sorted(rows, key=lambda at: ([number_or_text(word) for word in at[0]], at[1], at[2]))
+        if (*at[:3], 1) in rows:  # only the runs tell such rows apart
+            row.notes.insert(0, "other rows: " + short(", ".join(run.name for run in row.runs.values())))
+    ordered = sorted(rows, key=lambda at: ([number_or_text(word) for word in at[0]], *at[1:]))
     return [rows[at] for at in ordered], list(dict.fromkeys(remarks))
+
+
+def _home(rows: dict[RowKey, Row], at: tuple[Key, str, str], record: Record, settings: Mapping[str, str]) -> Row:
+    """The row of a configuration whose runs were scored on the same rows as this one, as far as they say."""
+    number, mine = 0, record.rows_of(at[1])
+    while home := rows.get((*at, number)):
+        theirs = next(iter(home.runs.values())).rows_of(at[1])
+        if not (mine and theirs) or mine == theirs:
+            return home
+        number += 1
+    return rows.setdefault((*at, number), Row(settings, at[1], at[2]))
 
 
 def _twins(first: Record, second: Record, data: str) -> str:
@@ -208,16 +223,14 @@ def number_or_text(word: str) -> tuple[int, float, str]:
         return 1, 0.0, word
 
 
-def _join_missing(
-    records: Sequence[Record], keys: Sequence[str], rows: dict[tuple[Key, str, str], Row], metric: str | None
-) -> None:
+def _join_missing(records: Sequence[Record], keys: Sequence[str], rows: dict[RowKey, Row], metric: str | None) -> None:
     """Runs without scores count in the rows of their own configuration and task; else they are a row themselves."""
     for record in (record for record in records if not record.done):
         settings = {key: setting(record.settings, key) for key in keys}
         at = tuple(settings.values())
-        homes = [row for (key, data, _), row in rows.items() if key == at and _is_of(record, data)]
+        homes = [row for (key, data, _, _), row in rows.items() if key == at and _is_of(record, data)]
         if not homes:
-            homes = [rows.setdefault((at, record.task, metric or ""), Row(settings, record.task, metric or ""))]
+            homes = [rows.setdefault((at, record.task, metric or "", 0), Row(settings, record.task, metric or ""))]
         for home in homes:
             if record.seed not in home.values:
                 home.missing.append(record)
@@ -234,7 +247,9 @@ def _describe(row: Row) -> None:
     notes = dict.fromkeys(_FOLD.sub(r"\1 each of \2 folds of ", note) if len(runs) > 1 else note for note in said)
     alarms = [run.alarms[row.data] for run in runs if run.alarms.get(row.data)]
     where = f"ALARM in {len(alarms)} of {counted(len(runs), row.unit)}"
-    row.notes = [*notes, *([f"{where}: {without_paths(alarms[0][0])}"] if alarms else []), *_missing_notes(row)]
+    texts = dict.fromkeys(without_paths(told[0]) for told in alarms)
+    such = ", such as" if len(texts) > 1 else ""  # seeds may be wrong in different ways
+    row.notes = [*notes, *[f"{where}{such}: {text}" for text in list(texts)[:1]], *_missing_notes(row)]
     times = [run.seconds for run in runs if run.seconds is not None]
     row.seconds = stats.mean(times) if times else None
 

@@ -105,6 +105,11 @@ class Record:
         """Whether its scores count."""
         return self.state == "done"
 
+    def rows_of(self, data: str) -> str:
+        """The digest of the rows that it was scored on; blank where the run does not say, and of folds."""
+        task, split = task_and_split(data)
+        return "" if self.fold else self.digests.get(data, self.digests.get(split, "") if task == self.task else "")
+
     def value(self, data: str, metric: str) -> float | None:
         """A score; None where there is none."""
         return self.scores.get(data, {}).get(metric) if self.done else None

@@ -5,12 +5,13 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from encodery.core.text import markdown_table
 from encodery.errors import UserError
-from encodery.report import compare, groups, majority, records, stats
+from encodery.report import compare, groups, majority, records, rivals, stats
 from encodery.report.groups import Row, number_or_text
 from encodery.report.over_models import Score, over_models
 from encodery.report.slices import sliced
@@ -87,7 +88,7 @@ def of_records(
         raise UserError(f"--metric {metric}: no run has it; they have {', '.join(have) or 'no scores yet'}")
     whole, missing = ([], []) if metric else groups.average_rows(runs)
     rows = [*rows, *whole]
-    said = [*remarks, *more, *missing, *majority.remarks(rows), *best_of_many(rows)]
+    said = [*remarks, *more, *missing, *majority.remarks(rows), *rivals.remarks(rows), *best_of_many(rows)]
     if baseline:
         said += compare.against(rows, baseline)
     elif few := dict.fromkeys(f"{row.unit}s" for row in rows if 0 < row.summary.n < stats.FEW):
@@ -100,8 +101,7 @@ def of_records(
 def best_of_many(rows: Sequence[Row]) -> list[str]:
     """What the best of many configurations is worth: the expected best of fewer tries."""
     remarks = []
-    for data, metric in dict.fromkeys((row.data, row.metric) for row in rows):
-        same = [row for row in rows if (row.data, row.metric) == (data, metric)]
+    for same in rivals.by_data(rows):
         means = [row.summary.mean for row in same if row.summary.mean is not None]
         if len(means) < MANY or same[0].about.better == "neither":
             continue
@@ -109,7 +109,7 @@ def best_of_many(rows: Sequence[Row]) -> list[str]:
         tries = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n < len(means)] + [len(means)]
         curve = ", ".join(f"{about.text(stats.expected_best(means, n, lower=lower))} of {n}" for n in tries)
         best = about.text(min(means) if lower else max(means))
-        remarks.append(f"{data}: {best} is the best of {len(means)} configurations; expected best: {curve}")
+        remarks.append(f"{same[0].data}: {best} is the best of {len(means)} configurations; expected best: {curve}")
     return remarks
 
 
@@ -213,17 +213,18 @@ def pivot(table: Table, columns: str) -> Sheet:
         raise UserError(f"--columns {unknown[0]}: does not vary; choose from {', '.join((*table.settings, 'data'))}")
     keys = [key for key in table.settings if key not in over]
     named = ["data", "metric"] if "data" not in over else []
-    lines: dict[tuple[str, ...], dict[str, Row]] = {}
+    lines: dict[tuple[tuple[str, ...], int], dict[str, Row]] = {}
     heads: dict[str, tuple[str, ...]] = {}
     for row in table.rows:
         head, order = _head(row, over)
         heads[head] = order
         at = (*(row.settings.get(key, "") for key in keys), *((row.label, row.metric) if named else ()))
-        lines.setdefault(at, {}).setdefault(head, row)
+        number = next(n for n in count() if head not in lines.get((at, n), {}))  # runs on other rows: another line
+        lines.setdefault((at, number), {})[head] = row
     ordered = sorted(heads, key=lambda head: [number_or_text(word) for word in heads[head]])
     body = [
-        [*map(Cell, at), *(_cell(found[head]) if head in found else Cell("") for head in ordered)]
-        for at, found in lines.items()
+        [*map(Cell, at), *(_cell(cells[head]) if head in cells else Cell("") for head in ordered)]
+        for (at, _), cells in lines.items()
     ]
     notes = [COMPARED] if table.baseline else []
     return Sheet([*keys, *named, *ordered], body, [*notes, *_said(table.rows), *table.remarks])

@@ -94,13 +94,26 @@ def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path
         more.write_scores(more.read_scores() | {"evaluations": {"table/gold:test": about}})
     run(tmp_path / "d", 0.5, origins={"dev": {"digest": "other", "rows": 3}})
     a, b, c, d = (tmp_path / name for name in "abcd")
-    twins = [line for line in table.table([tmp_path]).remarks if "only the first is counted" in line]
+    made = table.table([tmp_path])
+    twins = [line for line in made.remarks if "only the first is counted" in line]
     assert sorted(line.removesuffix(": only the first is counted") for line in twins) == [
         f"{b} has the settings and the seed of {a}",
         f"{c} has the settings and the seed of {a}",
-        f"{c} has the settings and the seed of {b}, but other data",
-        f"{d} has the settings and the seed of {a}, but other data",
     ]
+    assert [(row.data, row.notes[0]) for row in made.rows] == [
+        ("table/gold:test", "other rows: b"),
+        ("table/gold:test", "other rows: c"),
+        ("toy/nli:dev", "other rows: a"),
+        ("toy/nli:dev", f"other rows: {d.name}"),
+    ]
+
+
+def test_seeds_on_other_rows_are_no_seeds_of_one_row(tmp_path: Path) -> None:
+    for seed, rows in ((1, "first"), (2, "second"), (3, "first")):
+        run(tmp_path / f"seed-{seed}", 0.5, seed=seed, origins={"dev": {"digest": rows, "rows": 3}})
+    made = table.table([tmp_path])
+    assert [list(row.values) for row in made.rows] == [[1, 3], [2]]
+    assert any("not all configurations were scored on the same rows" in remark for remark in made.remarks)
 
 
 def folds(folder: Path, values: list[float], failed: int = 0) -> Path:
@@ -206,7 +219,7 @@ def test_alarms_are_told_once_for_a_configuration(tmp_path: Path) -> None:
         run(tmp_path / str(seed), 0.5, seed=seed, alarms=alarms)
     said = table.markdown(table.table([tmp_path]))
     assert said.count("ALARM") == 1
-    assert "ALARM in 2 of 3 seeds: training loss 0.691 is near ln 2" in said
+    assert "ALARM in 2 of 3 seeds, such as: training loss 0.691 is near ln 2" in said
 
 
 def with_majority(folder: Path, easy: float) -> None:
@@ -465,7 +478,8 @@ def test_no_test_over_examples_without_the_same_rows(tmp_path: Path) -> None:
     RunDir(tmp_path / "b").update_info(data={"dev": {"digest": "other"}})
     found = table.table([tmp_path], "optim.lr=2e-5")
     assert found.rows[1].more["p_mcnemar"] is None
-    assert any("not all runs were scored on the same rows" in remark for remark in found.remarks)
+    assert found.rows[1].more["difference"] is None
+    assert any("not all configurations were scored on the same rows" in remark for remark in found.remarks)
     for name in "ab":
         RunDir(tmp_path / name).update_info(data={"dev": {"digest": "changed"}})
     found = table.table([tmp_path], "optim.lr=2e-5")

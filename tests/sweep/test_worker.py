@@ -1,11 +1,13 @@
 """Training runs in warm workers and in fresh processes."""
 
+import ctypes
 import json
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from encodery.core import process
@@ -167,3 +169,14 @@ def test_a_worker_answers_with_the_exit_code_of_the_command(
     monkeypatch.setattr(warm_worker, "train", train)
     monkeypatch.setattr("gc.collect", lambda: 0)
     assert in_child(lambda: os._exit(warm_worker.work(job))) == code  # a process of its own: it takes stdout away
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+def test_a_worker_gives_back_the_memory_of_a_run():
+    blocks = [b"x" * 100_000 for _ in range(2_000)]  # 200 MB of blocks that live in the heap
+    kept = blocks[::50]
+    del blocks  # holes between those that stay
+    before = psutil.Process().memory_info().rss
+    warm_worker.give_back_memory()
+    assert before - psutil.Process().memory_info().rss > 100_000_000
+    assert len(kept) == 40

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from encodery.core.redact import without_paths
 from encodery.core.text import are, counted, short
+from encodery.report import rivals
 from encodery.report.groups import Row
 from encodery.report.majority import remarks as single_runs
 from encodery.report.page.chart import Section
@@ -49,7 +50,7 @@ def _models(those: Sequence[Record]) -> str:
 
 def results(page: PageData) -> list[str]:
     """A sentence for each data set."""
-    lines = [best(page, rows) for data in page.data if (rows := page.rows_of(data))]
+    lines = [best(page, rows) for data in page.data for rows in rivals.classes(page.rows_of(data))]
     more = len(lines) - FEW
     return lines[:FEW] + ([f"{more} more data sets are in the table."] if more > 0 else [])
 
@@ -61,7 +62,8 @@ def best(page: PageData, rows: Sequence[Row]) -> str:
     value = scaled(first, first.summary.mean)
     spread = f" ± {scaled(first, first.summary.sd)}" if first.summary.sd is not None else ""
     seeds = f" over {first.summary.n} {first.unit}s" if first.summary.n > 1 else f" (one {first.unit})"
-    who = f"best of {len(rows)}: {label}, " if len(rows) > 1 else ""
+    alone = f"{label}, " if len(page.rows_of(first.data)) > 1 else ""  # others have scores of other rows
+    who = f"best of {len(rows)}: {label}, " if len(rows) > 1 else alone
     return f"{first.label}: {who}{first.metric} {value}{spread}{seeds}{judged(page, first)}{beside(first)}."
 
 
@@ -77,7 +79,8 @@ def judged(page: PageData, row: Row) -> str:
     """What the comparison with the baseline says of a row, in words."""
     more = row.more
     if more.get("is_baseline") and len(page.rows_of(row.data)) > 1:
-        tested = [p for one in page.rows_of(row.data) if (p := one.more.get("p_holm")) is not None]
+        rows = [other for other in page.rows_of(row.data) if other.base is row]
+        tested = [p for other in rows if (p := other.more.get("p_holm")) is not None]
         clear = f"; {sum(p < SURE for p in tested)} of {len(tested)} others differ significantly from it (Holm)"
         return "; it is the baseline" + (clear if tested else "")
     if not page.baseline or more.get("difference") is None:
@@ -101,7 +104,7 @@ def _tiles(page: PageData) -> Html:
     states = Counter(one.state for one in page.records if one.state not in ("done", "queued", "running", "unfinished"))
     tiles += [(state, str(count)) for state, count in states.most_common()]
     tiles += [("training time", duration(seconds))] if seconds else []
-    scored = [rows for data in page.data if (rows := page.rows_of(data))]
+    scored = [rows for data in page.data for rows in rivals.classes(page.rows_of(data))]
     if scored:  # the data of most runs; of equally many the first
         tiles += _best(max(scored, key=lambda rows: sum(len(row.runs) for row in rows))[0])
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles), class_="tiles")
