@@ -184,7 +184,14 @@ def gather(
     main = RunDir(full[plan.curve.seed_list[0]]).read_scores()["main"]
     metric = {key: plan.curve.metric or name for key, name in main.items()}
     cautions = {key: text for path in {*full.values(), *paths.values()} for key, text in cautions_of(path).items()}
-    return Curves(points, next(iter(metric)), metric, (*plan.lines(), *remarks(plan, parts)), cautions)
+    told = (*plan.lines(), *remarks(plan, parts), *notes_of(chosen))
+    return Curves(points, next(iter(metric)), metric, told, cautions)
+
+
+def notes_of(chosen: Chosen) -> list[str]:
+    """What the selections say of themselves, each sentence of a method once."""
+    metas = {name: files.read_json(folder / META) for (name, _), folder in chosen.items()}
+    return list(dict.fromkeys(f"{name}: {note}" for name, meta in metas.items() for note in meta.get("notes", [])))
 
 
 def cautions_of(path: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from encodery.config.layers import Layer
 from encodery.config.own_code import Code
 from encodery.config.schema import Dynamics, TrainOptions, percent
 from encodery.core.options import Options
+from encodery.core.text import counted
 from encodery.data.embeddings import EmbedOptions
 from encodery.data.subset import share
 from encodery.errors import UserError
@@ -320,10 +321,10 @@ def require_dynamics(plan: Plan) -> None:
         )
     whose = "the runs on the full set" if plan.curve.scores is None else "the scoring runs"
     for name, one in asking.items():
-        wanted = abs(getattr(one, "epoch", 1)) or 1
+        wanted = one.records_needed
         if looks < wanted:
             raise UserError(
-                f"methods.{name}: needs {wanted} records of all rows, but {whose} give {looks}: {steps:,} steps of "
-                f"{train.batch_size} rows, dynamics: {train.dynamics}; train longer, or set dynamics: "
+                f"methods.{name}: needs {counted(wanted, 'record')} of all rows, but {whose} give {looks}: {steps:,} "
+                f"steps of {train.batch_size} rows, dynamics: {train.dynamics}; train longer, or set dynamics: "
                 f'"{max(1, steps // wanted)} steps"'
             )

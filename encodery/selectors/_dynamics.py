@@ -18,6 +18,10 @@ class AfterEpoch(Selector):
     """Also accept logits recorded during the epoch, with dropout (train.dynamics: true or train). Rows that came late
     in the epoch then look easier than they are."""
 
+    @property
+    def records_needed(self) -> int:
+        return abs(self.epoch) or 1
+
     def logits(self, pool: Pool) -> list[Numbers]:
         """[n, labels] of each run after the epoch: 1 is the first, -1 the last."""
         early = next((one.path for one in pool.dynamics if one.record == "train"), None)

@@ -130,6 +130,11 @@ class Selector(Options):
 
     needs: ClassVar[tuple[Need, ...]] = ()
 
+    @property
+    def records_needed(self) -> int:
+        """Of the training dynamics, so that they say something."""
+        return 1
+
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """At least `count` positions, or all that it chooses; a selector may stop there if more is costly."""
         raise NotImplementedError

@@ -27,6 +27,10 @@ class Cartography(Selector):
     epochs: int | None = Field(default=None, ge=1)
     """Use only the first N epochs. Default: all."""
 
+    @property
+    def records_needed(self) -> int:
+        return 2 if self.pick == "ambiguous" else 1  # of one nothing varies
+
     def __call__(self, pool: Pool, count: int) -> Ranked:
         confidence, variability, epochs = self.marks(pool)
         notes = ("one epoch only: nothing varies, so all rows are equally ambiguous",) if epochs < 2 else ()

@@ -181,9 +181,14 @@ def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_dat
         ({"fractions": []}, "fractions: there is none below 1"),
         ({"fractions": "0.5:0.1:0.1"}, "fractions: there is none below 1"),
         (
-            {"methods": {"a": "cartography"}, "scores": {"train.max_steps": 3}, "dynamics": "train"},
-            "methods.a: needs 1 records .* give 0",
+            {
+                "methods": {"a": {"kind": "cartography", "pick": "hard"}},
+                "scores": {"train.max_steps": 3},
+                "dynamics": "train",
+            },
+            "methods.a: needs 1 record .* give 0",
         ),
+        ({"methods": {"a": "cartography"}, "scores": {"train.epochs": 1}}, "methods.a: needs 2 records .* give 1"),
         ({"dynamics": "train"}, "methods.el2n: reads the logits after an epoch, but dynamics: train"),
         ({"methods": {"a": {"kind": "el2n", "epoch": 3}}}, "methods.a: needs 3 records .* on the full set give 2"),
         ({"scores": {"train.maxsteps": 3}}, "train.maxsteps: unknown key; did you mean max_steps"),
@@ -194,6 +199,14 @@ def test_W37_a_curve_that_is_flat_within_its_intervals_names_no_share_of_the_dat
 def test_what_cannot_work_is_refused_before_anything_is_trained(tmp_path, keys, sentence):
     with pytest.raises(UserError, match=sentence):
         curve.load(write(tmp_path, **keys), [], tmp_path)
+
+
+def test_what_selections_say_of_themselves_stands_under_the_curve(tmp_path):
+    chosen = {}
+    for seed in (1, 2):
+        folder = Subset(["a", "b"], {"pool": 2, "notes": ["few rows"]}).write(tmp_path / f"el2n-{seed}").parent
+        chosen["el2n", seed] = folder
+    assert curve.notes_of(chosen) == ["el2n: few rows"]
 
 
 def test_one_word_is_a_list_and_fewer_points_are_fewer_runs(tmp_path):
