@@ -327,7 +327,8 @@ def summary(tasks_data: Sequence[TaskData]) -> list[str]:
 def _one_task(task_data: TaskData) -> list[str]:
     task = task_data.task
     lengths = (line := lengths_line(task_data)) and f"{line}{empty_texts(task_data)}"
-    lines = [rows_line(task_data), f"  {labels_line(task_data)}", lengths, shared_line(task_data)]
+    lines = [rows_line(task_data), f"  {labels_line(task_data)}", only_label_line(task_data), lengths]
+    lines.append(shared_line(task_data))
     return [line for line in (*lines, numbers_line(task), spelling_line(task, task_data.train.examples)) if line]
 
 
@@ -379,6 +380,14 @@ def labels_line(task_data: TaskData) -> str:
     unused = getattr(task, "unused_names", [])
     odd = f"; tasks.labels renames {', '.join(unused)}, which no row has" if unused else ""
     return f"labels: {', '.join(listed)}{odd}"
+
+
+def only_label_line(task_data: TaskData) -> str | None:
+    """Of a selection that has left one label over."""
+    task, labels = task_data.task, {e.label for e in task_data.trained_on}
+    if len(labels) > 1 or len(task.labels) < 2 or not isinstance(label := next(iter(labels), None), str):
+        return None
+    return f"WARNING {task.name}: every row to train on has the label {_shown(label)}: nothing else can be learnt"
 
 
 def _shown(label: object) -> str:

@@ -212,3 +212,10 @@ def test_the_lines_before_the_first_step_speak_of_the_rows_that_are_trained_on(t
     assert "table/train: 5 rows to train on (of 60), 60 for dev" in whole
     assert "5 of 60 rows of dev (8.3%) have a text that is in train too" in whole
     assert re.search(r"labels: [ab] (60|80|100)\.0%", whole)
+
+
+def test_a_selection_of_one_label_is_warned_of(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["text", "label"], [(text, "ab"[i % 2]) for i, text in enumerate(sentences(60))])
+    task = {"kind": "table", "train": str(tmp_path / "train.csv"), "count": 1}
+    told = log_of(tmp_path, task)
+    assert re.search("WARNING table/train: every row to train on has the label [ab]: nothing else can be learnt", told)
