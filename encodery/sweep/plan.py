@@ -17,7 +17,7 @@ from encodery.runs.directory import RunDir
 from encodery.runs.identity import earlier_identity, recognises
 from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import points
-from encodery.sweep.points import FIRST, Setting, Variant
+from encodery.sweep.points import FIRST, Variant
 from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
 from encodery.sweep.sweep_file import Block, Stage, SweepFile
 from encodery.tasks.forms.metric_table import METRICS, among, is_listed
@@ -96,8 +96,7 @@ class Planner:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
         drawn = [
-            Setting(points.long_key(key, values[key]), values[key], self.file.location(("search", "space", key)))
-            for key in space
+            one for key in space for one in points.chosen(key, values[key], self.file.location(("search", "space", key)))
         ]
         variant = Variant(None, (), (), (((tuple(drawn)),),), ())
         return list(self._runs("main", self.file.sweep, [variant], (), {}, vary=True))

@@ -91,7 +91,7 @@ class Resolver:
         layer = _copied(ground.layer)
         dropped = []
         for setting in settings:
-            if kinds_vary and _unknown_to_method(layer.tree, setting.key):
+            if kinds_vary and not setting.required and _unknown_to_method(layer.tree, setting.key):
                 dropped.append(setting.key)
             else:
                 _lay(layer, setting)
@@ -234,7 +234,7 @@ def _text(value: Any) -> str:
 
 def _unknown_to_method(tree: Tree, key: str) -> bool:
     section, _, name = key.partition(".")
-    if section != "method" or name == "kind":
+    if section != "method" or name in ("", "kind"):
         return False
     method = tree.get("method")
     kind = method.get("kind", "plain") if isinstance(method, dict) else "plain"

@@ -107,6 +107,24 @@ def test_an_axis_over_methods_leaves_out_what_one_does_not_have(tmp_path: Path) 
     assert axes(specs, "method.kind", "method.adv_lr") == [("plain", None), ("freelb", 0.1), ("freelb", 0.2)]
 
 
+def test_a_mapping_as_a_value_of_an_axis_is_laid_over_the_config(tmp_path: Path) -> None:
+    keys = ("method.kind", "method.adv_lr")
+    mixed = planned("grid: {method: [freelb, {kind: pgd, adv_lr: 0.3}]}\n", tmp_path)
+    assert [tuple(value(spec, key) for key in keys) for spec in mixed] == [("freelb", 0.1), ("pgd", 0.3)]
+    assert mixed[1].name.endswith("-kind-pgd-adv_lr-0.3-seed-1")
+    two = "grid: {method: [{adv_lr: 0.2, kind: freelb}, {kind: freelb, adv_lr: 0.3}, plain]}\n"
+    assert axes(planned(two, tmp_path), *keys) == [("freelb", 0.2), ("freelb", 0.3), ("plain", None)]
+    drawn = "search: {random: {n: 3, space: {method: [{kind: pgd, adv_lr: 0.3}]}}}\n"
+    assert [tuple(value(spec, key) for key in keys) for spec in planned(drawn, tmp_path)] == [("pgd", 0.3)]
+
+
+def test_a_variant_and_the_command_line_overrule_an_axis_of_mappings(tmp_path: Path) -> None:
+    grid = "grid: {method: [{kind: freelb, adv_lr: 0.2}, {kind: pgd, adv_lr: 0.3}]}\n"
+    specs = planned(grid + "variants: {a: {}, b: {method: plain}}\n", tmp_path)
+    assert [(s.variant, value(s, "method.kind")) for s in specs] == [("a", "freelb"), ("a", "pgd"), ("b", "plain")]
+    assert [value(spec, "method.kind") for spec in planned(grid, tmp_path, "--method", "plain")] == ["plain"]
+
+
 def test_an_axis_over_tasks_goes_before_their_options(tmp_path: Path) -> None:
     text = "grid: {tasks.fraction: [0.5, 1.0], tasks: [toy/nli, toy/paraphrase]}\nfixed: {tasks.train_rows: 8}\n"
     found = axes(planned(text, tmp_path), "tasks.fraction", "tasks")
@@ -324,6 +342,12 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("stages: {a: {}, b: {model: 'stage:a'}}\n", "stage:a is not among the stages that b needs"),
         ("stages: {a b: {}}\n", "cannot be a name"),
         ("grid: {method.adv_1r: [1], method: [plain, freelb]}\n", "adv_1r: no method of this sweep has this key"),
+        ("grid: {method: [{kind: freelb, 'a b': 1}]}\n", "sweep.yaml:2: method: 'a b' is not a key"),
+        (
+            "grid:\n  method: [{kind: freelb, adv_lr: 0.2}, plain]\n  method.adv_lr: [0.1]\n",
+            "sweep.yaml:4: grid: method.adv_lr is set by two axes",
+        ),
+        ("grid: {method: [[freelb]]}\n", "sweep.yaml:2: method: expected"),
         ("fixed: {'a b': 1}\n", "'a b' is not a key"),
         ("extends: x.yaml\n", "base and extends are the same"),
         ("variants: {a: {extends: 3}, b: {}}\n", "extends: expected a file"),
