@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(spec.name)
     if len(specs) > SHOWN:
         print(f"… and {len(specs) - SHOWN} more (--json lists all)")
-    for line in _left_out(planner.left_out):
+    for line in planner.notes():
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
@@ -228,13 +228,6 @@ def _show_plan(specs: "Sequence[RunSpec]", folder: Path, form: str) -> None:
         for spec in specs
     ]
     print_table.show(print_table.of_rows(("run", *axes, "done"), rows), form)
-
-
-def _left_out(by_method: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Axes that belong to another method."""
-    for kind, keys in by_method.items():
-        if keys:
-            yield f"{kind} has no {', '.join(keys)}: left out there"
 
 
 def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:
@@ -272,11 +265,13 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     limits = command_line.limits(file.sweep, args.timeout, args.retries)
     _require_devices(resources, args.executor)
     folder.mkdir(parents=True, exist_ok=True)
-    runs = source(file, folder, {"metric": file.sweep.metric.to_dict(), "command": _again()}, args.allow_code)
+    progress = Progress(args.quiet)
+    about = {"metric": file.sweep.metric.to_dict(), "command": _again()}
+    runs = source(file, folder, about, args.allow_code, progress.say)
     files.write_atomic(folder / "sweep.yaml", file.text)
     try:
         outcomes = execute(
-            folder, runs, resources, limits, args.executor, Progress(args.quiet),
+            folder, runs, resources, limits, args.executor, progress,
             score=lambda _, run: best.score(run, file.sweep.metric),
         )  # fmt: skip
     finally:

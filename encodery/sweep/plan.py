@@ -18,7 +18,7 @@ from encodery.runs.identity import earlier_identity, recognises
 from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import points
 from encodery.sweep.points import FIRST, Variant
-from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
+from encodery.sweep.resolve import Point, Resolver, Tree, near_key, with_model, with_seed
 from encodery.sweep.sweep_file import Block, Stage, SweepFile
 from encodery.tasks.forms.metric_table import METRICS, among, is_listed
 
@@ -151,18 +151,23 @@ class Planner:
                 checked.append((variant, self.resolver.point(ground, settings, kinds_vary)))
                 self._check_steps(checked[-1][1])
                 self._check_metric(checked[-1][1], at)
-        self._check_dropped(checked, blocks)
+        self._check_dropped([point for _, point in checked])
         return checked
 
-    def _check_dropped(self, checked: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
-        """An axis of one method is left out for the others, but one of no method is a mistake."""
-        for _, point in checked:
-            known = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
-            known += [key for key in point.dropped if key not in known]
-        never = set.intersection(*(set(point.dropped) for _, point in checked)) if checked else set()
-        for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
+    def _check_dropped(self, checked: Sequence[Point]) -> None:
+        """What one method has is left out for the others, but what no method has is a mistake."""
+        for point in checked:
+            keys = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
+            keys += [one.key for one in point.dropped if one.key not in keys]
+        never = set.intersection(*({one.key for one in point.dropped} for point in checked)) if checked else set()
+        for one in (one for point in checked for one in point.dropped):
             if one.key in never:
-                raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key.")
+                near = near_key(one.key, self.left_out)
+                raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key{near}.")
+
+    def notes(self) -> list[str]:
+        """What a person should hear about a plan: settings that were left out."""
+        return [f"{kind} has no {', '.join(keys)}: left out there" for kind, keys in self.left_out.items() if keys]
 
     def _check_steps(self, point: Point) -> None:
         """Early stopping compares at equal steps, so there must be a score at each of them."""

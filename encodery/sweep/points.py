@@ -92,6 +92,7 @@ def _variant(
         raise UserError(f"{file.location(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
     own = settings({key: value for key, value in tree.items() if key not in _OF_VARIANT}, at, file)
     factors = {**shared, **_factors(grid, lines, at, file)}
+    own = tuple(replace(setting, required=True) for setting in own)
     return Variant(name, tuple(sources), own, (*drawn, *factors.values()), at)
 
 

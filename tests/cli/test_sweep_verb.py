@@ -76,6 +76,11 @@ def test_plan_names_the_settings_that_a_method_does_not_have(room: Path, capsys:
     assert "plain has no method.adv_lr: left out there" in capsys.readouterr().out.splitlines()
 
 
+def test_run_names_them_too(room: Path, executed: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "run", "run.yaml", "--method", "plain,freelb", "--method.adv_lr", "0.1,0.2"]) == 0
+    assert "plain has no method.adv_lr: left out there" in capsys.readouterr().err.splitlines()
+
+
 def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "plan", "run.yaml", "--seeds", "7", "--devices", "cpu:2", "-o", "out"]
     assert cli.main([*words, "--json"]) == 0

@@ -342,6 +342,17 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("stages: {a: {}, b: {model: 'stage:a'}}\n", "stage:a is not among the stages that b needs"),
         ("stages: {a b: {}}\n", "cannot be a name"),
         ("grid: {method.adv_1r: [1], method: [plain, freelb]}\n", "adv_1r: no method of this sweep has this key"),
+        ("fixed: {method.adv_1r: 1}\ngrid: {method: [plain, freelb]}\n", "sweep.yaml:2: method.adv_1r: no method"),
+        ("grid: {method.adv_lrr: [1], method: [plain, freelb]}\n", "has this key; did you mean method.adv_lr."),
+        (
+            "variants:\n  a: {method: freelb}\n  b: {method.adv_lr: 0.3}\n",
+            "sweep.yaml:4: method.adv_lr: method plain has no adv_lr; methods with this key: ",
+        ),
+        ("variants: {a: {}, b: {method: {adv_lr: 0.3}}}\n", "method.adv_lr: method plain has no adv_lr; methods with"),
+        (
+            "grid: {method: [plain, {kind: freelb, adv_lrr: 0.3}]}\n",
+            "sweep.yaml:2: method.adv_lrr: method freelb has no adv_lrr; did you mean method.adv_lr.",
+        ),
         ("grid: {method: [{kind: freelb, 'a b': 1}]}\n", "sweep.yaml:2: method: 'a b' is not a key"),
         (
             "grid:\n  method: [{kind: freelb, adv_lr: 0.2}, plain]\n  method.adv_lr: [0.1]\n",
