@@ -94,6 +94,22 @@ def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pyt
     assert said == "7 runs, 2 of them done in out; about 3.0 min left with 2 at once"  # 5 runs in 3 turns of 60 s
 
 
+def test_status_tells_what_waits_for_a_failed_run_and_counts_no_time_for_it(room: Path, capsys: Any) -> None:
+    stages = "base: run.yaml\nstages: {a: {seeds: 2}, b: {needs: a, model: 'stage:a'}}\n"
+    (room / "st.yaml").write_text(stages)
+    specs = Planner(sweep_file.read("st.yaml"), room / "out").specs()
+    (room / "out").mkdir()
+    write_plan(room / "out", specs, {})
+    for spec, state in zip(specs, ("failed", "done", "queued", "done"), strict=True):
+        write_status(room / "out", RunStatus(spec.id, spec.name, state, started=100.0, ended=160.0))  # type: ignore[arg-type]
+    assert cli.main(["sweep", "status", "out", "--watch"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == f"waiting  {specs[2].name}  waits for {specs[0].id} (failed)"
+    assert lines[4:] == ["2 done, 1 failed, 1 waiting", "`encodery sweep retry out` queues failed runs again"]
+    assert cli.main(["sweep", "plan", "st.yaml", "-o", "out", "--devices", "cpu:1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("done in out")
+
+
 def test_status_watches_until_nothing_is_left(room: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = Planner(sweep_file.read("run.yaml"), room / "out").specs()
     (room / "out").mkdir()
@@ -321,6 +337,7 @@ def test_status_shows_the_runs_of_the_plan_alone(room: Path, executed: Any, caps
         "         | two",
         f"queued   {third.name}",
         "1 failed, 1 queued, 1 running",
+        "`encodery sweep retry out` queues failed runs again",
     ]
     assert cli.main(["sweep", "status", "out", "--json"]) == 0
     assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["running", "failed", "queued"]
