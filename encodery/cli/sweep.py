@@ -335,8 +335,9 @@ def _again() -> list[str]:
 
 
 def _ended(outcomes: Any, folder: Path) -> int:
-    """How many ended how; 1 where some failed, 3 where some were stopped. Runs of older plans do not count."""
+    """How many ended how; 1 where some failed, 3 where some are left. Runs of older plans do not count."""
     from encodery.runs.sweep_spec import read_plan
+    from encodery.sweep.fixed_plan import OPEN
 
     specs = read_plan(folder)
     planned = {spec.id for spec in specs}
@@ -348,8 +349,12 @@ def _ended(outcomes: Any, folder: Path) -> int:
     print(f"{_counted(states)} ({folder})")
     if advice := _how_to_retry(states, folder):
         print(advice)
+    left = sum(state in OPEN for state in states)
+    if left:
+        print(f"{counted(left, 'run')} left: the same command resumes")
+    if advice:
         return 1
-    return 3 if "stopped" in states else 0
+    return 3 if left else 0
 
 
 def _status(args: argparse.Namespace, rest: list[str]) -> int:

@@ -213,6 +213,14 @@ def test_exit_codes(room: Path, executed: list[dict[str, Any]], capsys: Any, sta
     assert f"1 {state}" in capsys.readouterr().out
 
 
+def test_a_stopped_sweep_says_how_many_runs_are_left(room: Path, monkeypatch: Any, executed: Any, capsys: Any) -> None:
+    stopped = lambda folder, source, *_, **__: [Outcome(source.specs[0].id, "stopped")]  # noqa: E731
+    monkeypatch.setattr(sys.modules["encodery.sweep.execute"], "execute", stopped)
+    assert cli.main(["sweep", "run", "run.yaml", "--seeds", "3", "-o", "out"]) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["2 queued, 1 stopped (out)", "3 runs left: the same command resumes"]
+
+
 def test_commands_are_runs(room: Path, executed: list[dict[str, Any]]) -> None:
     (room / "cmds.txt").write_text("echo a\necho b\n")
     assert cli.main(["sweep", "run", "--commands", "cmds.txt"]) == 0
