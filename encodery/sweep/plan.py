@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from encodery.config.schema import interval
 from encodery.core.files import as_name, check_name, digest_text
+from encodery.core.text import counted
 from encodery.core.yaml import Key
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
@@ -31,6 +32,31 @@ _FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
 
 
 @dataclass
+class Exclusion:
+    """An entry of exclude, and whether any run matches it."""
+
+    values: Mapping[str, Any]
+    place: str
+    matches: bool = False
+
+    @property
+    def remark(self) -> str:
+        """That it has no effect."""
+        words = ", ".join(f"{key}: {value}" for key, value in self.values.items())
+        return f"{self.place}: exclude: no run matches {{{words}}}"
+
+
+def _equal(ids: Mapping[str, set[str]]) -> Iterator[str]:
+    """Remarks on variants whose runs are those of an earlier variant."""
+    for (first, earlier), (second, later) in itertools.combinations(ids.items(), 2):
+        shared = len(earlier & later)
+        if shared and earlier == later:
+            yield f"{second} is equal to {first}: trained once"
+        elif shared:
+            yield f"{second} and {first} have {counted(shared, 'run')} in common: trained once"
+
+
+@dataclass
 class Planner:
     """Makes the run specs of a sweep. Folders of runs that are there already keep their names."""
 
@@ -38,6 +64,7 @@ class Planner:
     folder: Path
     resolver: Resolver = field(default_factory=Resolver)
     left_out: dict[str, list[str]] = field(default_factory=dict)  # method → settings of others that it does not have
+    remarks: list[str] = field(default_factory=list)  # on equal variants, and on exclusions without effect
     _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
     _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
     _tasks: "dict[str, Sequence[Task]]" = field(default_factory=dict)  # id → its tasks
@@ -120,15 +147,22 @@ class Planner:
         excluded = self._excluded(block, at, {*keys, "seed", "variant"})
         seeds = [points.seeds(block, point.config["seed"]["init"]) for _, point in checked]
         seen: set[str] = set()
+        ids: dict[str, set[str]] = {}  # of each variant
         for turn in range(max(map(len, seeds), default=0)):
             for (variant, point), mine in zip(checked, seeds, strict=True):
                 one = with_seed(point, mine[turn] if block.seeds is not None else None)
-                if any(_matches(one.config, variant, entry) for entry in excluded):
+                matching = [entry for entry in excluded if _matches(one.config, variant, entry.values)]
+                for entry in matching:
+                    entry.matches = True
+                if matching:
                     continue
                 for spec in self._specs(one, variant, shown, stage, before, at):
+                    ids.setdefault(variant.name or "", set()).add(spec.id)
                     if spec.id not in seen:
                         seen.add(spec.id)
                         yield spec
+
+        self.remarks += [*_equal(ids), *(entry.remark for entry in excluded if not entry.matches)]
 
     def _points(
         self, block: Block, blocks: Sequence[Variant], at: Key, keys: Sequence[str]
@@ -166,8 +200,9 @@ class Planner:
                 raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key{near}.")
 
     def notes(self) -> list[str]:
-        """What a person should hear about a plan: settings that were left out."""
-        return [f"{kind} has no {', '.join(keys)}: left out there" for kind, keys in self.left_out.items() if keys]
+        """What a person should hear about a plan: settings that were left out, equal variants, idle exclusions."""
+        left = [f"{kind} has no {', '.join(keys)}: left out there" for kind, keys in self.left_out.items() if keys]
+        return left + self.remarks
 
     def _check_steps(self, point: Point) -> None:
         """Early stopping compares at equal steps, so there must be a score at each of them."""
@@ -201,14 +236,15 @@ class Planner:
                 f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(metrics)}."
             )
 
-    def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:
+    def _excluded(self, block: Block, at: Key, keys: set[str]) -> list["Exclusion"]:
         entries = []
         for i, entry in enumerate(block.exclude):
             ones = points.settings(entry, (*at, "exclude", i), self.file)
             for one in ones:
                 if one.key not in keys:
                     raise UserError(f"{one.location.text}: exclude: {one.key} does not vary in this sweep.")
-            entries.append({one.key: one.value for one in ones})
+            place = self.file.location((*at, "exclude", i)).text
+            entries.append(Exclusion({one.key: one.value for one in ones}, place))
         return entries
 
     def _specs(

@@ -19,7 +19,7 @@ from encodery.runs.sweep_spec import RunSpec, read_about, read_plan, write_plan
 from encodery.sweep.plan import Planner, commands, short
 from encodery.sweep.sweep_file import read
 from encodery.training import build
-from tests.sweep.small_sweeps import planned
+from tests.sweep.small_sweeps import planned, sweep_file
 from tests.toolbox.timing import least
 
 SEED_GRID = """
@@ -256,6 +256,23 @@ def test_expansion_equals_the_product_written_anew(
         for s, w in zip(planned(text, folder), wanted, strict=True)
     ]
     assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("variants: {base: {}, same: {train.batch_size: 16}, big: {train.batch_size: 32}}\nseeds: 2\n",
+         "same is equal to base: trained once"),
+        ("variants: {one: {optim.lr: 1e-3}, all: {grid: {optim.lr: [1e-3, 2e-3]}}}\n",
+         "all and one have 1 run in common: trained once"),
+        ("grid: {optim.lr: [1e-3, 2e-3]}\nexclude:\n  - {optim.lr: 64}\n  - {optim.lr: 1e-3}\n",
+         "sweep.yaml:5: exclude: no run matches {optim.lr: 64}"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_remarked_on(tmp_path: Path, text: str, said: str) -> None:
+    planner = Planner(sweep_file(f"train.batch_size: 16\n{text}", tmp_path), tmp_path / "out")
+    planner.specs()
+    assert planner.notes() == [said]
 
 
 # Stages
