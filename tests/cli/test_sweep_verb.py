@@ -319,6 +319,14 @@ def test_train_refuses_a_list_and_names_the_verb_for_it(room: Path, capsys: Any)
     assert "grid" not in capsys.readouterr().err
 
 
+def test_train_names_the_verb_for_a_sweep_file(room: Path, capsys: Any) -> None:
+    (room / "cmp.yaml").write_text("base: run.yaml\ngrid: {optim.lr: [1e-3]}\nseeds: 5\n")
+    assert cli.main(["train", "cmp.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "cmp.yaml: is a sweep file (it has base, grid, seeds); `encodery sweep run cmp.yaml` trains its runs."
+    ]
+
+
 @dataclass
 class Status:
     """What an executor knows of a run."""
