@@ -47,8 +47,12 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
     if wrong := [f"command line: {key}: {_of_the_file(key)}." for key, _ in given if _is_of_the_file(key)]:
         raise UserError("\n".join(dict.fromkeys(wrong)))
     for key, text in given:
-        values = axis(text)
-        value = yaml.value(text) if values is None else None
+        try:
+            values = axis(text)
+            value = yaml.value(text) if values is None else None
+        except UserError as error:
+            hint = "" if "],[" not in text.replace(" ", "") else " An axis of lists belongs under grid in a sweep file."
+            raise UserError(f"command line: {key}: {error}{hint}") from None
         key = long_key(key, value if values is None else values[0])
         axes.pop(key, None), fixed.pop(key, None)  # the later word wins
         if values is None:

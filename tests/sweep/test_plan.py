@@ -386,6 +386,12 @@ def test_mistakes_name_file_line_and_key(tmp_path: Path, text: str, said: str) -
         planned(text, tmp_path)
 
 
+def test_a_single_value_on_an_axis_is_answered_with_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        planned("grid: {optim.lr: 1e-3}\n", tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_early_stopping_is_fine_where_every_comparison_has_a_score(tmp_path: Path) -> None:
     rule = "early_stop: {median: {every: 100}}\n"
     assert planned("metric: {name: accuracy}\ntrain.evaluate: 50 steps\n" + rule, tmp_path)
@@ -430,6 +436,11 @@ def test_single_settings_reach_every_stage(tmp_path: Path) -> None:
         ("zip: [{optim.lr: 1e-4, optim.clip: 1.0}]\n", ["optim.lr=1"], "tied to others by zip"),
         ("", ["optim.lr=1,1"], "command line: optim.lr: a value appears twice"),
         ("", ["optim.lr=0.1,slow"], 'command line: optim.lr: expected a number, not "slow"'),
+        (
+            "",
+            ["--optim.betas", "[0.9,0.98],[0.9,0.999]"],
+            "command line: optim.betas: value:1: column 11: not YAML",
+        ),
         ("", ["optim.rl=0.1"], "command line: optim.rl: unknown key; did you mean lr?"),
     ],
 )
