@@ -5,7 +5,6 @@ from pathlib import Path
 
 from encodery.runs.sweep_spec import Outcome, RunSpec
 
-
 OPEN = ("queued", "running", "stopped")  # states of runs that `sweep run` does or resumes
 
 

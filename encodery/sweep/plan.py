@@ -36,14 +36,14 @@ class Exclusion:
     """An entry of exclude, and whether any run matches it."""
 
     values: Mapping[str, Any]
-    place: str
+    where: str
     matches: bool = False
 
     @property
     def remark(self) -> str:
         """That it has no effect."""
         words = ", ".join(f"{key}: {value}" for key, value in self.values.items())
-        return f"{self.place}: exclude: no run matches {{{words}}}"
+        return f"{self.where}: exclude: no run matches {{{words}}}"
 
 
 def _equal(ids: Mapping[str, set[str]]) -> Iterator[str]:
@@ -123,7 +123,9 @@ class Planner:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
         drawn = [
-            one for key in space for one in points.chosen(key, values[key], self.file.location(("search", "space", key)))
+            one
+            for key in space
+            for one in points.chosen(key, values[key], self.file.location(("search", "space", key)))
         ]
         variant = Variant(None, (), (), (((tuple(drawn)),),), ())
         return list(self._runs("main", self.file.sweep, [variant], (), {}, vary=True))
@@ -150,13 +152,13 @@ class Planner:
         ids: dict[str, set[str]] = {}  # of each variant
         for turn in range(max(map(len, seeds), default=0)):
             for (variant, point), mine in zip(checked, seeds, strict=True):
-                one = with_seed(point, mine[turn] if block.seeds is not None else None)
-                matching = [entry for entry in excluded if _matches(one.config, variant, entry.values)]
+                seeded = with_seed(point, mine[turn] if block.seeds is not None else None)
+                matching = [entry for entry in excluded if _matches(seeded.config, variant, entry.values)]
                 for entry in matching:
                     entry.matches = True
                 if matching:
                     continue
-                for spec in self._specs(one, variant, shown, stage, before, at):
+                for spec in self._specs(seeded, variant, shown, stage, before, at):
                     ids.setdefault(variant.name or "", set()).add(spec.id)
                     if spec.id not in seen:
                         seen.add(spec.id)
