@@ -8,7 +8,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ACTIONS = ["plan", "run", "status", "stop", "retry", "best", "import"]
 SHOWN = 40  # runs in a plan
+FAILED = ("failed", "timeout", "oom")  # what `retry` queues again
 WATCH = 2.0  # seconds between two looks
 CLEAR = "\033[H\033[2J"  # what a terminal forgets its lines by
 
@@ -201,7 +202,7 @@ def _plan(args: argparse.Namespace, rest: list[str]) -> int:
         print(spec.name)
     if len(specs) > SHOWN:
         print(f"… and {len(specs) - SHOWN} more (--json lists all)")
-    for line in _left_out(planner.left_out):
+    for line in planner.notes():
         print(line)
     done = sum(RunDir(folder / spec.name).is_done for spec in specs)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
@@ -230,27 +231,38 @@ def _show_plan(specs: "Sequence[RunSpec]", folder: Path, form: str) -> None:
     print_table.show(print_table.of_rows(("run", *axes, "done"), rows), form)
 
 
-def _left_out(by_method: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Axes that belong to another method."""
-    for kind, keys in by_method.items():
-        if keys:
-            yield f"{kind} has no {', '.join(keys)}: left out there"
-
-
 def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:
     """By what the runs took that are done; before the first one is, nobody knows."""
+    from encodery.sweep.fixed_plan import OPEN
     from encodery.sweep.state import status
 
-    names = {spec.id for spec in specs}
-    ended = [one for one in status(folder) if one.id in names and one.state == "done"] if folder.is_dir() else []
+    statuses = {one.id: one for one in status(folder)} if folder.is_dir() else {}
+    ended = [statuses[spec.id] for spec in specs if spec.id in statuses and statuses[spec.id].state == "done"]
     took = [one.ended - one.started for one in ended if one.ended and one.started]
-    left = len(specs) - len(ended)
+    left = sum(state in OPEN for state in _states(specs, statuses)[0])
     if not took or not left:
         return ""
     from encodery.report.table import duration  # it brings numpy
 
     seconds = sum(took) / len(took) * -(-left // slots)
     return f"; about {duration(seconds)} left with {slots} at once"
+
+
+def _states(specs: "Sequence[RunSpec]", statuses: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The state of each run, `waiting` where what it needs did not end well; and why, by the name of the run."""
+    from encodery.sweep.fixed_plan import blocked
+
+    states = {spec.id: str(statuses[spec.id].state) if spec.id in statuses else "queued" for spec in specs}
+    causes = blocked(specs, states)
+    names = {spec.id: spec.name for spec in specs}
+    reasons = {names[id]: f"waits for {cause} ({states[cause]})" for id, cause in causes.items()}
+    return ["waiting" if spec.id in causes else states[spec.id] for spec in specs], reasons
+
+
+def _how_to_retry(states: Iterable[str], folder: Path) -> str | None:
+    """What to do about runs that failed."""
+    failed = any(state in FAILED for state in states)
+    return f"`encodery sweep retry {folder}` queues failed runs again" if failed else None
 
 
 def _plain(spec: "RunSpec") -> dict[str, Any]:
@@ -272,11 +284,13 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     limits = command_line.limits(file.sweep, args.timeout, args.retries)
     _require_devices(resources, args.executor)
     folder.mkdir(parents=True, exist_ok=True)
-    runs = source(file, folder, {"metric": file.sweep.metric.to_dict(), "command": _again()}, args.allow_code)
+    progress = Progress(args.quiet)
+    about = {"metric": file.sweep.metric.to_dict(), "command": _again()}
+    runs = source(file, folder, about, args.allow_code, progress.say)
     files.write_atomic(folder / "sweep.yaml", file.text)
     try:
         outcomes = execute(
-            folder, runs, resources, limits, args.executor, Progress(args.quiet),
+            folder, runs, resources, limits, args.executor, progress,
             score=lambda _, run: best.score(run, file.sweep.metric),
         )  # fmt: skip
     finally:
@@ -321,19 +335,26 @@ def _again() -> list[str]:
 
 
 def _ended(outcomes: Any, folder: Path) -> int:
-    """How many ended how; 1 where some failed, 3 where some were stopped. Runs of older plans do not count."""
+    """How many ended how; 1 where some failed, 3 where some are left. Runs of older plans do not count."""
     from encodery.runs.sweep_spec import read_plan
+    from encodery.sweep.fixed_plan import OPEN
 
-    planned = {spec.id for spec in read_plan(folder)}
+    specs = read_plan(folder)
+    planned = {spec.id for spec in specs}
     outcomes = [outcome for outcome in outcomes if outcome.id in planned]
-    states = [outcome.state for outcome in outcomes]
+    states, _ = _states(specs, {outcome.id: outcome for outcome in outcomes})
     for outcome in outcomes:
-        if outcome.state in ("failed", "timeout", "oom"):
+        if outcome.state in FAILED:
             print(f"{outcome.state}: {outcome.id} {outcome.error or ''}".rstrip())
     print(f"{_counted(states)} ({folder})")
-    if any(state in states for state in ("failed", "timeout", "oom")):
+    if advice := _how_to_retry(states, folder):
+        print(advice)
+    left = sum(state in OPEN for state in states)
+    if left:
+        print(f"{counted(left, 'run')} left: the same command resumes")
+    if advice:
         return 1
-    return 3 if "stopped" in states else 0
+    return 3 if left else 0
 
 
 def _status(args: argparse.Namespace, rest: list[str]) -> int:
@@ -356,8 +377,9 @@ def _show_status(folder: Path, as_json: bool, form: str | None) -> bool:
     from encodery.runs.sweep_spec import read_plan
     from encodery.sweep.state import status
 
-    specs, statuses, waits = read_plan(folder), {one.id: one for one in status(folder)}, waiting(of_sweep(folder))
-    states = [statuses[spec.id].state if spec.id in statuses else "queued" for spec in specs]
+    specs, statuses = read_plan(folder), {one.id: one for one in status(folder)}
+    states, waits = _states(specs, statuses)
+    waits = waiting(of_sweep(folder)) | waits
     if as_json:
         rows = [
             _plain(spec) | (asdict(statuses[spec.id]) if spec.id in statuses else {"state": "queued"}) for spec in specs
@@ -377,6 +399,8 @@ def _show_status(folder: Path, as_json: bool, form: str | None) -> bool:
             why = f"  {waits[spec.name]}" if spec.name in waits else ""
             print(f"{state:8} {spec.name}{why}{_details(statuses.get(spec.id))}")
         print(_counted(states) + _time_left(folder, specs, max(states.count("running"), 1)), flush=True)
+        if advice := _how_to_retry(states, folder):
+            print(advice, flush=True)
     return any(state in ("queued", "running") for state in states)
 
 

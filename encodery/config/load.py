@@ -32,6 +32,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Keys that only a sweep file has.
+_OF_SWEEPS = (
+    "base", "fixed", "grid", "zip", "variants", "exclude", "seeds", "search", "stages", "early_stop", "limits",
+    "resources",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A checked config: the settings with all defaults, what they name, and where each value came from."""
@@ -83,9 +90,19 @@ def load(
     code = Code(allow_code, run)
     name = as_name(run.resolve().name if run else path.stem)
     layer = layers.from_source(str(path), Path())
+    _refuse_sweep(layer, str(source))
     if run:
         _as_begun(layer)
     return _resolve(layer, overrides, path.resolve().parent, name, code, weights)
+
+
+def _refuse_sweep(layer: Layer, shown: str) -> None:
+    """A sweep file is a natural thing to give to `train`; a list of unknown keys would not say what it is."""
+    keys = [key for key in layer.tree if key in _OF_SWEEPS]
+    if keys:
+        raise UserError(
+            f"{shown}: is a sweep file (it has {', '.join(keys)}); `encodery sweep run {shown}` trains its runs."
+        )
 
 
 def _as_begun(layer: Layer) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +75,7 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One configuration, over its seeds (and over the earlier runs that it started from)."""
+    """One configuration, over its seeds and those of the earlier runs that it started from."""
 
     task: str
     spec: RunSpec  # its best run
@@ -83,6 +83,8 @@ class Candidate:
     planned: int
     metric: str = ""
     mode: Literal["max", "min"] = "max"  # which is better
+    starts: tuple[str, ...] = ()  # what is particular about the earlier runs that it started from
+    on_the_way: bool = False  # of a stage that others start from
 
     @property
     def mean(self) -> float:
@@ -92,9 +94,7 @@ class Candidate:
     @property
     def label(self) -> str:
         """What is particular about it."""
-        axes = {k: v for k, v in self.spec.axes.items() if k != "seed" and not earlier_run(k, v)}
-        words = [f"{key}={value}" for key, value in axes.items()]
-        return " ".join([*([self.spec.variant] if self.spec.variant else []), *words]) or self.spec.name
+        return " ".join([*_particular(self.spec), *self.starts]) or self.spec.name
 
     def __str__(self) -> str:
         spread = f" ± {statistics.stdev(self.scores):.4f}" if len(self.scores) > 1 else ""
@@ -129,30 +129,80 @@ def _says_mode(path: Path) -> bool:
 
 
 def ranking(folder: Path) -> dict[str, list[Candidate]]:
-    """Task → its configurations, best first; those with runs missing stand behind the complete ones."""
+    """Task → its configurations, best first; those with runs missing stand behind the complete ones.
+
+    Runs that others start from are ranked too, on tasks that no later run has.
+    """
     specs, metric = read_plan(folder), metric_of(folder)
+    by_id = {spec.id: spec for spec in specs if spec.config is not None}
     needed = {need for spec in specs for need in spec.needs}
+    last = {_tasks(spec) for spec in by_id.values() if spec.id not in needed}
     groups: dict[str, list[RunSpec]] = {}
-    for spec in specs:
-        if spec.config is not None and spec.id not in needed:
-            groups.setdefault(_without_seed(spec), []).append(spec)
-    found = [one for group in groups.values() if (one := _candidate(group, folder, metric))]
+    for spec in by_id.values():
+        if spec.id not in needed or _tasks(spec) not in last:
+            groups.setdefault(_without_seed(spec, by_id), []).append(spec)
+    candidates = [_candidate(group, folder, metric, by_id, group[0].id in needed) for group in groups.values()]
     tasks: dict[str, list[Candidate]] = {}
-    for one in sorted(found, key=lambda one: (one.missing, -one.mean if one.mode == "max" else one.mean)):
+    for one in sorted((one for one in candidates if one), key=_rank):
         tasks.setdefault(one.task, []).append(one)
     return tasks
 
 
-def _without_seed(spec: RunSpec) -> str:
-    """What all seeds of a configuration have in common; which earlier run it started from does not count either."""
+def _rank(one: Candidate) -> tuple[bool, bool, float]:
+    return one.on_the_way, one.missing, -one.mean if one.mode == "max" else one.mean
+
+
+def _tasks(spec: RunSpec) -> str:
+    """The tasks of a run, told apart by name, and own files by their path."""
+    entries = (spec.config or {}).get("tasks", [])
+    return json.dumps([entry.get("name") or [entry.get("kind"), entry.get("train")] for entry in entries])
+
+
+def _starts(spec: RunSpec, by_id: Mapping[str, RunSpec]) -> dict[str, RunSpec | None]:
+    """Key of model → the earlier run that stands there."""
+    ids = {key: earlier_run(key, value) for key, value in spec.axes.items()}
+    return {key: by_id.get(id) for key, id in ids.items() if id}
+
+
+def _without_seed(spec: RunSpec, by_id: Mapping[str, RunSpec]) -> str:
+    """What all seeds of a configuration have in common: its settings, and those of the runs that it started from."""
     config: dict[str, Any] = {key: value for key, value in (spec.config or {}).items() if key != "seed"}
-    starts = {key.removeprefix("model."): "" for key, value in spec.axes.items() if earlier_run(key, value)}
+    starts = {
+        key.removeprefix("model."): _without_seed(start, by_id) if start else spec.axes[key]
+        for key, start in _starts(spec, by_id).items()
+    }
     return json.dumps([spec.stage, config | {"model": {**config["model"], **starts}}], sort_keys=True)
 
 
-def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candidate | None:
+def _particular(spec: RunSpec) -> list[str]:
+    """Variant and settings of a run that vary in its stage."""
+    axes = {key: value for key, value in spec.axes.items() if key != "seed" and not earlier_run(key, value)}
+    return [*([spec.variant] if spec.variant else []), *(f"{key}={value}" for key, value in axes.items())]
+
+
+def _from(spec: RunSpec, by_id: Mapping[str, RunSpec]) -> tuple[str, ...]:
+    """`(first: optim.lr=0.001)`: what is particular about each run that this one was built on."""
+    starts = dict.fromkeys(start.id for start in _starts(spec, by_id).values() if start)
+    words = [(by_id[id].stage, [*_particular(by_id[id]), *_from(by_id[id], by_id)]) for id in starts]
+    return tuple(f"({stage}: {' '.join(settings)})" for stage, settings in words if settings)
+
+
+def _scored_if_any(run: Path, metric: Metric, on_the_way: bool) -> tuple[str, float] | None:
+    """A run that others start from may lack the metric of the sweep."""
+    try:
+        return scored(run, metric)
+    except UserError:
+        if on_the_way:
+            return None
+        raise
+
+
+def _candidate(
+    group: Sequence[RunSpec], folder: Path, metric: Metric, by_id: Mapping[str, RunSpec], on_the_way: bool
+) -> Candidate | None:
     done = [spec for spec in group if RunDir(folder / spec.name).is_done]
-    results = [(*result, spec) for spec in done if (result := scored(folder / spec.name, metric)) is not None]
+    scores = ((_scored_if_any(folder / spec.name, metric, on_the_way), spec) for spec in done)
+    results = [(*result, spec) for result, spec in scores if result is not None]
     if not results:
         return None
     name = results[0][0]
@@ -160,7 +210,8 @@ def _candidate(group: Sequence[RunSpec], folder: Path, metric: Metric) -> Candid
     best = (max if mode == "max" else min)(results, key=lambda result: result[1])[2]
     named = RunDir(folder / best.name).task_names()  # the config alone calls a file of one's own `table`
     task = "+".join(named) or str(lookup(dict(best.config or {}), "tasks"))
-    return Candidate(task, best, tuple(value for _, value, _ in results), len(group), name, mode)
+    values = tuple(value for _, value, _ in results)
+    return Candidate(task, best, values, len(group), name, mode, _from(best, by_id), on_the_way)
 
 
 def export(best: Candidate, folder: Path) -> str:
@@ -172,9 +223,10 @@ def export(best: Candidate, folder: Path) -> str:
 
 
 def only(tasks: dict[str, list[Candidate]], wanted: str | None) -> Candidate:
-    """The best of one task; the sweep's only one, if none is named."""
-    if wanted is None and len(tasks) > 1:
+    """The best of one task; if none is named, of the only one that a sweep ends with."""
+    last = [task for task, ranked in tasks.items() if not ranked[0].on_the_way] or list(tasks)
+    if wanted is None and len(last) > 1:
         raise UserError(f"--export writes one config, but the sweep has {', '.join(tasks)}: say which with --task.")
     if wanted is not None and wanted not in tasks:
         raise UserError(f"--task {wanted}: the sweep has {', '.join(tasks)}.")
-    return tasks[wanted or next(iter(tasks))][0]
+    return tasks[wanted or last[0]][0]

@@ -13,7 +13,7 @@ from encodery.core.options import Options
 from encodery.core.yaml import Key
 from encodery.errors import UserError
 from encodery.sweep import search_space
-from encodery.sweep.points import long_key
+from encodery.sweep.points import axis_name, long_key
 from encodery.sweep.sweep_file import Block, Limits, Resources, Sweep, SweepFile
 
 B = TypeVar("B", bound=Block)
@@ -47,8 +47,12 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
     if wrong := [f"command line: {key}: {_of_the_file(key)}." for key, _ in given if _is_of_the_file(key)]:
         raise UserError("\n".join(dict.fromkeys(wrong)))
     for key, text in given:
-        values = axis(text)
-        value = yaml.value(text) if values is None else None
+        try:
+            values = axis(text)
+            value = yaml.value(text) if values is None else None
+        except UserError as error:
+            hint = "" if "],[" not in text.replace(" ", "") else " An axis of lists belongs under grid in a sweep file."
+            raise UserError(f"command line: {key}: {error}{hint}") from None
         key = long_key(key, value if values is None else values[0])
         axes.pop(key, None), fixed.pop(key, None)  # the later word wins
         if values is None:
@@ -110,7 +114,7 @@ def _changed(block: B, axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> B:
         for key, value in line.items():
             if long_key(key, value) in given:
                 raise UserError(f"command line: {key} is tied to others by zip; change it in the file.")
-    grid = {key: value for key, value in block.grid.items() if key not in given}
+    grid = {key: value for key, value in block.grid.items() if not given & {key, axis_name(key, value)}}
     variants = {name: _without(variant, given) for name, variant in block.variants.items()}
     kept = _without(block.fixed, given)
     return block.model_copy(update={"grid": grid | dict(axes), "fixed": kept | dict(fixed), "variants": variants})

@@ -5,6 +5,19 @@ from pathlib import Path
 
 from encodery.runs.sweep_spec import Outcome, RunSpec
 
+OPEN = ("queued", "running", "stopped")  # states of runs that `sweep run` does or resumes
+
+
+def blocked(specs: Sequence[RunSpec], states: Mapping[str, str]) -> dict[str, str]:
+    """Id of a run that cannot start → id of the one that it waits for, which did not end well."""
+    lost = {spec.id: spec.id for spec in specs if states.get(spec.id, "queued") not in (*OPEN, "done")}
+    waiting: dict[str, str] = {}
+    for spec in specs:  # in order: a run's needs stand before it
+        cause = next((lost[need] for need in spec.needs if need in lost), None)
+        if cause is not None and states.get(spec.id, "queued") in OPEN:
+            waiting[spec.id] = lost[spec.id] = cause
+    return waiting
+
 
 class FixedPlan:
     """Runs that are known from the start, in their order; each waits for those that it needs."""

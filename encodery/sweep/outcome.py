@@ -6,11 +6,12 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from encodery.config.schema import TOKEN_BUDGET_OF_TEXT
-from encodery.errors import EncoderyError
+from encodery.errors import AFTER_ALARM, EncoderyError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import RunSpec, State
 from encodery.sweep import state
@@ -23,6 +24,7 @@ _MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory|MemoryError|std::bad_alloc"
     r"|CUBLAS_STATUS_ALLOC_FAILED",
 )
+_OUR_ERROR = re.compile(r"^encodery\.[\w.]+: ", re.MULTILINE)  # the last line of a traceback
 _FULL = "|".join(re.escape(os.strerror(number)) for number in (errno.ENOSPC, errno.EDQUOT))
 _NO_ROOM = re.compile(rf"{_FULL}|only [\d.]+ MB are free in ")
 _RETRY = {"failed": "crash", "oom": "oom", "timeout": "timeout"}
@@ -67,12 +69,30 @@ def _memory_ran_out(run: Path, code: int | None, kills: int | None) -> bool:
 
 
 def complaint(run: Path, code: int | None) -> str:
-    """What a person should read first: the last lines of the log, the code, and whether the disk is full."""
-    lines = [state.log_tail(run), spelled(code)]
+    """What a person should read first: the last lines of the log, the code, and whether the disk is full.
+
+    A sentence of ours is enough by itself; the traceback before it stays in the log.
+    """
+    tail = state.log_tail(run)
+    sentence = _sentence(run, tail)
+    lines = [sentence] if sentence else [tail, spelled(code)]
     free = shutil.disk_usage(run).free
     if free < LITTLE_ROOM:
         lines.append(f"only {free / 1e6:.1f} MB are free in {run}")
     return "\n".join(line for line in lines if line)
+
+
+def _sentence(run: Path, tail: str) -> str | None:
+    """The message of an error of ours that a log ends with: alone, or once more behind its traceback."""
+    messages = [tail[match.end() :] for match in _OUR_ERROR.finditer(tail)]
+    if messages and (twice := messages[-1].strip()):
+        once = twice[: len(twice) // 2].strip()
+        if twice == f"{once}\n{once}":
+            return once
+    with suppress(EncoderyError):
+        noted = str((RunDir(run).info().get("ended") or {}).get("error") or "")
+        return noted if noted and f"\n{tail}".endswith(f"\n{noted}") else None
+    return None
 
 
 def spelled(code: int | None) -> str:
@@ -85,8 +105,8 @@ def spelled(code: int | None) -> str:
 
 
 def again(spec: RunSpec, status: RunStatus, limits: Limits) -> bool:
-    """Whether a run that ended so is tried again; a wrong setting never is."""
-    wrong = spec.command is None and status.exit_code == WRONG
+    """Whether a run that ended so is tried again; a wrong setting or an alarm of its training would only repeat."""
+    wrong = spec.command is None and (status.exit_code == WRONG or (status.error or "").endswith(AFTER_ALARM))
     if wrong or _RETRY.get(status.state) not in limits.retry_on or status.failures >= limits.retries:
         return False
     return status.state != "oom" or limits.on_oom != "fail"

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from encodery.config.schema import interval
 from encodery.core.files import as_name, check_name, digest_text
+from encodery.core.text import counted
 from encodery.core.yaml import Key
 from encodery.errors import UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.identity import earlier_identity, recognises
 from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import points
-from encodery.sweep.points import FIRST, Setting, Variant
-from encodery.sweep.resolve import Point, Resolver, Tree, with_model, with_seed
+from encodery.sweep.points import FIRST, Variant
+from encodery.sweep.resolve import Point, Resolver, Tree, near_key, with_model, with_seed
 from encodery.sweep.sweep_file import Block, Stage, SweepFile
 from encodery.tasks.forms.metric_table import METRICS, among, is_listed
 
@@ -31,6 +32,31 @@ _FOLDER = re.compile(r"([0-9a-f]{16}|[0-9a-f]{8})-.*")
 
 
 @dataclass
+class Exclusion:
+    """An entry of exclude, and whether any run matches it."""
+
+    values: Mapping[str, Any]
+    where: str
+    matches: bool = False
+
+    @property
+    def remark(self) -> str:
+        """That it has no effect."""
+        words = ", ".join(f"{key}: {value}" for key, value in self.values.items())
+        return f"{self.where}: exclude: no run matches {{{words}}}"
+
+
+def _equal(ids: Mapping[str, set[str]]) -> Iterator[str]:
+    """Remarks on variants whose runs are those of an earlier variant."""
+    for (first, earlier), (second, later) in itertools.combinations(ids.items(), 2):
+        shared = len(earlier & later)
+        if shared and earlier == later:
+            yield f"{second} is equal to {first}: trained once"
+        elif shared:
+            yield f"{second} and {first} have {counted(shared, 'run')} in common: trained once"
+
+
+@dataclass
 class Planner:
     """Makes the run specs of a sweep. Folders of runs that are there already keep their names."""
 
@@ -38,6 +64,7 @@ class Planner:
     folder: Path
     resolver: Resolver = field(default_factory=Resolver)
     left_out: dict[str, list[str]] = field(default_factory=dict)  # method → settings of others that it does not have
+    remarks: list[str] = field(default_factory=list)  # on equal variants, and on exclusions without effect
     _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
     _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
     _tasks: "dict[str, Sequence[Task]]" = field(default_factory=dict)  # id → its tasks
@@ -96,8 +123,9 @@ class Planner:
         """The runs of one trial of a search, one for each seed."""
         space = self.file.sweep.search.space
         drawn = [
-            Setting(points.long_key(key, values[key]), values[key], self.file.location(("search", "space", key)))
+            one
             for key in space
+            for one in points.chosen(key, values[key], self.file.location(("search", "space", key)))
         ]
         variant = Variant(None, (), (), (((tuple(drawn)),),), ())
         return list(self._runs("main", self.file.sweep, [variant], (), {}, vary=True))
@@ -121,15 +149,22 @@ class Planner:
         excluded = self._excluded(block, at, {*keys, "seed", "variant"})
         seeds = [points.seeds(block, point.config["seed"]["init"]) for _, point in checked]
         seen: set[str] = set()
+        ids: dict[str, set[str]] = {}  # of each variant
         for turn in range(max(map(len, seeds), default=0)):
             for (variant, point), mine in zip(checked, seeds, strict=True):
-                one = with_seed(point, mine[turn] if block.seeds is not None else None)
-                if any(_matches(one.config, variant, entry) for entry in excluded):
+                seeded = with_seed(point, mine[turn] if block.seeds is not None else None)
+                matching = [entry for entry in excluded if _matches(seeded.config, variant, entry.values)]
+                for entry in matching:
+                    entry.matches = True
+                if matching:
                     continue
-                for spec in self._specs(one, variant, shown, stage, before, at):
+                for spec in self._specs(seeded, variant, shown, stage, before, at):
+                    ids.setdefault(variant.name or "", set()).add(spec.id)
                     if spec.id not in seen:
                         seen.add(spec.id)
                         yield spec
+
+        self.remarks += [*_equal(ids), *(entry.remark for entry in excluded if not entry.matches)]
 
     def _points(
         self, block: Block, blocks: Sequence[Variant], at: Key, keys: Sequence[str]
@@ -152,18 +187,24 @@ class Planner:
                 checked.append((variant, self.resolver.point(ground, settings, kinds_vary)))
                 self._check_steps(checked[-1][1])
                 self._check_metric(checked[-1][1], at)
-        self._check_dropped(checked, blocks)
+        self._check_dropped([point for _, point in checked])
         return checked
 
-    def _check_dropped(self, checked: Sequence[tuple[Variant, Point]], blocks: Sequence[Variant]) -> None:
-        """An axis of one method is left out for the others, but one of no method is a mistake."""
-        for _, point in checked:
-            known = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
-            known += [key for key in point.dropped if key not in known]
-        never = set.intersection(*(set(point.dropped) for _, point in checked)) if checked else set()
-        for one in (one for block in blocks for factor in block.axes for joint in factor for one in joint):
+    def _check_dropped(self, checked: Sequence[Point]) -> None:
+        """What one method has is left out for the others, but what no method has is a mistake."""
+        for point in checked:
+            keys = self.left_out.setdefault(str(point.config["method"]["kind"]), [])
+            keys += [one.key for one in point.dropped if one.key not in keys]
+        never = set.intersection(*({one.key for one in point.dropped} for point in checked)) if checked else set()
+        for one in (one for point in checked for one in point.dropped):
             if one.key in never:
-                raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key.")
+                near = near_key(one.key, self.left_out)
+                raise UserError(f"{one.location.text}: {one.key}: no method of this sweep has this key{near}.")
+
+    def notes(self) -> list[str]:
+        """What a person should hear about a plan: settings that were left out, equal variants, idle exclusions."""
+        left = [f"{kind} has no {', '.join(keys)}: left out there" for kind, keys in self.left_out.items() if keys]
+        return left + self.remarks
 
     def _check_steps(self, point: Point) -> None:
         """Early stopping compares at equal steps, so there must be a score at each of them."""
@@ -197,14 +238,15 @@ class Planner:
                 f"{place}: metric.name: {task.name} has no {metric.name}.{hint} It has {', '.join(metrics)}."
             )
 
-    def _excluded(self, block: Block, at: Key, keys: set[str]) -> list[dict[str, Any]]:
+    def _excluded(self, block: Block, at: Key, keys: set[str]) -> list["Exclusion"]:
         entries = []
         for i, entry in enumerate(block.exclude):
             ones = points.settings(entry, (*at, "exclude", i), self.file)
             for one in ones:
                 if one.key not in keys:
                     raise UserError(f"{one.location.text}: exclude: {one.key} does not vary in this sweep.")
-            entries.append({one.key: one.value for one in ones})
+            place = self.file.location((*at, "exclude", i)).text
+            entries.append(Exclusion({one.key: one.value for one in ones}, place))
         return entries
 
     def _specs(

@@ -7,7 +7,7 @@ import itertools
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from encodery.config.layers import Location
@@ -31,6 +31,7 @@ class Setting:
     key: str
     value: Any
     location: Location
+    required: bool = False  # an error where the method has no such key, while others are left out there
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _variant(
         raise UserError(f"{file.location(at).text}: variants.{name}: grid is a mapping and zip a list of mappings.")
     own = settings({key: value for key, value in tree.items() if key not in _OF_VARIANT}, at, file)
     factors = {**shared, **_factors(grid, lines, at, file)}
+    own = tuple(replace(setting, required=True) for setting in own)
     return Variant(name, tuple(sources), own, (*drawn, *factors.values()), at)
 
 
@@ -107,7 +109,11 @@ def _factors(
             choices = search_space.values(given)
         except ValueError as error:
             raise UserError(f"{location.text}: grid.{key}: {error}.") from None
-        factors[long_key(key, choices[0])] = tuple((Setting(long_key(key, v), v, location),) for v in choices)
+        factors[axis_name(key, choices)] = tuple(
+            chosen(key, value, file.location((*at, "grid", key, i)) if isinstance(value, dict) else location)
+            for i, value in enumerate(choices)
+        )
+    _check_apart(factors)
     if lines:
         joint = tuple(settings(line, (*at, "zip", i), file) for i, line in enumerate(lines))
         _check_zip(joint, factors, file.location((*at, "zip")))
@@ -115,12 +121,38 @@ def _factors(
     return factors
 
 
+def axis_name(key: str, choices: Any) -> str:
+    """`method` with words, mappings or both is the axis method.kind."""
+    words = any(isinstance(value, str | dict) for value in choices) if isinstance(choices, list) else False
+    return _LONG.get(key, key) if words else key
+
+
+def chosen(key: str, value: Any, location: Location) -> tuple[Setting, ...]:
+    """What one value of an axis sets: a mapping is laid over the config like a section, its kind first."""
+    if not isinstance(value, dict) or not value:
+        return (Setting(long_key(key, value), value, location),)
+    if wrong := [name for name in value if not _KEY.fullmatch(str(name))]:
+        raise UserError(f"{location.text}: {key}: '{wrong[0]}' is not a key such as optim.lr.")
+    names = sorted(value, key=lambda name: name != "kind")
+    inner = [one for name in names for one in chosen(f"{key}.{name}", value[name], location)]
+    return tuple(replace(one, required=True) for one in inner)
+
+
+def _check_apart(factors: Mapping[str, Factor]) -> None:
+    """No key is set by two axes: by a mapping of one, and by another one of its own."""
+    by_key: dict[str, str] = {}
+    for name, factor in factors.items():
+        for one in (one for joint in factor for one in joint):
+            if by_key.setdefault(one.key, name) != name:
+                raise UserError(f"{one.location.text}: grid: {one.key} is set by two axes; give it in one of them.")
+
+
 def _check_zip(joint: Factor, grid: Mapping[str, Factor], location: Location) -> None:
     keys = {one.key for one in joint[0]}
     for line in joint:
         if {one.key for one in line} != keys:
             raise UserError(f"{line[0].location.text if line else location.text}: zip: every line sets the same keys.")
-    both = sorted(keys & set(grid))
+    both = sorted(keys & {one.key for factor in grid.values() for choice in factor for one in choice})
     if both:
         raise UserError(f"{location.text}: zip: {both[0]} is an axis of grid too; give it in one of them.")
 
@@ -134,14 +166,19 @@ def _draw(search: Search, number: int, file: SweepFile) -> Iterator[Setting]:
     for key, given in search.space.items():
         share = random.Random(f"{search.seed}/{number}/{key}").random()
         value = search_space.draw(given).at(share)
-        yield Setting(long_key(key, value), value, file.location(("search", "space", key)))
+        yield from chosen(key, value, file.location(("search", "space", key)))
 
 
 def points(variant: Variant) -> Iterator[tuple[Setting, ...]]:
     """Every combination, the last factor fastest; what the variant itself sets is not taken from the factors."""
     taken = {one.key for one in variant.settings}
     for combination in itertools.product(*variant.axes):
-        yield tuple(one for joint in combination for one in joint if one.key not in taken)
+        yield tuple(one for joint in combination for one in joint if not _is_taken(one, taken))
+
+
+def _is_taken(one: Setting, taken: set[str]) -> bool:
+    """Whether a variant sets the key itself, or the kind that a mapping of the axis belongs to."""
+    return one.key in taken or (one.required and f"{one.key.rpartition('.')[0]}.kind" in taken)
 
 
 def overlaid(*parts: Sequence[Setting]) -> tuple[Setting, ...]:

@@ -2,6 +2,7 @@
 section of a config is checked once for each of its values, and each input is digested once.
 """
 
+import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from encodery.config import layers
+from encodery.config.components import names
 from encodery.config.layers import Layer, Location
 from encodery.config.load import find
 from encodery.config.own_code import Code, is_own
@@ -46,7 +48,7 @@ class Point:
 
     config: Tree
     tasks: "Sequence[Task]"
-    dropped: tuple[str, ...]  # axes that its method does not have
+    dropped: tuple[Setting, ...]  # what its method does not have
 
     def stages(self) -> dict[str, str]:
         """Key of model → the stage whose runs stand there."""
@@ -73,6 +75,7 @@ class Resolver:
         """The layers below all points of a block."""
         layer = self._stacked(tuple(sources), folder)
         for setting in constants:
+            _require_key(layer.tree, setting)
             _lay(layer, setting)
         self._grounds += 1
         return Ground(layer, self._grounds)
@@ -91,8 +94,9 @@ class Resolver:
         layer = _copied(ground.layer)
         dropped = []
         for setting in settings:
+            _require_key(layer.tree, setting)
             if kinds_vary and _unknown_to_method(layer.tree, setting.key):
-                dropped.append(setting.key)
+                dropped.append(setting)
             else:
                 _lay(layer, setting)
         take_default_model(layer.tree)  # before sections are looked at one by one: it reaches several
@@ -233,12 +237,33 @@ def _text(value: Any) -> str:
 
 
 def _unknown_to_method(tree: Tree, key: str) -> bool:
-    section, _, name = key.partition(".")
-    if section != "method" or name == "kind":
+    section, *names = key.split(".")
+    if section != "method" or names in ([], ["kind"]):
         return False
+    kind = _method_of(tree)
+    return not is_own(kind) and names[0] not in find("methods", kind).model_fields
+
+
+def _method_of(tree: Tree) -> str:
     method = tree.get("method")
-    kind = method.get("kind", "plain") if isinstance(method, dict) else "plain"
-    return not is_own(str(kind)) and name.partition(".")[0] not in find("methods", str(kind)).model_fields
+    return str(method.get("kind", "plain")) if isinstance(method, dict) else "plain"
+
+
+def _require_key(tree: Tree, setting: Setting) -> None:
+    """What a variant or a mapping sets for its method must be a key of that method."""
+    if not setting.required or not _unknown_to_method(tree, setting.key):
+        return
+    name, kind = setting.key.split(".")[1], _method_of(tree)
+    having = [other for other in names("methods") if name in find("methods", other).model_fields]
+    hint = f"; methods with this key: {', '.join(having)}" if having else near_key(setting.key, [kind])
+    raise UserError(f"{setting.location.text}: {setting.key}: method {kind} has no {name}{hint}.")
+
+
+def near_key(key: str, kinds: Iterable[str]) -> str:
+    """`; did you mean method.adv_lr`, of the keys that these methods have."""
+    keys = {f"method.{name}" for kind in kinds if not is_own(kind) for name in find("methods", kind).model_fields}
+    near = difflib.get_close_matches(key, sorted(keys), n=1)
+    return f"; did you mean {near[0]}" if near else ""
 
 
 def _absolute(layer: Layer, code: Code) -> None:

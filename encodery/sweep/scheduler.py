@@ -21,6 +21,7 @@ from encodery.errors import EncoderyError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import Outcome, RunSpec, Source, State
 from encodery.sweep import outcome, processes, state
+from encodery.sweep.fixed_plan import OPEN, blocked
 from encodery.sweep.launch import Launcher
 from encodery.sweep.processes import Child
 from encodery.sweep.slots import Slot, free_memory, has_room
@@ -127,6 +128,7 @@ class Scheduler:
         self.started: set[str] = set()
         self.ended: dict[str, Outcome] = {}
         self.unwritten: dict[str, RunStatus] = {}
+        self.took: list[float] = []  # seconds of the runs that were done here
         self.stopping = False
         self.next_tick = self.next_beat = self.next_memory = 0.0
         self.memory: dict[str, float] = {}
@@ -399,7 +401,21 @@ class Scheduler:
         """A run has ended for good, or was stopped."""
         self.write(status)
         self.settle(status)
-        self.progress.say(f"{status.name}  {spoken(status)}")
+        if status.state == "done" and status.started and status.ended:
+            self.took.append(status.ended - status.started)
+        self.progress.say("  ".join(filter(None, (status.name, spoken(status), self.standing()))))
+
+    def standing(self) -> str:
+        """`3 of 6 done, about 1:20 left`, where the source knows all its runs from the start."""
+        specs = getattr(self.source, "specs", None)
+        if not isinstance(specs, list) or len(specs) < 2:
+            return ""
+        states = {id: one.state for id, one in self.ended.items()}
+        waiting = blocked(specs, states)
+        left = sum(spec.id not in waiting and states.get(spec.id, "queued") in OPEN for spec in specs)
+        seconds = sum(self.took) / max(len(self.took), 1) * -(-left // max(len(self.slots), 1))
+        time_left = f", about {duration(seconds)} left" if left and self.took and not self.stopping else ""
+        return f"[{sum(states.get(spec.id) == 'done' for spec in specs)} of {len(specs)} done{time_left}]"
 
     def settle(self, status: RunStatus) -> None:
         self.ended[status.id] = scored(self.folder, status, self.score, self.progress)

@@ -1,6 +1,6 @@
 """Where the runs of a sweep come from: a fixed plan (grid, random), or a search that learns from its own trials."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,14 +19,23 @@ class Closable(Source, Protocol):
         """Give back what is held."""
 
 
-def source(file: SweepFile, folder: Path, about: Mapping[str, Any], allow_code: bool = False) -> Closable:
-    """The source of a sweep's runs. Its plan is in the folder before the first run starts."""
+def source(
+    file: SweepFile,
+    folder: Path,
+    about: Mapping[str, Any],
+    allow_code: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Closable:
+    """The source of a sweep's runs; `say` hears the plan's notes. The plan is in the folder before the first run."""
     planner = Planner(file, folder, Resolver(Code(allow_code)))
     if file.sweep.search.kind == "tpe":
         from encodery.sweep.optuna_search import Tpe
 
         return Tpe(planner, about)
     specs = planner.specs()
+    if say:
+        for note in planner.notes():
+            say(note)
     write_plan(folder, specs, about)
     if file.sweep.early_stop:
         from encodery.sweep.optuna_search import Watched

@@ -136,7 +136,7 @@ class Block(Options):
     """The same as base."""
     fixed: dict[str, Any] = {}
     """Settings of all runs by dotted key. Settings may also be at the top level of the file, as in a config."""
-    grid: dict[str, list[Any] | str] = {}
+    grid: dict[str, Any] = {}  # its values are checked by search_space, which says it in one sentence
     """Maps a dotted key to its values: [1, 2], range(1, 6, 2), log(1e-5, 1e-3, 5), linspace(…). Every combination is a
     run."""
     zip: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ class Search(Options):
     earlier ones (Optuna)."""
     n: int = Field(default=20, ge=1)
     """Number of points, each run with all seeds."""
-    space: dict[str, list[Any] | str] = {}
+    space: dict[str, Any] = {}  # as of grid
     """Maps a dotted key to loguniform(a, b), uniform(a, b), int(a, b), choice(a, b, …) or a list."""
     seed: int = Field(default=0, ge=0)
     """Seed of the draws."""

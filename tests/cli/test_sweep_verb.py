@@ -76,6 +76,11 @@ def test_plan_names_the_settings_that_a_method_does_not_have(room: Path, capsys:
     assert "plain has no method.adv_lr: left out there" in capsys.readouterr().out.splitlines()
 
 
+def test_run_names_them_too(room: Path, executed: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "run", "run.yaml", "--method", "plain,freelb", "--method.adv_lr", "0.1,0.2"]) == 0
+    assert "plain has no method.adv_lr: left out there" in capsys.readouterr().err.splitlines()
+
+
 def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "plan", "run.yaml", "--seeds", "7", "--devices", "cpu:2", "-o", "out"]
     assert cli.main([*words, "--json"]) == 0
@@ -87,6 +92,22 @@ def test_plan_and_status_say_how_long_the_rest_will_take(room: Path, capsys: pyt
     assert cli.main(words) == 0
     said = capsys.readouterr().out.splitlines()[-1]
     assert said == "7 runs, 2 of them done in out; about 3.0 min left with 2 at once"  # 5 runs in 3 turns of 60 s
+
+
+def test_status_tells_what_waits_for_a_failed_run_and_counts_no_time_for_it(room: Path, capsys: Any) -> None:
+    stages = "base: run.yaml\nstages: {a: {seeds: 2}, b: {needs: a, model: 'stage:a'}}\n"
+    (room / "st.yaml").write_text(stages)
+    specs = Planner(sweep_file.read("st.yaml"), room / "out").specs()
+    (room / "out").mkdir()
+    write_plan(room / "out", specs, {})
+    for spec, state in zip(specs, ("failed", "done", "queued", "done"), strict=True):
+        write_status(room / "out", RunStatus(spec.id, spec.name, state, started=100.0, ended=160.0))  # type: ignore[arg-type]
+    assert cli.main(["sweep", "status", "out", "--watch"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == f"waiting  {specs[2].name}  waits for {specs[0].id} (failed)"
+    assert lines[4:] == ["2 done, 1 failed, 1 waiting", "`encodery sweep retry out` queues failed runs again"]
+    assert cli.main(["sweep", "plan", "st.yaml", "-o", "out", "--devices", "cpu:1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("done in out")
 
 
 def test_status_watches_until_nothing_is_left(room: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +213,14 @@ def test_exit_codes(room: Path, executed: list[dict[str, Any]], capsys: Any, sta
     assert f"1 {state}" in capsys.readouterr().out
 
 
+def test_a_stopped_sweep_says_how_many_runs_are_left(room: Path, monkeypatch: Any, executed: Any, capsys: Any) -> None:
+    stopped = lambda folder, source, *_, **__: [Outcome(source.specs[0].id, "stopped")]  # noqa: E731
+    monkeypatch.setattr(sys.modules["encodery.sweep.execute"], "execute", stopped)
+    assert cli.main(["sweep", "run", "run.yaml", "--seeds", "3", "-o", "out"]) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["2 queued, 1 stopped (out)", "3 runs left: the same command resumes"]
+
+
 def test_commands_are_runs(room: Path, executed: list[dict[str, Any]]) -> None:
     (room / "cmds.txt").write_text("echo a\necho b\n")
     assert cli.main(["sweep", "run", "--commands", "cmds.txt"]) == 0
@@ -290,6 +319,14 @@ def test_train_refuses_a_list_and_names_the_verb_for_it(room: Path, capsys: Any)
     assert "grid" not in capsys.readouterr().err
 
 
+def test_train_names_the_verb_for_a_sweep_file(room: Path, capsys: Any) -> None:
+    (room / "cmp.yaml").write_text("base: run.yaml\ngrid: {optim.lr: [1e-3]}\nseeds: 5\n")
+    assert cli.main(["train", "cmp.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "cmp.yaml: is a sweep file (it has base, grid, seeds); `encodery sweep run cmp.yaml` trains its runs."
+    ]
+
+
 @dataclass
 class Status:
     """What an executor knows of a run."""
@@ -316,6 +353,7 @@ def test_status_shows_the_runs_of_the_plan_alone(room: Path, executed: Any, caps
         "         | two",
         f"queued   {third.name}",
         "1 failed, 1 queued, 1 running",
+        "`encodery sweep retry out` queues failed runs again",
     ]
     assert cli.main(["sweep", "status", "out", "--json"]) == 0
     assert [run["state"] for run in json.loads(capsys.readouterr().out)] == ["running", "failed", "queued"]

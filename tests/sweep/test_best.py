@@ -98,6 +98,36 @@ def test_only_the_last_stage_is_ranked_over_all_that_it_was_built_on(tmp_path: P
     assert [(len(one.scores), one.spec.stage) for one in ranked] == [(4, "b"), (4, "b")]
 
 
+TWO_TASKS = """
+stages:
+  first: {grid: {optim.lr: [1e-3, 1e-2]}}
+  then: {needs: first, model: 'stage:first', tasks.name: toy/nli, seeds: 2}
+"""
+
+
+def test_the_settings_of_earlier_stages_make_configurations_and_their_tasks_are_ranked(tmp_path: Path) -> None:
+    folder, specs = swept(tmp_path, TWO_TASKS)
+    for spec in specs:
+        done(folder, spec.name, 0.9 if spec.axes.get("optim.lr") == 1e-2 else 0.5)
+    tasks = best.ranking(folder)
+    assert {task: [len(one.scores) for one in ranked] for task, ranked in tasks.items()} == {
+        "toy/nli": [2, 2],
+        "toy/sentiment": [1, 1],
+    }
+    assert {one.label for one in tasks["toy/nli"]} == {"(first: optim.lr=0.001)", "(first: optim.lr=0.01)"}
+    assert tasks["toy/sentiment"][0].label == "optim.lr=0.01"
+    assert best.only(tasks, None).task == "toy/nli"
+
+
+def test_an_earlier_stage_without_the_metric_is_left_out(tmp_path: Path) -> None:
+    folder, specs = swept(tmp_path, TWO_TASKS, {"name": "accuracy"})
+    for spec in specs:
+        done(folder, spec.name, 0.5)
+    for spec in specs[:2]:
+        RunDir(folder / spec.name).write_scores({"scores": {"c:dev": {"loss": 1.0}}, "main": {"c:dev": "loss"}})
+    assert list(best.ranking(folder)) == ["toy/nli"]
+
+
 def test_nothing_done_is_no_ranking(tmp_path: Path) -> None:
     assert best.ranking(swept(tmp_path, GRID)[0]) == {}
 

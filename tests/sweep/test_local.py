@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from encodery.cli import main
+from encodery.core.progress import Progress
 from encodery.errors import RunFailed
 from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import slots, state
 from encodery.sweep.execute import execute, retry, stop
+from encodery.sweep.fixed_plan import FixedPlan
 from encodery.sweep.launch import Launcher
+from encodery.sweep.scheduler import Scheduler
 from encodery.sweep.slots import Slot
 from encodery.sweep.sweep_file import Limits, Resources
 from tests.sweep.runs import Plan, command, ended_states, kill, start_sweep, states, sweep, until
@@ -229,6 +232,16 @@ def test_W18_a_full_disk_is_told_and_the_states_are_written_when_there_is_room(
     (status,) = state.status(tmp_path)
     assert failed == [status]
     assert status.state == "failed"
+
+
+def test_each_end_tells_how_many_are_done_and_how_long_the_rest_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs = [command("true", "a"), command("false", "b"), command("true", "c", needs=(command("false", "b").id,))]
+    Scheduler(tmp_path, FixedPlan(specs), [Slot(0, "cpu", (), 1)], Limits(retries=0), Progress()).run()
+    ends = [line for line in capsys.readouterr().err.splitlines() if "[" in line]
+    assert ends[0].endswith("[1 of 3 done, about 0 s left]")
+    assert ends[1].endswith("[1 of 3 done]")
 
 
 def test_retry_lets_failed_runs_run_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from encodery.runs.sweep_spec import RunSpec, read_about, read_plan, write_plan
 from encodery.sweep.plan import Planner, commands, short
 from encodery.sweep.sweep_file import read
 from encodery.training import build
-from tests.sweep.small_sweeps import planned
+from tests.sweep.small_sweeps import planned, sweep_file
 from tests.toolbox.timing import least
 
 SEED_GRID = """
@@ -105,6 +105,24 @@ def test_a_variant_extends_its_own_recipe_and_keeps_its_epochs(tmp_path: Path) -
 def test_an_axis_over_methods_leaves_out_what_one_does_not_have(tmp_path: Path) -> None:
     specs = planned("grid: {method.adv_lr: [0.1, 0.2], method: [plain, freelb]}\n", tmp_path)
     assert axes(specs, "method.kind", "method.adv_lr") == [("plain", None), ("freelb", 0.1), ("freelb", 0.2)]
+
+
+def test_a_mapping_as_a_value_of_an_axis_is_laid_over_the_config(tmp_path: Path) -> None:
+    keys = ("method.kind", "method.adv_lr")
+    mixed = planned("grid: {method: [freelb, {kind: pgd, adv_lr: 0.3}]}\n", tmp_path)
+    assert [tuple(value(spec, key) for key in keys) for spec in mixed] == [("freelb", 0.1), ("pgd", 0.3)]
+    assert mixed[1].name.endswith("-kind-pgd-adv_lr-0.3-seed-1")
+    two = "grid: {method: [{adv_lr: 0.2, kind: freelb}, {kind: freelb, adv_lr: 0.3}, plain]}\n"
+    assert axes(planned(two, tmp_path), *keys) == [("freelb", 0.2), ("freelb", 0.3), ("plain", None)]
+    drawn = "search: {random: {n: 3, space: {method: [{kind: pgd, adv_lr: 0.3}]}}}\n"
+    assert [tuple(value(spec, key) for key in keys) for spec in planned(drawn, tmp_path)] == [("pgd", 0.3)]
+
+
+def test_a_variant_and_the_command_line_overrule_an_axis_of_mappings(tmp_path: Path) -> None:
+    grid = "grid: {method: [{kind: freelb, adv_lr: 0.2}, {kind: pgd, adv_lr: 0.3}]}\n"
+    specs = planned(grid + "variants: {a: {}, b: {method: plain}}\n", tmp_path)
+    assert [(s.variant, value(s, "method.kind")) for s in specs] == [("a", "freelb"), ("a", "pgd"), ("b", "plain")]
+    assert [value(spec, "method.kind") for spec in planned(grid, tmp_path, "--method", "plain")] == ["plain"]
 
 
 def test_an_axis_over_tasks_goes_before_their_options(tmp_path: Path) -> None:
@@ -240,6 +258,23 @@ def test_expansion_equals_the_product_written_anew(
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("variants: {base: {}, same: {train.batch_size: 16}, big: {train.batch_size: 32}}\nseeds: 2\n",
+         "same is equal to base: trained once"),
+        ("variants: {one: {optim.lr: 1e-3}, all: {grid: {optim.lr: [1e-3, 2e-3]}}}\n",
+         "all and one have 1 run in common: trained once"),
+        ("grid: {optim.lr: [1e-3, 2e-3]}\nexclude:\n  - {optim.lr: 64}\n  - {optim.lr: 1e-3}\n",
+         "sweep.yaml:5: exclude: no run matches {optim.lr: 64}"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_remarked_on(tmp_path: Path, text: str, said: str) -> None:
+    planner = Planner(sweep_file(f"train.batch_size: 16\n{text}", tmp_path), tmp_path / "out")
+    planner.specs()
+    assert planner.notes() == [said]
+
+
 # Stages
 
 STAGES = """
@@ -324,6 +359,23 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("stages: {a: {}, b: {model: 'stage:a'}}\n", "stage:a is not among the stages that b needs"),
         ("stages: {a b: {}}\n", "cannot be a name"),
         ("grid: {method.adv_1r: [1], method: [plain, freelb]}\n", "adv_1r: no method of this sweep has this key"),
+        ("fixed: {method.adv_1r: 1}\ngrid: {method: [plain, freelb]}\n", "sweep.yaml:2: method.adv_1r: no method"),
+        ("grid: {method.adv_lrr: [1], method: [plain, freelb]}\n", "has this key; did you mean method.adv_lr."),
+        (
+            "variants:\n  a: {method: freelb}\n  b: {method.adv_lr: 0.3}\n",
+            "sweep.yaml:4: method.adv_lr: method plain has no adv_lr; methods with this key: ",
+        ),
+        ("variants: {a: {}, b: {method: {adv_lr: 0.3}}}\n", "method.adv_lr: method plain has no adv_lr; methods with"),
+        (
+            "grid: {method: [plain, {kind: freelb, adv_lrr: 0.3}]}\n",
+            "sweep.yaml:2: method.adv_lrr: method freelb has no adv_lrr; did you mean method.adv_lr.",
+        ),
+        ("grid: {method: [{kind: freelb, 'a b': 1}]}\n", "sweep.yaml:2: method: 'a b' is not a key"),
+        (
+            "grid:\n  method: [{kind: freelb, adv_lr: 0.2}, plain]\n  method.adv_lr: [0.1]\n",
+            "sweep.yaml:4: grid: method.adv_lr is set by two axes",
+        ),
+        ("grid: {method: [[freelb]]}\n", "sweep.yaml:2: method: expected"),
         ("fixed: {'a b': 1}\n", "'a b' is not a key"),
         ("extends: x.yaml\n", "base and extends are the same"),
         ("variants: {a: {extends: 3}, b: {}}\n", "extends: expected a file"),
@@ -332,6 +384,12 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
 def test_mistakes_name_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         planned(text, tmp_path)
+
+
+def test_a_single_value_on_an_axis_is_answered_with_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        planned("grid: {optim.lr: 1e-3}\n", tmp_path)
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_early_stopping_is_fine_where_every_comparison_has_a_score(tmp_path: Path) -> None:
@@ -378,6 +436,11 @@ def test_single_settings_reach_every_stage(tmp_path: Path) -> None:
         ("zip: [{optim.lr: 1e-4, optim.clip: 1.0}]\n", ["optim.lr=1"], "tied to others by zip"),
         ("", ["optim.lr=1,1"], "command line: optim.lr: a value appears twice"),
         ("", ["optim.lr=0.1,slow"], 'command line: optim.lr: expected a number, not "slow"'),
+        (
+            "",
+            ["--optim.betas", "[0.9,0.98],[0.9,0.999]"],
+            "command line: optim.betas: value:1: column 11: not YAML",
+        ),
         ("", ["optim.rl=0.1"], "command line: optim.rl: unknown key; did you mean lr?"),
     ],
 )

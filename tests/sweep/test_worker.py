@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from encodery.core import process
-from encodery.errors import RunFailed, Stopped, UserError
+from encodery.errors import AFTER_ALARM, RunFailed, Stopped, UserError
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import RunSpec
 from encodery.sweep import outcome, scheduler, state, warm_worker
@@ -180,3 +180,27 @@ def test_a_worker_gives_back_the_memory_of_a_run():
     warm_worker.give_back_memory()
     assert before - psutil.Process().memory_info().rss > 100_000_000
     assert len(kept) == 40
+
+
+SAID = f"step 3: loss is not finite; {AFTER_ALARM}"
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [
+        (f"step 2\nTraceback:\n  raise RunFailed(\nencodery.errors.RunFailed: {SAID}\n{SAID}\n", SAID),
+        ("encodery.errors.UserError: a: wrong.\nb: too.\na: wrong.\nb: too.\n", "a: wrong.\nb: too."),
+        (f"step 2\n{SAID}\n", SAID),  # a process of its own prints no traceback
+        (f"Traceback:\nValueError: {SAID}\n", f"Traceback:\nValueError: {SAID}\nexit code 1"),
+    ],
+)
+def test_a_sentence_of_ours_is_shown_without_its_traceback(tmp_path: Path, log: str, shown: str) -> None:
+    (tmp_path / "log.txt").write_text(log)
+    (tmp_path / "run.json").write_text(json.dumps({"ended": {"state": "failed", "error": SAID}}))
+    assert outcome.complaint(tmp_path, 1) == shown
+
+
+def test_an_alarm_of_training_is_not_tried_again() -> None:
+    status = state.RunStatus("0a", "0a-x", "failed", attempt=1, exit_code=1, error=SAID)
+    assert not outcome.again(RunSpec("0a", "0a-x", config={}), status, Limits())
+    assert outcome.again(RunSpec("0a", "0a-x", command="false"), status, Limits())
