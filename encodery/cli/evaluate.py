@@ -73,6 +73,7 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     from encodery.analysis.attack import Attack, require_labels
     from encodery.core import files
     from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import require_shared_rows
     from encodery.inference.task_argument import splits_of
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
@@ -85,6 +86,8 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     splits = splits_of(args.on, args.data, own, **_reading(args))
     for asked in splits:
         require_labels(asked, asked.task.examples(asked.split))
+        if len(args.models) > 1:
+            require_shared_rows(own, asked, ", or attack one at a time, each on its own rows")
     names = args.labels.split(",") if args.labels else None
     models = {path: open_classifier(path, args.device, labels=names, undecided=True) for path in args.models}
     printed: dict[str, Any] = {}

@@ -352,6 +352,19 @@ def test_figures_of_other_rows_or_weights_are_replaced_with_a_warning(tmp_path):
     assert "other rows or options (4 and now 5 rows)" in sentence
 
 
+def test_runs_with_other_dev_rows_are_not_attacked_together(own, tmp_path, encodery):
+    other = Path(shutil.copytree(own, tmp_path / "other"))
+    info = json.loads((other / "run.json").read_text())
+    info["data"]["dev"]["digest"] = "of other rows"
+    (other / "run.json").write_text(json.dumps(info))
+    RunDir(other).mark_done()
+    said = encodery("evaluate", own, other, *ATTACK)
+    assert said.code == 2
+    assert f"{other} had other rows there than {own}" in said.err
+    assert "or attack one at a time" in said.err
+    assert not (own / "attacks").exists()
+
+
 def test_attacks_that_make_no_sense_are_refused(own, encodery):
     def refused(*words):
         said = encodery("evaluate", own, "--on", "glue/mnli:dev", *words)
