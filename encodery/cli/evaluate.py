@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +94,7 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     printed: dict[str, Any] = {}
     for asked in splits:
         about = _about_attack(args, asked, attack, own)
-        levels = _levels(args, models, asked, attack, sizes)
-        pictures = _keep(args, runs, about, levels)
+        levels, pictures = _attack_models(args, models, asked, attack, sizes, partial(_keep, args, runs, about))
         printed[asked.key] = about | {"models": levels}
         if not args.json:
             _print_attack(about, robustness.table(levels, asked.task.main_metric), pictures, args)
@@ -118,19 +118,32 @@ def _about_attack(
     return about | {key: value for key, value in (("head", args.head), ("labels", args.labels)) if value}
 
 
-def _levels(
-    args: argparse.Namespace, models: dict[str, Any], asked: "TaskSplit", attack: "Attack", sizes: list[float]
-) -> dict[str, list[dict[str, Any]]]:
-    """What is left of each model at every radius."""
+def _attack_models(
+    args: argparse.Namespace,
+    models: dict[str, Any],
+    asked: "TaskSplit",
+    attack: "Attack",
+    sizes: list[float],
+    keep: "Callable[[str, list[dict[str, Any]]], Path | None]",
+) -> tuple[dict[str, list[dict[str, Any]]], list[Path]]:
+    """What is left of each model at every radius, kept as soon as a model is done; and the pictures of it."""
     from encodery.analysis.attack import under_attack
     from encodery.core.progress import Counting
 
     rows = len(asked.task.examples(asked.split))
-    with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
-        return {
-            path: [level.to_dict() for level in under_attack(model, asked, sizes, attack, args.head, on_progress)]
-            for path, model in models.items()
-        }
+    levels: dict[str, list[dict[str, Any]]] = {}
+    pictures: dict[str, Path] = {}
+    try:
+        with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
+            for path, model in models.items():
+                at_radii = under_attack(model, asked, sizes, attack, args.head, on_progress)
+                levels[path] = [level.to_dict() for level in at_radii]
+                if picture := keep(path, levels[path]):
+                    pictures[path] = picture
+    except KeyboardInterrupt:
+        kept = [f"{path} in {picture.with_suffix('.json')}" for path, picture in pictures.items()]
+        raise KeyboardInterrupt(f"Kept of {asked.key}: {', '.join(kept) or 'nothing'}.") from None
+    return levels, list(dict.fromkeys(pictures.values()))
 
 
 def _origin(asked: "TaskSplit", trained_on: str | None) -> dict[str, str]:
@@ -153,14 +166,21 @@ def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
         require_run(one)
 
 
-def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], levels: dict[str, Any]) -> list[Path]:
+def _keep(
+    args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], model: str, levels: list[dict[str, Any]]
+) -> Path | None:
     """All models together in the folder of -o, else each in its own run; radii that were kept before stay there."""
-    folders = {path: _folder_for(args, runs.get(path)) for path in levels}
-    pictures = []
-    for path, folder in folders.items():
-        if folder is not None:
-            pictures.append(_keep_model(args, folder, about, {path: levels[path]}, _weights(runs.get(path))))
-    return list(dict.fromkeys(pictures))
+    from encodery.report import robustness
+
+    folder, weights = _folder_for(args, runs.get(model)), _weights(runs.get(model))
+    if folder is None:
+        return None
+    with folder.lock():
+        sentence = robustness.replaced(folder, about, {model: levels}, weights)
+        picture = robustness.keep(folder, about, {model: levels}, weights)
+    if sentence and not args.quiet:
+        print(f"WARNING {about['data']}: {sentence}", file=sys.stderr)
+    return picture
 
 
 def _folder_for(args: argparse.Namespace, run: "RunDir | None") -> "RunDir | None":
@@ -172,19 +192,6 @@ def _folder_for(args: argparse.Namespace, run: "RunDir | None") -> "RunDir | Non
     with files.io_trouble(f"{args.out} cannot be written", Path(args.out).parent):
         Path(args.out).mkdir(parents=True, exist_ok=True)
     return RunDir(args.out)
-
-
-def _keep_model(
-    args: argparse.Namespace, folder: "RunDir", about: dict[str, Any], levels: dict[str, Any], weights: str | None
-) -> Path:
-    from encodery.report import robustness
-
-    with folder.lock():
-        sentence = robustness.replaced(folder, about, levels, weights)
-        picture = robustness.keep(folder, about, levels, weights)
-    if sentence and not args.quiet:
-        print(f"WARNING {about['data']}: {sentence}", file=sys.stderr)
-    return picture
 
 
 def _weights(run: "RunDir | None") -> str | None:

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import encodery as en
+from encodery.analysis.attack import Level
 from encodery.report import robustness
 from encodery.runs.directory import RunDir
 from encodery.scoring.glue_submission import write_submission
@@ -363,6 +364,25 @@ def test_runs_with_other_dev_rows_are_not_attacked_together(own, tmp_path, encod
     assert f"{other} had other rows there than {own}" in said.err
     assert "or attack one at a time" in said.err
     assert not (own / "attacks").exists()
+
+
+def test_an_attack_that_is_stopped_keeps_the_models_that_are_done(own, tmp_path, encodery, monkeypatch):
+    other = Path(shutil.copytree(own, tmp_path / "other"))
+    done: list[object] = []
+
+    def stopped(model, *words):
+        if done:
+            raise KeyboardInterrupt
+        done.append(model)
+        return [Level(0.5, 1.0, {"accuracy": 0.5}, 0.1, 0.1)]
+
+    monkeypatch.setattr("encodery.analysis.attack.under_attack", stopped)
+    said = encodery("evaluate", own, other, *ATTACK)
+    stem = own / "attacks" / "glue-mnli-dev-pgd-2-l2"
+    assert said.code == 130
+    assert said.err.strip() == f"Stopped. Kept of glue/mnli:dev: {own} in {stem}.json."
+    assert list(json.loads(stem.with_suffix(".json").read_text())["models"]) == [str(own)]
+    assert not (other / "attacks").exists()
 
 
 def test_attacks_that_make_no_sense_are_refused(own, encodery):
