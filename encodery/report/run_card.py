@@ -59,7 +59,8 @@ def repeat_lines(info: Mapping[str, Any], config: str) -> list[str]:
     commands: list[str] = []
     later: dict[str, Any] = {}
     for one in reversed(changed):
-        later = {**later, **one["before"]}
+        kinds = tuple(key.removesuffix("kind") for key in one["before"] if key.endswith(".kind"))
+        later = {key: value for key, value in later.items() if not key.startswith(kinds)} | one["before"]
         words = " ".join(shlex.quote(f"{key}={files.plain_json(value)}") for key, value in later.items())
         commands.append(f"{again} {words} -o another-folder --allow-change  # stop after step {one['step']:,}")
     commands = [*reversed(commands), f"{again} -o another-folder --allow-change"]
