@@ -291,10 +291,8 @@ def evaluate(
     own = [RunDir.open(one) for one in sources if files.is_run(one)] or kept_on_the_way(sources)
     columns = {"text": text, "text2": text2, "label": label, "labels": labels}
     splits = resolve_split(str(on), None if data is None else str(data), own, columns=columns)
-    if all(asked.task.labelled for asked in splits):
-        evaluations = _on_rows(several, splits, head, device)
-    else:
-        evaluations = _on_text(several, splits, device, seed)
+    rows = all(asked.task.labelled for asked in splits)
+    evaluations = _on_rows(several, splits, head, device) if rows else _on_text(several, splits, device, seed)
     scores: dict[str, dict[str, float]] = {}
     for evaluation in evaluations:
         if out is not None:

@@ -151,12 +151,13 @@ def show_perturbations(session: Session, resolved: Resolved) -> None:
     """Say what a method's perturbations do to the loss of the model before it is trained for them."""
     if not comm.is_main():
         return
-    method, micro = resolved.method, session.built.batches.at(0)
-    found = method.preview(session.built.model, micro[0]) if isinstance(method, Perturbation) and micro else None
-    if found:
-        session.log(found.line())
-    if found or "perturbation" in session.run.info():  # that of an earlier method
-        session.run.update_info(perturbation=found.to_dict() if found else None)
+    method, built = resolved.method, session.built
+    micro = built.batches.at(0) if isinstance(method, Perturbation) else []
+    preview = method.preview(built.model, micro[0]) if isinstance(method, Perturbation) and micro else None
+    if preview:
+        session.log(preview.line())
+    if preview or "perturbation" in session.run.info():  # that of an earlier method
+        session.run.update_info(perturbation=preview.to_dict() if preview else None)
 
 
 def opened(path: Path, restart: bool, progress: Progress) -> RunDir:
