@@ -32,6 +32,9 @@ from encodery.training.loop import StepReport
 if TYPE_CHECKING:
     import pandas as pd
 
+    from encodery.inference.evaluate import Evaluation
+    from encodery.inference.task_argument import TaskSplit
+
 __all__ = [
     "Classifier",
     "Folds",
@@ -268,31 +271,67 @@ def evaluate(
     labels: Mapping[str, str] | None = None,
     out: str | Path | None = None,
     device: str = "auto",
+    seed: int = 0,
 ) -> dict[str, dict[str, float]]:
     """Scores by task and split (`glue/rte:dev`, `table/gold:test`) of one model, or of several as an ensemble.
 
     `on` is a task as in `evaluate --on`, or a file with labels such as gold.csv, which is read with the run's own
     columns and labels; `text`, `text2` and `label` name columns that are called otherwise, and `labels` says what
     labels of the file mean: {"ja": "yes"}. `out` keeps predictions and scores in a folder.
-    """
-    from encodery.inference.evaluate import evaluate as answer
-    from encodery.inference.evaluate import keep_in_folder, without_labels
-    from encodery.inference.task_argument import resolve_split
 
-    models = [_opened(one, device, undecided=True) for one in _several(model)]
-    known = [RunDir.open(one.source) for one in models if files.is_run(one.source)]
-    scores: dict[str, dict[str, float]] = {}
+    A pretrained model is scored on plain text, `corpus:dev` or a text file, as the command does it: one at a time, with
+    masks drawn from `seed`; the result is by text and split (`news.txt:train`, `corpus/wiki:dev`), with its loss.
+    """
+    from encodery.inference.evaluate import keep_in_folder
+    from encodery.inference.task_argument import resolve_split
+    from encodery.models.locate import kept_on_the_way
+
+    several = _several(model)
+    sources = [_source(one) for one in several]
+    own = [RunDir.open(one) for one in sources if files.is_run(one)] or kept_on_the_way(sources)
     columns = {"text": text, "text2": text2, "label": label, "labels": labels}
-    for asked in resolve_split(str(on), None if data is None else str(data), known, columns=columns):
-        if not asked.task.labelled:
-            raise UserError(f"{asked.key}: is plain text; `encodery evaluate` scores pretrained models on it")
+    splits = resolve_split(str(on), None if data is None else str(data), own, columns=columns)
+    rows = all(asked.task.labelled for asked in splits)
+    evaluations = _on_rows(several, splits, head, device) if rows else _on_text(several, splits, device, seed)
+    scores: dict[str, dict[str, float]] = {}
+    for evaluation in evaluations:
+        if out is not None:
+            keep_in_folder(Path(out), evaluation, sources)
+        scores[evaluation.asked.key] = dict(evaluation.scores or {})
+    return scores
+
+
+def _on_rows(
+    several: Sequence[Model], splits: "Sequence[TaskSplit]", head: str | None, device: str
+) -> "Iterator[Evaluation]":
+    """Answers to rows with labels."""
+    from encodery.inference.evaluate import evaluate as answer
+    from encodery.inference.evaluate import without_labels
+
+    models = [_opened(one, device, undecided=True) for one in several]
+    for asked in splits:
         evaluation = answer(models, asked, head)
         if evaluation.scores is None:
             raise UserError(f"{asked.key}: {without_labels(asked)}, so it cannot be scored (label= names its column)")
-        if out is not None:
-            keep_in_folder(Path(out), evaluation, [one.source for one in models])
-        scores[asked.key] = dict(evaluation.scores)
-    return scores
+        yield evaluation
+
+
+def _on_text(several: Sequence[Model], splits: "Sequence[TaskSplit]", device: str, seed: int) -> "Iterator[Evaluation]":
+    """A pretrained model on plain text."""
+    from encodery.inference.evaluate_text import open_pretrained
+
+    if len(several) != 1:
+        raise UserError(f"{splits[0].key}: plain text is scored with one model at a time: give one")
+    model = open_pretrained(_source(several[0]), device)
+    for asked in splits:
+        yield model.evaluate(asked, model.blocks(asked), seed)
+
+
+def _source(model: Model) -> str:
+    """Where a model comes from: a run, a folder, a name."""
+    if isinstance(model, Classifier):
+        return str(model.source)
+    return model if isinstance(model, str) else str(_path(model))
 
 
 def export(

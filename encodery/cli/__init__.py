@@ -37,8 +37,8 @@ def _code_of(words: list[str], wanted: bool) -> int:
         return 0
     except _Sigterm:
         return _ended(Stopped("stopped by SIGTERM; run the same command again"), wanted)
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+    except KeyboardInterrupt as stop:  # a verb may say what it has kept
+        print(f"Stopped. {stop}".rstrip(), file=sys.stderr)
         return 130
     except EncoderyError as error:
         return _ended(error, wanted)

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from encodery.cli.parsing import Parser, columns_of
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
+    from encodery.analysis.attack import Attack
     from encodery.inference.evaluate import Evaluation
     from encodery.inference.evaluate_text import Pretrained
     from encodery.inference.task_argument import TaskSplit
@@ -69,14 +71,13 @@ def radii(text: str) -> list[float]:
 
 def evaluate_under_attack(args: argparse.Namespace) -> int:
     """Attack every model on every split; keep and print."""
-    from encodery.analysis.attack import Attack, require_labels, under_attack
+    from encodery.analysis.attack import Attack, require_labels
     from encodery.core import files
-    from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
+    from encodery.inference.evaluate import require_shared_rows
     from encodery.inference.task_argument import splits_of
     from encodery.report import robustness
     from encodery.runs.directory import RunDir
-    from encodery.training.seen_rows import seen
 
     runs = {path: RunDir.open(path) for path in args.models if files.is_run(path)}
     own, sizes = list(runs.values()), radii(args.radius or RADII)
@@ -86,27 +87,63 @@ def evaluate_under_attack(args: argparse.Namespace) -> int:
     splits = splits_of(args.on, args.data, own, **_reading(args))
     for asked in splits:
         require_labels(asked, asked.task.examples(asked.split))
+        if len(args.models) > 1:
+            require_shared_rows(own, asked, ", or attack one at a time, each on its own rows")
     names = args.labels.split(",") if args.labels else None
     models = {path: open_classifier(path, args.device, labels=names, undecided=True) for path in args.models}
     printed: dict[str, Any] = {}
     for asked in splits:
-        rows = len(asked.task.examples(asked.split))
-        about = {"data": asked.key, "main": asked.task.main_metric, "rows": rows}
-        about |= _origin(asked, seen(own, asked, args.allow_code))
-        about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
-        about |= {} if attack.scale == "absolute" else {"scale": attack.scale}
-        with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
-            levels = {
-                path: [level.to_dict() for level in under_attack(model, asked, sizes, attack, args.head, on_progress)]
-                for path, model in models.items()
-            }
-        pictures = _keep(args, runs, about, levels)
+        about = _about_attack(args, asked, attack, own)
+        levels, pictures = _attack_models(args, models, asked, attack, sizes, partial(_keep, args, runs, about))
         printed[asked.key] = about | {"models": levels}
         if not args.json:
             _print_attack(about, robustness.table(levels, asked.task.main_metric), pictures, args)
     if args.json:
         print(json.dumps(printed, indent=1, ensure_ascii=False))
     return 0
+
+
+def _about_attack(
+    args: argparse.Namespace, asked: "TaskSplit", attack: "Attack", own: "list[RunDir]"
+) -> dict[str, Any]:
+    """Everything but the radii that the figures depend on, and what must stand beside them."""
+    from encodery.training.seen_rows import seen
+
+    rows = len(asked.task.examples(asked.split))
+    about = {"data": asked.key, "main": asked.task.main_metric, "rows": rows}
+    about |= {"digest": asked.task.origin(asked.split).digest}
+    about |= _origin(asked, seen(own, asked, args.allow_code))
+    about |= {"attack": attack.kind, "steps": attack.steps, "norm": attack.norm}
+    about |= {} if attack.scale == "absolute" else {"scale": attack.scale}
+    return about | {key: value for key, value in (("head", args.head), ("labels", args.labels)) if value}
+
+
+def _attack_models(
+    args: argparse.Namespace,
+    models: dict[str, Any],
+    asked: "TaskSplit",
+    attack: "Attack",
+    sizes: list[float],
+    keep: "Callable[[str, list[dict[str, Any]]], Path | None]",
+) -> tuple[dict[str, list[dict[str, Any]]], list[Path]]:
+    """What is left of each model at every radius, kept as soon as a model is done; and the pictures of it."""
+    from encodery.analysis.attack import under_attack
+    from encodery.core.progress import Counting
+
+    rows = len(asked.task.examples(asked.split))
+    levels: dict[str, list[dict[str, Any]]] = {}
+    pictures: dict[str, Path] = {}
+    try:
+        with Counting(asked.key, rows * len(sizes) * len(models), args.quiet) as on_progress:
+            for path, model in models.items():
+                at_radii = under_attack(model, asked, sizes, attack, args.head, on_progress)
+                levels[path] = [level.to_dict() for level in at_radii]
+                if picture := keep(path, levels[path]):
+                    pictures[path] = picture
+    except KeyboardInterrupt:
+        kept = [f"{path} in {picture.with_suffix('.json')}" for path, picture in pictures.items()]
+        raise KeyboardInterrupt(f"Kept of {asked.key}: {', '.join(kept) or 'nothing'}.") from None
+    return levels, list(dict.fromkeys(pictures.values()))
 
 
 def _origin(asked: "TaskSplit", trained_on: str | None) -> dict[str, str]:
@@ -129,18 +166,39 @@ def _require_places(args: argparse.Namespace, runs: list[Any]) -> None:
         require_run(one)
 
 
-def _keep(args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], levels: dict[str, Any]) -> list[Path]:
-    """All models together in the folder of -o, else each in its own run."""
+def _keep(
+    args: argparse.Namespace, runs: dict[str, Any], about: dict[str, Any], model: str, levels: list[dict[str, Any]]
+) -> Path | None:
+    """All models together in the folder of -o, else each in its own run; radii that were kept before stay there."""
     from encodery.report import robustness
+
+    folder, weights = _folder_for(args, runs.get(model)), _weights(runs.get(model))
+    if folder is None:
+        return None
+    with folder.lock():
+        sentence = robustness.replaced(folder, about, {model: levels}, weights)
+        picture = robustness.keep(folder, about, {model: levels}, weights)
+    if sentence and not args.quiet:
+        print(f"WARNING {about['data']}: {sentence}", file=sys.stderr)
+    return picture
+
+
+def _folder_for(args: argparse.Namespace, run: "RunDir | None") -> "RunDir | None":
+    from encodery.core import files
     from encodery.runs.directory import RunDir
 
-    if args.out:
-        return [robustness.keep(RunDir(args.out), about, levels)]
-    pictures = []
-    for path, one in runs.items():
-        with one.lock():
-            pictures.append(robustness.keep(one, about, {path: levels[path]}))
-    return pictures
+    if not args.out:
+        return run
+    with files.io_trouble(f"{args.out} cannot be written", Path(args.out).parent):
+        Path(args.out).mkdir(parents=True, exist_ok=True)
+    return RunDir(args.out)
+
+
+def _weights(run: "RunDir | None") -> str | None:
+    """The digests of a run's weights: figures of other weights are not joined with theirs."""
+    listed = run.done.read().get("files", {}) if run is not None else {}
+    names = sorted(name for name in listed if name.startswith("model/") and name.endswith(".safetensors"))
+    return " ".join(listed[name]["sha256"] for name in names) or None
 
 
 def _print_attack(about: dict[str, Any], table: str, pictures: list[Path], args: argparse.Namespace) -> None:

@@ -176,6 +176,7 @@ def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Words for the parser, and overrides. argparse alone would take the value of an unknown option for a file name."""
     for_parser: list[str] = []
     overrides: list[str] = []
+    bare: list[str] = []  # settings without a value, at the end so that none takes the next word for one
     left = list(words)
     while left:
         word = left.pop(0)
@@ -184,10 +185,18 @@ def split(parser: Parser, words: Sequence[str]) -> tuple[list[str], list[str]]:
             takes_value = action.nargs is None and "=" not in word
             for_parser += [word, *([left.pop(0)] if takes_value and left else [])]
         elif word.startswith("--") and len(word) > 2:
-            takes_value = "=" not in word and bool(left) and not left[0].startswith("--")
+            takes_value = "=" not in word and bool(left) and not _is_option(parser, left[0])
             if not takes_value and "=" not in word and (near := parser.nearest(word)):
                 raise UserError(f"there is no option {word}; did you mean {near}?")
-            overrides += [word, *([left.pop(0)] if takes_value else [])]
+            if takes_value:
+                overrides += [word, left.pop(0)]
+            else:
+                (overrides if "=" in word else bare).append(word)
         else:
             (overrides if _SETTING.match(word) else for_parser).append(word)
-    return for_parser, overrides
+    return for_parser, [*overrides, *bare]
+
+
+def _is_option(parser: Parser, word: str) -> bool:
+    """Whether a word cannot be a value: -o is an option, and -1 is not."""
+    return word.startswith("--") or word in parser.options()

@@ -49,14 +49,14 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     if not args.runs:
         raise UserError("Which runs? Write `encodery submit RUN…`, or `--check ZIP`.")
-    folders = picked(args.runs, args.pick) if args.pick else args.runs
-    make(folders, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
+    picks = picked(args.runs, args.pick) if args.pick else dict.fromkeys(args.runs, "")
+    make(picks, args.out, fill=args.fill, data=args.data, device=args.device, quiet=args.quiet)
     args.next = f"upload {args.out} to the GLUE site"
     return 0
 
 
-def picked(folders: Sequence[str], how: str) -> list[str]:
-    """One run of each task; says which, and why."""
+def picked(folders: Sequence[str], how: str) -> dict[str, str]:
+    """One run of each task, and why it; also says so."""
     from encodery.report.pick_seed import pick
 
     picks, remarks = pick(folders, how)
@@ -64,11 +64,11 @@ def picked(folders: Sequence[str], how: str) -> list[str]:
         print(f"{task}  {one.run}  ({one.words})")
     for remark in remarks:
         print(f"note: {remark}", file=sys.stderr)
-    return [str(one.run) for one in picks.values()]
+    return {str(one.run): one.words for one in picks.values()}
 
 
 def make(
-    folders: Sequence[str],
+    picks: Mapping[str, str],
     out: str,
     *,
     fill: Literal["majority"] | None = None,
@@ -76,20 +76,30 @@ def make(
     device: str = "auto",
     quiet: bool = False,
 ) -> None:
-    """Write the zip and say what is in it."""
+    """Write the zip and say what is in it. `picks`: runs or folders, and why each was picked."""
     from encodery.scoring.glue_submission import write_submission
 
     answers: dict[str, Mapping[str, Answer]] = {}
-    runs = runs_by_part(folders)
+    runs = runs_by_part(list(picks))
     if fill is None:
         require_all(set(runs))
         require_rows(runs, data)
     for part, one in runs.items():
         answers |= test_answers(one, part, data, device, quiet)
-    report = write_submission(answers, out, fill)
+    sources = {part: source_of(one, part, picks.get(str(one.path))) for part, one in runs.items()}
+    report = write_submission(answers, out, fill, sources)
     print(f"{out}: {counted(len(report['rows']), 'file')}, checked")
     if report["filled"]:
         print(f"filled with the majority, NOT answered by a model: {', '.join(report['filled'])}")
+
+
+def source_of(run: "RunDir", part: str, why: str | None) -> dict[str, Any]:
+    """What the file beside the zip says of a run: its folder's name, seed and dev score, and why it was picked."""
+    key, scores = f"glue/{part}:dev", run.read_scores()
+    metric = scores.get("main", {}).get(key)
+    score = scores.get("scores", {}).get(key, {}).get(metric)
+    about = {"run": run.path.resolve().name, "seed": run.info().get("seed", {}).get("init")}
+    return about | {"dev": {metric: score} if score is not None else {}, "picked": why or "the run that was given"}
 
 
 def require_all(parts: set[str]) -> None:

@@ -287,7 +287,7 @@ def _wrong(key: str, *, bare: bool) -> str | None:
     instead = instead_of(key, bare=bare)
     if instead:
         return f"--{key} is not a setting; {instead}"
-    return f"--{key} has no value; {_ANY_STYLE}" if bare else None
+    return f"--{key} needs a value; {_ANY_STYLE}" if bare else None
 
 
 def _expand(layer: Layer) -> Layer:

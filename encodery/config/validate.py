@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from encodery.config import components
 from encodery.config.foreign_flags import advice, ours
 from encodery.config.layers import Layer, Location, is_data_file
 from encodery.config.own_code import Code
@@ -279,7 +280,8 @@ class _Check:
         if error["type"] == "extra_forbidden":
             legal = [*_fields(kind, loc[:-1]), *(beside.model_fields if beside else ())]
             legal = [name for name in legal if name != "part"]  # the name of a task says it
-            general = f"unknown key{' of ' + who if who else ''}{_nearest(key, legal, self._dotted_keys())}"
+            hint = _of_other_kinds(key, kind) or _nearest(key, legal, self._dotted_keys())
+            general = f"unknown key{' of ' + who if who else ''}{hint}"
             for value in (error["input"], *([self.layer.covered[key]] if key in self.layer.covered else [])):
                 for inner in _innermost(key, value):
                     found = _elsewhere(inner, self._dotted_keys()) if inner != key else None
@@ -404,6 +406,22 @@ def _elsewhere(key: Key, everywhere: list[str]) -> str | None:
     wanted = str(key[-1])
     same = [dotted for dotted in (*everywhere, *_OF_ATTACKS) if dotted.endswith(f".{wanted}")]
     return ours(wanted) or next(iter(same), wanted if wanted in Config.model_fields else None)
+
+
+def _of_other_kinds(key: Key, kind: type[Options]) -> str:
+    """`method.epsilon` of freelb: which methods have it; empty where none has."""
+    section, name = (str(key[0]), str(key[-1])) if len(key) == 2 else ("", "")
+    if section not in KINDS:
+        return ""
+    package, default = KINDS[section]
+    having = [one for one in components.names(package) if name in _by_key(components.find(package, one))]
+    if not having:
+        return ""
+    listed = having[0] if len(having) == 1 else f"{', '.join(having[:-1])} and {having[-1]}"
+    verb = "has" if len(having) == 1 else "have"
+    example = "freelb" if "freelb" in having else having[0]
+    add = f": add --{section} {example}" if kind is components.find(package, default) else ""
+    return f"; {listed} {verb} it{add}"
 
 
 def _nearest(key: Key, legal: list[str], everywhere: list[str]) -> str:

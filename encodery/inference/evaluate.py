@@ -324,15 +324,15 @@ def require_same_rows(run: RunDir, evaluation: Evaluation) -> None:
         )
 
 
-def require_shared_rows(runs: Sequence[RunDir], asked: TaskSplit) -> None:
-    """An ensemble answers rows that none of its runs has trained on: all must have had the same split."""
+def require_shared_rows(runs: Sequence[RunDir], asked: TaskSplit, instead: str = "") -> None:
+    """Several runs answer rows that none of them has trained on: all must have had the same split."""
     digest = asked.task.origin(asked.split).digest
     known = {run: run.rows_of(asked.task.name, asked.split) for run in runs}
     others = [str(run.path) for run, about in known.items() if about.get("digest", digest) != digest]
     if others:
         raise UserError(
             f"{asked.key}: {', '.join(others)} had other rows there than {runs[0].path} (another part of train set "
-            "aside?) and may have trained on these; name a dev file, or give runs with the same split"
+            f"aside?) and may have trained on these; name a dev file, or give runs with the same split{instead}"
         )
 
 

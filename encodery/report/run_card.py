@@ -58,10 +58,11 @@ def repeat_lines(info: Mapping[str, Any], config: str) -> list[str]:
     ]
     commands: list[str] = []
     later: dict[str, Any] = {}
-    for one in reversed(changed):
-        later = {**later, **one["before"]}
+    for change in reversed(changed):
+        kinds = tuple(key.removesuffix("kind") for key in change["before"] if key.endswith(".kind"))
+        later = {key: value for key, value in later.items() if not key.startswith(kinds)} | change["before"]
         words = " ".join(shlex.quote(f"{key}={files.plain_json(value)}") for key, value in later.items())
-        commands.append(f"{again} {words} -o another-folder --allow-change  # stop after step {one['step']:,}")
+        commands.append(f"{again} {words} -o another-folder --allow-change  # stop after step {change['step']:,}")
     commands = [*reversed(commands), f"{again} -o another-folder --allow-change"]
     return [*lines, "", "```", *commands, "```"]
 

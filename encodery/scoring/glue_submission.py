@@ -48,9 +48,15 @@ FILES: dict[str, File] = {
 
 
 def write_submission(
-    answers: Mapping[str, Mapping[str, Answer]], out: str | Path, fill: Literal["majority"] | None = None
+    answers: Mapping[str, Mapping[str, Answer]],
+    out: str | Path,
+    fill: Literal["majority"] | None = None,
+    sources: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The zip from answers by `glue/rte:test`. What is missing is an error, or is filled and marked in `<zip>.json`."""
+    """The zip from answers by `glue/rte:test`. What is missing is an error, or is filled and marked in `<zip>.json`.
+
+    `sources` says by task (`rte`) which run answered, for `<zip>.json`; AX is answered by that of MNLI.
+    """
     given = {_key(name): found for name, found in answers.items()}
     missing = [name for name, file in FILES.items() if (file.part, file.split) not in given]
     if missing and fill is None:
@@ -61,7 +67,10 @@ def write_submission(
     }
     _write_zip(Path(out), texts)
     check_submission(out)
-    report = {"zip": str(out), "filled": missing, "rows": {name: file.rows for name, file in FILES.items()}}
+    parts = {name: "mnli" if file.part == "ax" else file.part for name, file in FILES.items() if name not in missing}
+    answered = {name: dict(sources[part]) for name, part in parts.items() if part in sources} if sources else {}
+    report = {"zip": Path(out).name, "filled": missing, "rows": {name: file.rows for name, file in FILES.items()}}
+    report |= {"answered_by": answered} if answered else {}
     files.write_json(Path(f"{out}.json"), report)
     return report
 

@@ -129,9 +129,18 @@ def with_change(
     before = setting_changes(run, info, inputs, resolved) if run.config.is_file() else []
     change = {
         "step": max(checkpoint.steps(run.checkpoints), default=0), "time": now(),
-        "text": "; ".join(line.strip() for line in lines), "before": {key: was for key, was, _ in before},
+        "text": "; ".join(line.strip() for line in lines), "before": earlier_settings(run, before) if before else {},
     }  # fmt: skip
     return {"went_on_from": earlier_identities(run, info), "changes": [*info.get("changes", []), change]}
+
+
+def earlier_settings(run: RunDir, changed: Sequence[Change]) -> dict[str, Any]:
+    """What brings back the settings of the directory, by key. Another kind (of a method) has other keys: of its section
+    all that were there, and none that were not."""
+    held = flat(yaml.read_text(run.config_text(), str(run.config)).tree)
+    kinds = [key.removesuffix("kind") for key, _, _ in changed if key.endswith(".kind")]
+    other = {key: value for key, value in held.items() if key.startswith(tuple(kinds))}
+    return {key: was for key, was, _ in changed if not key.startswith(tuple(kinds))} | other
 
 
 def what_changed(run: RunDir, info: dict[str, Any], inputs: Inputs, resolved: Resolved, identity: str) -> list[str]:

@@ -135,22 +135,29 @@ def announce_and_resume(session: Session, resolved: Resolved, longer: bool) -> N
     session.resume()
     if longer:
         session.prolong()
-    if session.state.step == 0:
+    if session.state.step == 0 or has_other_method(session):
         show_perturbations(session, resolved)
     if not resolved.config.train.shard:
         comm.require_equal(built.model.named_parameters(), "the weights")
 
 
+def has_other_method(session: Session) -> bool:
+    """Whether the run goes on from here with another method, or another length of its perturbations."""
+    last = next(iter(session.run.info().get("changes", [])[-1:]), {"step": 0, "before": {}})
+    return last["step"] == session.state.step and any(key.startswith("method.") for key in last["before"])
+
+
 def show_perturbations(session: Session, resolved: Resolved) -> None:
     """Say what a method's perturbations do to the loss of the model before it is trained for them."""
-    method = resolved.method
-    if not isinstance(method, Perturbation) or not comm.is_main():
+    if not comm.is_main():
         return
-    micro = session.built.batches.at(0)
-    found = method.preview(session.built.model, micro[0]) if micro else None
-    if found:
-        session.log(found.line())
-        session.run.update_info(perturbation=found.to_dict())
+    method, built = resolved.method, session.built
+    micro = built.batches.at(0) if isinstance(method, Perturbation) else []
+    preview = method.preview(built.model, micro[0]) if isinstance(method, Perturbation) and micro else None
+    if preview:
+        session.log(preview.line())
+    if preview or "perturbation" in session.run.info():  # that of an earlier method
+        session.run.update_info(perturbation=preview.to_dict() if preview else None)
 
 
 def opened(path: Path, restart: bool, progress: Progress) -> RunDir:

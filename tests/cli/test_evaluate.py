@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import encodery as en
+from encodery.analysis.attack import Level
+from encodery.report import robustness
 from encodery.runs.directory import RunDir
 from encodery.scoring.glue_submission import write_submission
 from tests.toolbox.runs import config_for
@@ -313,6 +315,74 @@ def test_several_models_have_a_line_and_a_curve_each(own, mnli, tmp_path, encode
     assert encodery("evaluate", own, other, *ATTACK).code == 0
     for run in (own, other):
         assert list(json.loads((run / "attacks" / "glue-mnli-dev-pgd-2-l2.json").read_text())["models"]) == [str(run)]
+
+
+def test_a_second_attack_adds_its_radii_to_those_of_the_first(own, encodery, monkeypatch):
+    words = ("--on", "glue/mnli:dev", "--attack", "random", "--attack-steps", "1", "--radius")
+    assert encodery("evaluate", own, *words, "0,1").code == 0
+    monkeypatch.chdir(own.parent)
+    said = encodery("evaluate", own.name, *words, "0.5,1")  # by another path; 1 again
+    assert said.code == 0, said.err
+    assert "replaced" not in said.err
+    stem = own / "attacks" / "glue-mnli-dev-random-1-l2"
+    kept = json.loads(stem.with_suffix(".json").read_text())
+    assert [level["radius"] for level in kept["models"][own.name]] == [0, 0.5, 1]
+    assert list(kept["models"]) == [own.name]
+    assert [row["radius"] for row in csv.DictReader(stem.with_suffix(".csv").open())] == ["0.0", "0.5", "1.0"]
+
+
+def test_figures_of_other_rows_or_weights_are_replaced_with_a_warning(tmp_path):
+    run = RunDir(tmp_path)
+    about = {"data": "toy/nli:dev", "main": "accuracy", "rows": 4, "digest": "a"}
+    about |= {"attack": "pgd", "steps": 5, "norm": "l2"}
+
+    def kept(about, radius, weights, model="m"):
+        levels = {model: [{"radius": radius, "loss": radius, "accuracy": 0.5}]}
+        sentence = robustness.replaced(run, about, levels, weights)
+        stored = json.loads(robustness.keep(run, about, levels, weights).with_suffix(".json").read_text())
+        return {name: [level["radius"] for level in found] for name, found in stored["models"].items()}, sentence
+
+    assert kept(about, 1, "w") == ({"m": [1]}, None)
+    assert kept(about, 0, "w") == ({"m": [0, 1]}, None)
+    assert kept(about, 2, "v", "other") == ({"m": [0, 1], "other": [2]}, None)
+    models, sentence = kept(about, 3, "x")
+    assert models == {"m": [3], "other": [2]}
+    assert "the weights of m were others" in sentence
+    models, sentence = kept(about | {"rows": 5, "digest": "b"}, 0.1, "x")
+    assert models == {"m": [0.1]}
+    assert "other rows or options (4 and now 5 rows)" in sentence
+
+
+def test_runs_with_other_dev_rows_are_not_attacked_together(own, tmp_path, encodery):
+    other = Path(shutil.copytree(own, tmp_path / "other"))
+    info = json.loads((other / "run.json").read_text())
+    info["data"]["dev"]["digest"] = "of other rows"
+    (other / "run.json").write_text(json.dumps(info))
+    RunDir(other).mark_done()
+    said = encodery("evaluate", own, other, *ATTACK)
+    assert said.code == 2
+    assert f"{other} had other rows there than {own}" in said.err
+    assert "or attack one at a time" in said.err
+    assert not (own / "attacks").exists()
+
+
+def test_an_attack_that_is_stopped_keeps_the_models_that_are_done(own, tmp_path, encodery, monkeypatch):
+    other = Path(shutil.copytree(own, tmp_path / "other"))
+    done: list[object] = []
+
+    def stopped(model, *words):
+        if done:
+            raise KeyboardInterrupt
+        done.append(model)
+        return [Level(0.5, 1.0, {"accuracy": 0.5}, 0.1, 0.1)]
+
+    monkeypatch.setattr("encodery.analysis.attack.under_attack", stopped)
+    said = encodery("evaluate", own, other, *ATTACK)
+    stem = own / "attacks" / "glue-mnli-dev-pgd-2-l2"
+    assert said.code == 130
+    assert said.err.strip() == f"Stopped. Kept of glue/mnli:dev: {own} in {stem}.json."
+    assert list(json.loads(stem.with_suffix(".json").read_text())["models"]) == [str(own)]
+    assert not (other / "attacks").exists()
 
 
 def test_attacks_that_make_no_sense_are_refused(own, encodery):

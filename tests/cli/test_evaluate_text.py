@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import encodery as en
+from encodery.errors import UserError
 from encodery.runs.directory import RunDir
 from encodery.tasks.forms.pretraining_scores import ELECTRA
 from encodery.tasks.toy_grammar.corpus import documents
@@ -52,6 +54,19 @@ def test_held_out_text_gives_the_scores_of_training(kind: str, copy: Any, encode
     assert other[0] == other[1] != pytest.approx(before, abs=1e-6)
     line = encodery("evaluate", own, "--on", "corpus:dev", "--quiet").out
     assert line.startswith(f"corpus:dev  loss {before['loss']:.4f}  ")
+
+
+def test_python_gives_the_scores_of_the_command(runs: dict[str, Path], tmp_path: Path) -> None:
+    own, news = runs["mlm"], tmp_path / "news.txt"
+    news.write_text("\n\n".join(documents(9, 12)))
+    before = RunDir.open(own).read_scores()["scores"]["corpus:dev"]
+    assert en.evaluate(own, "corpus:dev")["corpus:dev"] == pytest.approx(before, abs=1e-6)
+    other = en.evaluate(en.Run(own), news, seed=3, out=tmp_path / "kept")
+    assert list(other) == [f"{news}:train"]
+    kept = json.loads((tmp_path / "kept" / "scores.json").read_text())["evaluations"]
+    assert kept[f"{news}:train"]["scores"] == other[f"{news}:train"]
+    with pytest.raises(UserError, match="one model at a time"):
+        en.evaluate([own, runs["electra"]], news)
 
 
 def test_other_text_is_read_as_the_runs_own(copy: Any, tmp_path: Path, encodery: Any) -> None:

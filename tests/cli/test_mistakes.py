@@ -80,3 +80,10 @@ def test_what_a_newcomer_types_first_is_answered_with_what_to_type(tmp_path, mon
     }.items():
         found = encodery(*words)
         assert (found.code, said in found.err) == (2, True), (words, found.err)
+
+
+def test_an_option_is_not_the_value_of_a_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "--optim.lr", "-o", str(tmp_path / "run"), "tasks=toy/nli", "method=freelb"]
+    assert main(words) == 2
+    assert "--optim.lr needs a value" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

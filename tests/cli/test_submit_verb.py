@@ -97,6 +97,13 @@ def test_the_best_seed_is_picked_and_said(wnli, tmp_path, encodery):
     assert scores[chosen] == max(scores.values())
     assert "best of 3 seeds on dev" in said.out
     assert "optimistic" in said.err
+    report = json.loads((tmp_path / "glue.zip.json").read_text())
+    about = report["answered_by"]["WNLI.tsv"]
+    assert list(report["answered_by"]) == ["WNLI.tsv"]
+    assert (about["run"], about["seed"]) == (chosen.name, int(chosen.name.removeprefix("seed-")))
+    assert about["dev"] == {"accuracy": scores[chosen]}
+    assert about["picked"].startswith("best of 3 seeds on dev: seed ")
+    assert str(tmp_path) not in json.dumps(report)
     assert [path for path in scores if (path / "predictions" / "glue-wnli-test.jsonl").exists()] == [chosen]
     again = encodery("submit", sweep, "--pick", "wnli=2", "-o", tmp_path / "two.zip", "--fill", "majority", "--quiet")
     assert "seed-2  (seed 2, as asked, accuracy" in again.out

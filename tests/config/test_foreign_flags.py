@@ -28,7 +28,7 @@ from encodery.errors import UserError
         (["--dev", "dev.csv"], r"did you mean tasks\.dev\?"),
         (["--sep", ";"], r"did you mean tasks\.delimiter\?"),
         (["--max_train_samples", "10"], r"did you mean tasks\.count\?"),
-        (["--nonsense"], "--nonsense has no value"),
+        (["--nonsense"], "--nonsense needs a value"),
     ],
 )
 def test_a_flag_of_theirs_is_answered_with_ours(words: list[str], said: str) -> None:
@@ -47,7 +47,7 @@ def test_all_flags_of_theirs_are_answered_at_once() -> None:
         "command line: --overwrite_output_dir is not a setting; --fresh starts over.",
         "command line: --learning_rate is not a setting; did you mean optim.lr?",
         "command line: --output_dir is not a setting; -o DIR names the run directory.",
-        "command line: --nonsense has no value; write --key value, --key=value or key=value.",
+        "command line: --nonsense needs a value; write --key value, --key=value or key=value.",
         "command line: --no-cuda is not a setting; did you mean --device cpu?",
     ]
 

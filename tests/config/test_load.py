@@ -523,3 +523,10 @@ def test_an_override_of_a_task_does_not_move_the_files_that_the_config_names(tmp
     task = load(home / "a.yaml", ["tasks.skip_bad_rows=true", "tasks.dev=b.csv"]).tasks[0][0]
     assert task.skip_bad_rows
     assert len(task.examples("train")) == len(task.examples("dev")) == 20
+
+
+def test_a_key_of_another_method_says_which_methods_have_it():
+    with pytest.raises(UserError, match=r"method\.epsilon: unknown key of method freelb; fgm, .*and vat have it\.$"):
+        load(None, ["tasks=toy/nli", "method=freelb", "method.epsilon=1"])
+    with pytest.raises(UserError, match=r"unknown key of method plain; .*freelb, .* have it: add --method freelb\.$"):
+        load(None, ["tasks=toy/nli", "method.adv_lr=0.1"])

@@ -21,6 +21,7 @@ from encodery.cli import main
 from encodery.config import load
 from encodery.core.progress import Progress
 from encodery.errors import RunFailed, UserError
+from encodery.report.run_card import repeat_lines
 from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
 from encodery.training import checkpoint
@@ -370,6 +371,34 @@ def test_F74_the_card_tells_a_change_on_the_way_and_how_to_repeat_it(setup: list
     same(out, tmp_path / "again")
     train_run(load.load(None, [*setup, "train.max_steps=2"]), tmp_path / "calm")
     assert "changed while" not in (tmp_path / "calm" / "README.md").read_text()
+
+
+@pytest.mark.slow(0.5)
+def test_the_card_of_a_run_that_went_on_with_another_method_has_commands_that_run(
+    setup: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    stop_at([*setup, "method=freelb", "method.adv_lr=0.05"], out, 6)
+    reach = RunDir.open(out).info()["perturbation"]
+    train_run(load.load(None, [*setup, "train.max_steps=8", "method=fgm"]), out, allow_change=True)
+    card = (out / "README.md").read_text()
+    assert re.search(r"- after step \d: .*method.kind: 'freelb' there, 'fgm' now", card)
+    first = re.findall(r"^encodery train .*", card, re.MULTILINE)[-2]
+    words = shlex.split(first, comments=True)[3:-3]
+    method = load.load(str(out / "config.yaml"), words).config.to_dict()["method"]
+    assert (method["kind"], method["adv_lr"], "epsilon" in method) == ("freelb", 0.05, False)
+    assert RunDir.open(out).info()["perturbation"] != reach
+
+
+def test_commands_of_a_card_bring_back_each_method_with_its_own_keys_alone() -> None:
+    info = {"changes": [
+        {"step": 2, "text": "to fgm", "before": {"method.kind": "freelb", "method.adv_lr": 0.05, "optim.lr": 1}},
+        {"step": 4, "text": "to pgd", "before": {"method.kind": "fgm", "method.epsilon": 2.0}},
+    ]}  # fmt: skip
+    first, second, _ = [line for line in repeat_lines(info, "config.yaml") if line.startswith("encodery")]
+    assert "'method.kind=\"freelb\"' method.adv_lr=0.05 optim.lr=1 -o" in first
+    assert "epsilon" not in first
+    assert "'method.kind=\"fgm\"' method.epsilon=2.0 -o" in second
 
 
 def test_R9_changed_data_are_refused(setup: list[str], tmp_path: Path) -> None:
