@@ -90,6 +90,14 @@ def test_pairs_from_csv_with_own_column_names(tmp_path):
     assert [f.targets["label"] for f in task.encode(task.examples("train"), Characters(), 12)] == [1, 0]
 
 
+def test_a_second_text_without_a_form_is_a_pair(tmp_path):
+    (tmp_path / "a.csv").write_text("q,a,label\n" + "who,me,yes\nwhere,here,no\n" * 10)
+    task = table(tmp_path, train="a.csv", dev="a.csv", text="q", text2="a")
+    assert task.form == "pair"
+    assert task.examples("train")[0].texts == ("who", "me")
+    assert table(tmp_path, train="a.csv", text="q", text2="a", form="regression").form == "regression"
+
+
 def test_numbers_as_labels_keep_their_order(tmp_path):
     rows = [{"text": f"x{i}", "label": i % 12} for i in range(48)]
     assert table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows)).labels == tuple(map(str, range(12)))
@@ -239,7 +247,7 @@ def test_parquet_lists_and_nulls(tmp_path):
     [
         ({}, "needs a file"),
         ({"train": "a.csv", "form": "pair"}, "needs text2"),
-        ({"train": "a.csv", "text2": "b"}, "so the form is pair"),
+        ({"train": "a.csv", "form": "single", "text2": "b"}, "write form: pair"),
         ({"train": "a.csv", "form": "regression", "labels": ["a"]}, "has no labels"),
         ({"train": "a.csv", "name": "../x"}, "name"),
         ({"train": "a.csv", "colour": 1}, "colour"),
