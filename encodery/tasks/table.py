@@ -377,13 +377,14 @@ class Table(Own, Scored):
 
     def _sheet(self, split: str) -> Sheet:
         path = self._path(split)
-        texts = [self.text, *filter(None, [self.text2])]
+        others = [*filter(None, [self.text2, self.id])]
         labels = self.label if isinstance(self.label, list) else [self.label]
-        wanted = [*texts, *labels, *filter(None, [self.id, self.group])]
+        wanted = [self.text, *others, *labels, *filter(None, [self.group])]
         sheet = read(path, wanted, delimiter=self.delimiter, encoding=self.encoding)
-        need_columns(sheet, texts + ([self.id] if self.id else []))
+        need_columns(sheet, [self.text], self._advice("text", split))
+        need_columns(sheet, others)
         if split != "test" or (isinstance(self.label, list) and set(labels) & set(sheet.columns)):
-            need_columns(sheet, labels)
+            need_columns(sheet, labels, self._advice("label", split))
         if isinstance(self.label, list) and set(labels) <= set(sheet.columns):
             join_marks(sheet, labels)
         if split == "train" and self.group:
@@ -391,6 +392,13 @@ class Table(Own, Scored):
         if not sheet.rows and not sheet.bad:
             raise UserError(f"{path}: has no rows")
         return sheet
+
+    def _advice(self, key: str, split: str) -> str:
+        """What to write where a column has its usual name because no other was given."""
+        if key in self.model_fields_set:
+            return ""
+        other = f", or file: {self.train} in place of kind and train, which recognises the columns"
+        return f". Write {key}: COLUMN{other if split == 'train' else ''}"
 
     def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
         """All columns of the file; it is read once more, since examples keep only what a model is asked."""

@@ -217,8 +217,13 @@ def test_a_missing_column_names_what_there_is_and_the_nearest(tmp_path):
     jsonl(tmp_path, "a.jsonl", [{"sentence": "x", "lable": "a"}])
     with pytest.raises(UserError, match=r'no column "label" \(did you mean "lable"\?\); it has sentence, lable'):
         table(tmp_path, train="a.jsonl", text="sentence").examples("train")
-    with pytest.raises(UserError, match='no column "text"; it has sentence, lable'):
+    with pytest.raises(UserError, match='no column "text"; it has sentence, lable') as refused:
         table(tmp_path, train="a.jsonl").examples("train")
+    assert "Write text: COLUMN, or file: a.jsonl in place of kind and train" in str(refused.value)
+    with pytest.raises(UserError, match=r"Write label: COLUMN, or file: a.jsonl in place of"):
+        table(tmp_path, train="a.jsonl", text="sentence").examples("train")
+    with pytest.raises(UserError, match=r'no column "words"; it has sentence, lable$'):
+        table(tmp_path, train="a.jsonl", text="words").examples("train")
 
 
 def test_one_label_is_no_task(tmp_path):
