@@ -43,7 +43,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     runs = _train(args, str(out / TICKETS), "tickets", SETTINGS)
     _train(args, f"recipe:{TOY}", "toy", [])
     print(f"\n# encodery table {out}\n")
-    show(table.markdown(table.table([out])))
+    made = table.table([out])
+    show(table.markdown(made), settings=made.settings)
     print(f"\n# encodery predict {runs[0].path} --text …\n")
     _ask(runs[0].path)
     page = out / "report.html"

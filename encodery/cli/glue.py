@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rest = [*extra, *without_bad_rows(args, rest)]
     failed = [task for task in wanted if not _train(args, task, family, f"{out}/{task}", rest)]
     rows = table.table([out])
-    show(table.markdown(rows), args.format)
+    show(table.markdown(rows), args.format, rows.settings)
     args.next = f"encodery submit {out}, encodery report {out} -o report.html"
     if args.submit:
         _submit(out, args)

@@ -5,27 +5,29 @@ Verbs hand over Markdown, in which tables and remarks alternate; only what is sh
 
 import csv
 import io
-import itertools
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
 from encodery.core.text import markdown_table
 
 FORMATS = ("rich", "md", "csv", "json")
 Cells = list[str]
-LONG = 30  # characters of a cell that may become a note
 _CELL = re.compile(r"(?<!\\)\|")
 
 
-def show(markdown: str, form: str | None = None) -> None:
-    """Print tables and what is around them; without a format rich at a terminal, else Markdown."""
+def show(markdown: str, form: str | None = None, settings: Collection[str] = ()) -> None:
+    """Print tables and what is around them; without a format rich at a terminal, else Markdown.
+
+    `settings` are columns that may go into a legend below the table where a terminal is too narrow for them.
+    """
     form = form or ("rich" if sys.stdout.isatty() else "md")
     if form == "md":
         print(markdown)
     elif form == "rich":
-        _rich(markdown)
+        _rich(markdown, settings)
     else:
         tables = [block for block in blocks(markdown) if isinstance(block, list)]
         print(_csv(tables) if form == "csv" else json.dumps([_records(table) for table in tables], indent=1), end="")
@@ -94,8 +96,10 @@ def _csv(tables: Sequence[list[Cells]]) -> str:
     return "\n".join(parts)
 
 
-def _rich(markdown: str) -> None:
+def _rich(markdown: str, settings: Collection[str]) -> None:
     from rich.console import Console
+
+    from encodery.cli.fit_table import fitted
 
     console = Console(highlight=False)
     for number, block in enumerate(blocks(markdown)):
@@ -104,43 +108,25 @@ def _rich(markdown: str) -> None:
         if isinstance(block, str):
             console.print(block, markup=False)
         else:
-            block, notes = with_notes(block, console.width)
-            console.print(_table(block))
-            for place, note in enumerate(notes, 1):
-                console.print(f"[{place}] {note}", markup=False)
+            parts, below = fitted(block, console.width, settings)
+            for number_of_part, part in enumerate(parts):
+                console.print(*([""] if number_of_part else []), _table(part, console.width), sep="\n")
+            for line in below:
+                console.print(line, markup=False)
 
 
-def with_notes(table: list[Cells], width: int) -> tuple[list[Cells], list[str]]:
-    """The table with its longest cells moved below it as notes, where it would be too wide otherwise."""
-    table, notes = [list(row) for row in table], list[str]()
-    while True:
-        sizes = [max(len(cell) for cell in column) for column in itertools.zip_longest(*table, fillvalue="")]
-        widest = max(range(1, len(sizes)), key=lambda column: sizes[column], default=0)
-        if sum(sizes) + 3 * len(sizes) <= width or not widest or sizes[widest] <= LONG:
-            return table, notes
-        for row in table[1:]:
-            if widest < len(row) and len(row[widest]) > LONG // 2:
-                text = row[widest]
-                notes += [] if text in notes else [text]
-                row[widest] = f"[{notes.index(text) + 1}]"
-        if max(len(row[widest]) for row in table if widest < len(row)) > LONG:  # the header
-            return table, notes
-
-
-def _table(table: list[Cells]) -> object:
-    """Numbers to the right; long cells are folded, so that every column is there however narrow the terminal is."""
+def _table(table: list[Cells], width: int) -> object:
+    """Numbers to the right and never folded; long texts are folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    from encodery.cli.fit_table import column_of, widths
+
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    width = max(map(len, table))
-    for column in range(width):
-        cells = [row[column] for row in table[1:] if column < len(row) and row[column]]
-        numbers = bool(cells) and all(re.match(r"\**[-+−]?\d", cell) for cell in cells)
-        header = table[0][column] if column < len(table[0]) else ""
-        drawn.add_column(header, justify="right" if numbers else "left", overflow="fold")
+    for column, (header, size) in enumerate(zip(table[0], widths(table, width), strict=True)):
+        side: Literal["left", "right"] = "right" if column_of(table, column).numbers else "left"
+        drawn.add_column(Text(header), justify=side, overflow="fold", width=size)
     for row in table[1:]:
-        cells = [*row, *[""] * (width - len(row))]
-        drawn.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in cells))
+        drawn.add_row(*(Text(cell.strip("*"), style="bold" if cell.startswith("**") else "") for cell in row))
     return drawn

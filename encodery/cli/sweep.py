@@ -228,7 +228,7 @@ def _show_plan(specs: "Sequence[RunSpec]", folder: Path, form: str) -> None:
         (spec.name, *(spec.axes.get(key, "") for key in axes), "yes" if RunDir(folder / spec.name).is_done else "no")
         for spec in specs
     ]
-    print_table.show(print_table.of_rows(("run", *axes, "done"), rows), form)
+    print_table.show(print_table.of_rows(("run", *axes, "done"), rows), form, axes)
 
 
 def _time_left(folder: Path, specs: "Sequence[RunSpec]", slots: int) -> str:

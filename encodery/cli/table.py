@@ -62,6 +62,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     elif args.format == "latex":
         print(table.latex(made, args.columns))
     else:
-        show(table.markdown(made, args.columns), args.format)
+        show(table.markdown(made, args.columns), args.format, made.settings)
         args.next = f"encodery report {' '.join(args.folders)} -o report.html"
     return 0

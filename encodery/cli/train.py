@@ -115,7 +115,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         from encodery.cli.print_table import show
         from encodery.report import table
 
-        show(table.markdown(table.table([r.path for r in runs])), args.format)
+        made = table.table([r.path for r in runs])
+        show(table.markdown(made), args.format, made.settings)
         args.next = f"encodery report {runs[0].path.parent} -o report.html"
     elif runs:
         print(last_line(runs[0]))

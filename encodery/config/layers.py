@@ -45,6 +45,7 @@ class Layer:
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[Key, Location] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    dropped: dict[Key, list[str]] = field(default_factory=dict)  # keys that went when the kind of their section changed
     recognised: list[str] = field(default_factory=list)  # data files whose columns were recognised
     covered: dict[Key, Any] = field(
         default_factory=dict
@@ -53,7 +54,17 @@ class Layer:
     def lay(self, above: "Layer") -> None:
         """Put another layer on top of this one."""
         self.notes += above.notes
+        self.dropped |= above.dropped
         self._merge(self.tree, above.tree, (), above.places)
+
+    def all_notes(self) -> list[str]:
+        """The notes, and what was dropped; not keys that a later layer set anew, such as the next flag."""
+        lines = []
+        for at, gone in self.dropped.items():
+            lost = [name for name in dict.fromkeys(gone) if (*at, name) not in self.places]
+            shown = "tasks" if at[0] == "tasks" else _dotted(at)  # only an only task changes its kind
+            lines += [f"{shown} changed its kind: dropped {', '.join(lost)}."] if lost else []
+        return [*lines, *self.notes]
 
     def _merge(self, below: dict[str, Any], above: Mapping[str, Any], at: Key, places: Mapping[Key, Location]) -> None:
         self._make_room(below, above, at, places)
@@ -105,7 +116,7 @@ class Layer:
             self._forget((*at, name))
         lost = [name for name in gone if name not in above and name not in ("kind", "name", "new")]
         if lost:
-            self.notes.append(f"{_dotted(at)} changed its kind: dropped {', '.join(lost)}.")
+            self.dropped[at] = [*self.dropped.get(at, []), *lost]
 
     def _elsewhere(self, at: Key, place: Location) -> bool:
         """Whether a value was written in another source: lines of one file and words of one command are one source."""

@@ -158,7 +158,7 @@ def _resolve(
     name = name or _own_name(checked.config)
     method, mix, weighting = (checked.kinds[section] for section in ("method", "mix", "weighting"))
     return Resolved(
-        checked.config, checked.tasks, method, mix, weighting, origins, layer.notes, folder, name, code.used,
+        checked.config, checked.tasks, method, mix, weighting, origins, layer.all_notes(), folder, name, code.used,
         layer.tree, layer.recognised,
     )  # fmt: skip
 

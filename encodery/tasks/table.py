@@ -186,7 +186,7 @@ class Table(Own, Scored):
 
     form: Literal["single", "pair", "multilabel", "regression"] = "single"
     """What to predict. single or pair: a label of one text or of a pair; multilabel: any number of labels; regression:
-    a number. The forms tags, spans and ranking have keys of their own."""
+    a number. The forms tags, spans and ranking have keys of their own. With text2 and no form: pair."""
     text: str = "text"
     """Text column."""
     text2: str | None = None
@@ -254,6 +254,14 @@ class Table(Own, Scored):
         """Tags, spans and ranking are classes of their own."""
         return cls.variants.get(str(options.get("form")), cls)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _two_texts_are_a_pair(cls, given: Any) -> Any:
+        """Where a second text is named and no form."""
+        if isinstance(given, Mapping) and given.get("text2") is not None and "form" not in given:
+            return {**given, "form": "pair"}
+        return given
+
     @field_validator("form", mode="before")
     @classmethod
     def _one_of_all_forms(cls, given: Any) -> Any:
@@ -284,7 +292,9 @@ class Table(Own, Scored):
         if self.form == "pair" and self.text2 is None:
             raise ValueError("form pair needs text2, the column of the second text")
         if self.form == "single" and self.text2 is not None:
-            raise ValueError("text2 is given, so the form is pair")
+            raise ValueError(
+                "form single reads one text, and text2 names a second: write form: pair, or leave text2 out"
+            )
         if self.form == "regression" and self.label_names is not None:
             raise ValueError("a regression has no labels")
         return self
@@ -367,13 +377,14 @@ class Table(Own, Scored):
 
     def _sheet(self, split: str) -> Sheet:
         path = self._path(split)
-        texts = [self.text, *filter(None, [self.text2])]
+        others = [*filter(None, [self.text2, self.id])]
         labels = self.label if isinstance(self.label, list) else [self.label]
-        wanted = [*texts, *labels, *filter(None, [self.id, self.group])]
+        wanted = [self.text, *others, *labels, *filter(None, [self.group])]
         sheet = read(path, wanted, delimiter=self.delimiter, encoding=self.encoding)
-        need_columns(sheet, texts + ([self.id] if self.id else []))
+        need_columns(sheet, [self.text], self._advice("text", split))
+        need_columns(sheet, others)
         if split != "test" or (isinstance(self.label, list) and set(labels) & set(sheet.columns)):
-            need_columns(sheet, labels)
+            need_columns(sheet, labels, self._advice("label", split))
         if isinstance(self.label, list) and set(labels) <= set(sheet.columns):
             join_marks(sheet, labels)
         if split == "train" and self.group:
@@ -381,6 +392,13 @@ class Table(Own, Scored):
         if not sheet.rows and not sheet.bad:
             raise UserError(f"{path}: has no rows")
         return sheet
+
+    def _advice(self, key: str, split: str) -> str:
+        """What to write where a column has its usual name because no other was given."""
+        if key in self.model_fields_set:
+            return ""
+        other = f", or file: {self.train} in place of kind and train, which recognises the columns"
+        return f". Write {key}: COLUMN{other if split == 'train' else ''}"
 
     def raw_rows(self, split: str) -> Mapping[str, Mapping[str, Any]]:
         """All columns of the file; it is read once more, since examples keep only what a model is asked."""

@@ -143,8 +143,11 @@ def announce_and_resume(session: Session, resolved: Resolved, longer: bool) -> N
 
 def has_other_method(session: Session) -> bool:
     """Whether the run goes on from here with another method, or another length of its perturbations."""
-    last = next(iter(session.run.info().get("changes", [])[-1:]), {"step": 0, "before": {}})
-    return last["step"] == session.state.step and any(key.startswith("method.") for key in last["before"])
+    changes: list[dict[str, Any]] = session.run.info().get("changes", [])
+    return any(
+        change["step"] == session.state.step and any(key.startswith("method.") for key in change["before"])
+        for change in changes[-1:]
+    )
 
 
 def show_perturbations(session: Session, resolved: Resolved) -> None:

@@ -86,6 +86,64 @@ def test_long_cells_become_notes_where_the_table_is_too_wide(
     assert "[1]" not in capsys.readouterr().out
 
 
+def wide(settings: int) -> str:
+    """Two configurations that differ in so many settings, with their scores and tests."""
+    keys = [f"tasks.0.objective.key_{number}" for number in range(settings)]
+    header = (*keys, "data", "metric", "mean ± sd (n)", "difference", "95 %", "p (t)", "p (Holm)", "p (McNemar)")
+    scores = [("68.67 ± 1.25 (3)", "", "", "", "", ""), ("70.00 ± 0.75 (3)", "+1.33", "-0.5 to 3.16", *["<0.001"] * 3)]
+    rows = [
+        (*(f"{letter}{number}" for number in range(settings)), f"table/{letter}:dev", "accuracy", *numbers)
+        for letter, numbers in zip("xy", scores, strict=True)
+    ]
+    return print_table.of_rows(header, rows)
+
+
+@pytest.mark.parametrize("settings", [0, 3, 30])
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_narrow_terminal_shows_every_score_and_setting(
+    width: int, settings: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_table.show(wide(settings), "rich", [f"tasks.0.objective.key_{number}" for number in range(settings)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for data, score in (("table/x:dev", "68.67 ± 1.25 (3)"), ("table/y:dev", "70.00 ± 0.75 (3)")):
+        assert any(data in line and score in line for line in lines)
+    assert sum(line.count("<0.001") for line in lines) == 3
+    assert any("-0.5 to 3.16" in line for line in lines)
+    text = " ".join(lines)
+    for number in range(settings):
+        assert f"tasks.0.objective.key_{number}" in text
+        assert f"x{number}" in text
+        assert f"y{number}" in text
+
+
+def test_rows_of_the_same_settings_share_a_line_of_the_legend(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = "a/long/path/to/a/model"
+    rows = [
+        (path, "0.1", "rte:dev", "70.00 (1)"),
+        (path, "0.1", "qnli:dev", "80.00 (1)"),
+        ("", "0.2", "rte:dev", "1.00"),
+    ]
+    print_table.show(print_table.of_rows(("model.name", "optim.lr", "data", "mean"), rows), "rich", ["model.name"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] in "ab"] == [
+        ["a/long/path/to/a/model", "0.1", "rte:dev", "70.00", "(1)"],
+        ["a/long/path/to/a/model", "0.1", "qnli:dev", "80.00", "(1)"],
+    ]
+    monkeypatch.setenv("COLUMNS", "44")
+    print_table.show(print_table.of_rows(("model.name", "optim.lr", "data", "mean"), rows), "rich", ["model.name"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if line[:1] in "ab"] == [
+        ["a", "0.1", "rte:dev", "70.00", "(1)"],
+        ["a", "0.1", "qnli:dev", "80.00", "(1)"],
+        ["b", "0.2", "rte:dev", "1.00"],
+        ["a:", f"model.name={path}"],
+        ["b:", "none", "of", "these", "settings"],
+    ]
+
+
 def test_scores_as_a_table(trained, tmp_path, encodery):
     gold = write_csv(tmp_path / "gold.csv", ["text", "label"], [(text, mood(text)) for text in sentences(12, 300)])
     said = encodery("evaluate", trained("single"), "--on", gold, "--format", "csv", "--quiet")

@@ -26,6 +26,16 @@ def test_every_format_holds_both_rows(folder, encodery):
     assert [row["optim.lr"] for row in found["rows"]] == ["2e-05", "3e-05"]
 
 
+def test_many_settings_become_a_legend_in_a_narrow_terminal(tmp_path, encodery, monkeypatch):
+    many = {f"method__setting_number_{number}": number for number in range(30)}
+    run(tmp_path / "a", 0.75)
+    run(tmp_path / "b", 0.5, **many)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = encodery("table", tmp_path, "--format", "rich").out.splitlines()
+    assert [line.split()[0] for line in lines if "75.00 (1)" in line or "50.00 (1)" in line] in (["a", "b"], ["b", "a"])
+    assert "method.setting_number_29=29" in " ".join(lines)
+
+
 def test_pivot_sort_and_second_level(folder, encodery):
     assert "| optim.lr=2e-05 | optim.lr=3e-05 |" in encodery("table", folder, "--columns", "optim.lr").out
     assert encodery("table", folder, "--sort", "mean").out.splitlines()[2].startswith("| 3e-05 |")

@@ -292,10 +292,18 @@ def test_changed_kind_drops_the_old_keys_with_a_note(write):
     write("low.yaml", "model: m\ntasks: [{name: fake/rte, hard: true, fraction: .5}]\nmethod: {kind: freelb, steps: 4}")
     got = load(write("top.yaml", "extends: low.yaml"), ["method=smart_reg", "tasks.kind=whole"])
     assert type(got.method).__name__ == "Smart"
-    assert got.notes == ["method changed its kind: dropped steps.", "tasks.0 changed its kind: dropped hard."]
+    assert got.notes == ["method changed its kind: dropped steps.", "tasks changed its kind: dropped hard."]
     assert got.tasks[0][1].fraction == 0.5
     same = load(write("top.yaml", "extends: low.yaml"), ["method.kind=freelb", "method.adv_lr=.2"])
     assert (same.method.steps, same.notes) == (4, [])
+
+
+def test_a_key_that_is_set_anew_is_not_called_dropped():
+    got = load("recipe:pretrain/mlm-nano", ["tasks.name=corpus", "tasks.files=a.txt", "tasks.held_out=0.05"])
+    assert got.config.tasks[0]["held_out"] == 0.05
+    assert got.notes == []
+    recipe = ["--model", "owner/x", "--model.tokenizer", "t"]
+    assert load("recipe:pretrain/electra-small", recipe).notes == []
 
 
 def test_name_and_new_replace_each_other():

@@ -90,6 +90,14 @@ def test_pairs_from_csv_with_own_column_names(tmp_path):
     assert [f.targets["label"] for f in task.encode(task.examples("train"), Characters(), 12)] == [1, 0]
 
 
+def test_a_second_text_without_a_form_is_a_pair(tmp_path):
+    (tmp_path / "a.csv").write_text("q,a,label\n" + "who,me,yes\nwhere,here,no\n" * 10)
+    task = table(tmp_path, train="a.csv", dev="a.csv", text="q", text2="a")
+    assert task.form == "pair"
+    assert task.examples("train")[0].texts == ("who", "me")
+    assert table(tmp_path, train="a.csv", text="q", text2="a", form="regression").form == "regression"
+
+
 def test_numbers_as_labels_keep_their_order(tmp_path):
     rows = [{"text": f"x{i}", "label": i % 12} for i in range(48)]
     assert table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows)).labels == tuple(map(str, range(12)))
@@ -209,8 +217,13 @@ def test_a_missing_column_names_what_there_is_and_the_nearest(tmp_path):
     jsonl(tmp_path, "a.jsonl", [{"sentence": "x", "lable": "a"}])
     with pytest.raises(UserError, match=r'no column "label" \(did you mean "lable"\?\); it has sentence, lable'):
         table(tmp_path, train="a.jsonl", text="sentence").examples("train")
-    with pytest.raises(UserError, match='no column "text"; it has sentence, lable'):
+    with pytest.raises(UserError, match='no column "text"; it has sentence, lable') as refused:
         table(tmp_path, train="a.jsonl").examples("train")
+    assert "Write text: COLUMN, or file: a.jsonl in place of kind and train" in str(refused.value)
+    with pytest.raises(UserError, match=r"Write label: COLUMN, or file: a.jsonl in place of"):
+        table(tmp_path, train="a.jsonl", text="sentence").examples("train")
+    with pytest.raises(UserError, match=r'no column "words"; it has sentence, lable$'):
+        table(tmp_path, train="a.jsonl", text="words").examples("train")
 
 
 def test_one_label_is_no_task(tmp_path):
@@ -239,7 +252,7 @@ def test_parquet_lists_and_nulls(tmp_path):
     [
         ({}, "needs a file"),
         ({"train": "a.csv", "form": "pair"}, "needs text2"),
-        ({"train": "a.csv", "text2": "b"}, "so the form is pair"),
+        ({"train": "a.csv", "form": "single", "text2": "b"}, "write form: pair"),
         ({"train": "a.csv", "form": "regression", "labels": ["a"]}, "has no labels"),
         ({"train": "a.csv", "name": "../x"}, "name"),
         ({"train": "a.csv", "colour": 1}, "colour"),
