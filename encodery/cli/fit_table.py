@@ -46,13 +46,9 @@ def fitted(table: list[Cells], width: int, settings: Collection[str] = ()) -> Fi
         shorter, legend = with_legend(table, widest_first[:count])
         if _needed(shorter, settings) <= width:
             return Fitted([shorter], [*below, *legend])
-    keys = _keys(table, settings)
-    if sum(_size(table, column) + GAP for column in keys) > width // 2:
-        table, legend = with_legend(table, movable)
-        keys = _keys(table, settings)
-    else:
-        legend = []
-    return Fitted(list(_parts(table, keys, width)), [*below, *legend])
+    few = sum(_size(table, column) + GAP for column in movable) <= width // 3
+    table, legend = (table, []) if few else with_legend(table, movable)
+    return Fitted(list(_parts(table, _keys(table, settings), width)), [*below, *legend])
 
 
 def with_notes(table: list[Cells], width: int, kept: Collection[int] = ()) -> tuple[list[Cells], list[str]]:

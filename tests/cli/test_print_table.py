@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from encodery.cli import print_table
+from encodery.cli import fit_table, print_table
 from tests.report import runs
 from tests.toolbox.tasks import mood, sentences, write_csv
 
@@ -170,3 +170,12 @@ def test_sweeps_as_tables(tmp_path, encodery):
         (lr, "no") for lr in (1e-4, 1e-4, 5e-4, 5e-4)
     ]
     assert encodery("sweep", "plan", *words, "--format", "json").out == encodery("sweep", "plan", *words, "--json").out
+
+
+def test_short_settings_stay_columns_of_every_part() -> None:
+    header = ["method.kind", "data", "metric", *(f"number {i} (p)" for i in range(8))]
+    rows = [[kind, "toy/sentiment:dev", "accuracy", *["51.20 ± 1.79 (5)"] * 8] for kind in ("fgm", "freelb")]
+    parts, below = fit_table.fitted([header, *rows], 80, ["method.kind"])
+    assert len(parts) > 1
+    assert {part[0][0] for part in parts} == {"method.kind"}
+    assert below == []
