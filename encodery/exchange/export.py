@@ -83,6 +83,9 @@ def export_pretrained(origin: Path, folder: Path, name: str) -> Exported:
     """The encoder of a pretraining with its own head; the copy must give the same hidden states."""
     with files.atomic_folder(folder) as beside:
         shutil.copytree(origin, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
+        card = origin.parent / "README.md"
+        if origin.name == "discriminator" and card.is_file():  # one card for both models of a run
+            shutil.copy(card, beside / card.name)
         make_public(beside)
         ours, theirs = (hidden_states(path) for path in (origin, beside))
         difference = max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))

@@ -75,13 +75,15 @@ class Plan:
         """What will be trained, for people."""
         options, tasks, seeds = self.gradts, len(self.tasks), len(self.gradts.seed_list)
         yield f"{counted(tasks, 'task')}: {', '.join(self.tasks)}"
-        beside = ", ".join(options.strategies)
-        yield f"for {', '.join(self.primaries)}: {options.strategy}, beside {beside}; {counted(seeds, 'seed')}"
+        others = ", ".join(name for name in options.strategies if name != options.strategy)
+        beside = f", beside {others}" if others else ""
+        yield f"for {', '.join(self.primaries)}: {options.strategy}{beside}; {counted(seeds, 'seed')}"
         if options.ranks:
             yield self.importance_cost
         if {"trial", "fg"} & set(options.strategies):
             least, most = (len(self.primaries) * seeds * min(count, tasks - 1) for count in (2, tasks - 1))
-            yield f"{least} to {most} trials (the primary with the first 1, 2, … candidates)"
+            count = counted(most, "trial") if least == most else f"{least} to {most} trials"
+            yield f"{count} (the primary with the first 1, 2, … candidates)"
         if "autosem" in options.strategies:
             bandit = options.autosem
             yield f"{len(self.primaries)} × {bandit.rounds} rounds of {bandit.steps} steps for autosem"

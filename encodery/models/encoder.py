@@ -105,6 +105,7 @@ HEADS = re.compile(
     r"generator_predictions|generator_lm_head|vocab_transform|vocab_layer_norm|vocab_projector|predictions|"
     r"sop_classifier|lm_predictions|mask_predictions|position_ids|joint)(\.|$)"
 )
+NEWLY_MADE = "newly initialised: "
 LEFT_OUT = "weights left out: "
 WHY_LEFT_OUT = " (of an earlier head, such as that of pretraining, which is not used here)"
 FIRST_POSITION_AFTER_PAD = frozenset(
@@ -284,7 +285,7 @@ def check_loaded(folder: Path, report: dict[str, Any], config: Any = None) -> li
         others = sorted({n.rsplit(".", 1)[0] for n in names if n not in body})
         if others:
             listed = ", ".join(others)
-            notes.append(f"newly initialised: {listed}" if what == "missing" else LEFT_OUT + listed + WHY_LEFT_OUT)
+            notes.append(NEWLY_MADE + listed if what == "missing" else LEFT_OUT + listed + WHY_LEFT_OUT)
     wrong += [f"wrong shape {n}" for n, *_ in sorted(report["mismatched_keys"])]
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
@@ -312,6 +313,20 @@ def without_taken(notes: list[str], taken: Iterable[str]) -> list[str]:
             names = note.removeprefix(LEFT_OUT).removesuffix(WHY_LEFT_OUT).split(", ")
             left = [name for name in names if name not in parts]
             kept += [LEFT_OUT + ", ".join(left) + WHY_LEFT_OUT] if left else []
+        else:
+            kept.append(note)
+    return kept
+
+
+def without_unused(notes: list[str], net: torch.nn.Module) -> list[str]:
+    """The notes of `load_encoder`, where parts that the heads have taken out of `net` are not called newly made."""
+    parts = [name for name, _ in net.named_modules()]
+    kept = []
+    for note in notes:
+        if note.startswith(NEWLY_MADE):
+            names = note.removeprefix(NEWLY_MADE).split(", ")
+            used = [name for name in names if any(part.endswith(name) for part in parts)]
+            kept += [NEWLY_MADE + ", ".join(used)] if used else []
         else:
             kept.append(note)
     return kept

@@ -98,7 +98,7 @@ def task_of(tree: Mapping[str, Any]) -> Task:
     elif family:
         entry["name"] = "/".join(filter(None, (family, part)))
     if ".py:" in (kind or family):
-        raise UserError("its task is custom code, which tables do not run")
+        raise UserError("its task is own code, which tables and reports do not run (scores and curves are shown)")
     entry["data"] = entry.get("data") or tree.get("data")
     try:
         kinds = find("tasks", kind or family)

@@ -30,7 +30,7 @@ from encodery.inference.open_model import (
 )
 from encodery.methods.base import ActiveMethod, Method
 from encodery.models import fsdp, locate, lora, packed_check, pooling
-from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken
+from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken, without_unused
 from encodery.models.model import Model, attention_of, make_ready
 from encodery.models.pretrained import from_folder
 from encodery.models.tokenizer import load_tokenizer
@@ -223,6 +223,7 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     if any(task_data.entry.teachers for task_data in tasks_data):
         tasks_data = [taught(task_data, resolved.folder, config.device) for task_data in tasks_data]
     model, card = make_model(encoder, tasks_data, resolved, tokenizer)
+    notes = without_unused(notes, encoder.net)
     notes += pooling.lines(card, config.model.pooling, followed)
     notes = with_heads(model, inputs, tasks, config.model.heads, notes)
     budget = token_budget(config, tasks, device)

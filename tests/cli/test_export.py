@@ -89,6 +89,7 @@ def test_P43_a_pretraining_says_what_of_it_is_exported(objective, kind, opens, t
     what = "discriminator" if objective == "electra" else "encoder with its masked language modelling head"
     assert f"the pretrained {what}; opens with {opens} 4 texts give the same hidden states" in said.out
     assert ("the generator, " in said.out) == (objective == "electra")
+    assert (tmp_path / "model" / "README.md").is_file()
     opened = getattr(transformers, opens.split(".")[1].split(";")[0].split(" ")[0])
     _, info = opened.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not info["missing_keys"]

@@ -89,13 +89,22 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("study")
 
 
+def test_a_plan_names_each_strategy_once_and_counts_trials(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    said = "\n".join(load(path, ["--strategy=trial", "--compare=none,all"], tmp_path / "out").lines())
+    assert ": trial, beside none, all; " in said
+    assert "\n2 trials (the primary" in said
+    said = "\n".join(load(path, ["--strategy=none", "--compare=none"], tmp_path / "out").lines())
+    assert ": none; " in said
+
+
 @pytest.mark.slow
 def test_G18_G21_G24_a_study_from_tasks_to_a_table(shared: Path, executed: list[str]) -> None:
     path, out = write(shared), shared / "out"
     plan: Plan = load(path, ["--compare=none,all,thres"], out)
     said = "\n".join(plan.lines())
     assert "3 fine-tuning runs, whose heads are measured by mask" in said
-    assert "2 to 2 trials" in said
+    assert "\n2 trials (the primary" in said
     do(write(shared, tasks=2), out, "--strategy=thres", "--threshold=2", "--compare=none")
     assert len(executed) == 2
     heads = {path: path.read_bytes() for path in (out / "heads").rglob("*.npy")}

@@ -16,7 +16,7 @@ from encodery.errors import RunFailed, UserError
 from encodery.inference.model_card import longest_of
 from encodery.inference.open_model import load_model
 from encodery.models import locate, lora
-from encodery.models.encoder import freeze, load_encoder, new_encoder, without_taken
+from encodery.models.encoder import freeze, load_encoder, new_encoder, without_taken, without_unused
 from encodery.models.tokenizer import load_tokenizer, toy_tokenizer
 from encodery.training import optim
 from tests.toolbox.models import KINDS, batcher_for, random_table, small_config, small_encoder, small_model
@@ -74,11 +74,14 @@ def test_R16_a_misshapen_key_of_the_body_is_an_error(tmp_path: Path) -> None:
 def test_R16_poolers_and_old_heads_are_notes(tmp_path: Path) -> None:
     saved(tmp_path)
     change(tmp_path, pooler__dense__weight=None, pooler__dense__bias=None, cls__predictions__bias=torch.zeros(61))
-    _, notes = load_encoder(tmp_path, ANY)
+    encoder, notes = load_encoder(tmp_path, ANY)
     why = "(of an earlier head, such as that of pretraining, which is not used here)"
     assert notes == ["newly initialised: pooler.dense", f"weights left out: cls.predictions {why}"]
     assert without_taken(notes, ["cls.predictions.bias"]) == notes[:1]
     assert without_taken(notes, ["other.bias"]) == notes
+    assert without_unused(notes, encoder.net) == notes
+    encoder.net.pooler = None  # as heads over tokens do
+    assert without_unused(notes, encoder.net) == notes[1:]
 
 
 @pytest.mark.parametrize("kind", KINDS)

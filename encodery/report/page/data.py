@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from encodery.config import components
 from encodery.core import files
 from encodery.core.redact import without_paths
 from encodery.core.text import short
@@ -212,6 +213,10 @@ def _tree(record: Record, name: str) -> Mapping[str, Any]:
     """The config of the run with the task of this name first; one that it was only evaluated on is a file or a name."""
     entries = record.tree.get("tasks") or []
     mine = [one for one in entries if records.task_name({"tasks": [one]}) == name]
+    if not mine and name.partition("/")[0] not in components.names(
+        "tasks"
+    ):  # own code, whose name the config does not tell
+        mine = [one for one in entries if ".py:" in str(one.get("kind") or one.get("name"))]
     return {**record.tree, "tasks": mine or [record.asked.get(name) or {"name": name}]}
 
 

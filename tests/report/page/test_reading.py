@@ -45,6 +45,16 @@ def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None
     assert "no better than the majority" not in page
 
 
+def test_own_code_is_said_to_be_left_alone(tmp_path: Path) -> None:
+    config = {**runs.tree(), "tasks": [{"kind": "larger.py:Larger", "data": None}]}
+    runs.run(tmp_path / "a", 0.9, task="own/larger", config=config)
+    data = gather([tmp_path])
+    assert data.rows(data.records[0], "own/larger:dev") is None
+    assert data.task(data.records[0], "own/larger") is None
+    assert len(data.remarks) >= 2
+    assert all("its task is own code, which tables and reports do not run" in line for line in data.remarks[-2:])
+
+
 def test_the_tile_shows_the_data_of_most_runs(tmp_path: Path) -> None:
     runs.run(tmp_path / "one", 0.9, task="toy/a")
     for seed in (1, 2):
