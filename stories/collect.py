@@ -37,6 +37,7 @@ def attacks(record: records.Record) -> list[dict[str, Any]]:
     for file in sorted(RunDir(record.path).attacks.glob("*.json")):
         stored = json.loads(file.read_text(encoding="utf-8"))
         by_name = {Path(model).name: levels for model, levels in stored.pop("models").items()}
+        stored.pop("weights", None)  # by path
         levels = by_name[record.path.resolve().name]
         rounded = [{name: round(value, 6) for name, value in level.items()} for level in levels]
         found.append({**stored, "levels": sorted(rounded, key=lambda level: level["radius"])})
