@@ -118,7 +118,7 @@ def _analyse(
     columns: dict[str, dict[str, str]],
     say: "Say",
 ) -> None:
-    from encodery.selection.cluster_count import parse_counts, usual_counts
+    from encodery.selection.cluster_count import count_lines, parse_counts, usual_counts
     from encodery.selection.difficulty import difficulty
     from encodery.selection.overview import Options, analyse
     from encodery.selection.select import runs_of
@@ -127,11 +127,9 @@ def _analyse(
     counts = parse_counts(args.try_k) if args.try_k else usual_counts(selector.number(pool), min(len(pool), 5000))
     options = Options(args.map, columns, difficulty(pool, runs_of(asking)), counts, selector.algorithm, args.map_rows)
     overview = analyse(selector.clusters(pool), selector.points(pool), pool, folder, options)
-    for one in overview["k_choice"]:
-        shape = "" if one["silhouette"] is None else f", silhouette {one['silhouette']:.3f}"
-        stable = f"stability over {one['seeds']} seeds {one['stability']:.3f}"
-        say(f"k {one['k']}: {stable}{shape}, inertia {one['inertia']:.4g}")
+    for line in count_lines(overview["k_choice"], len(pool)):
+        say(line)
     purity, chance = overview["purity"], overview["purity_by_chance"]
-    shape = "" if overview["silhouette"] is None else f", silhouette {overview['silhouette']:.3f}"
+    shape = "" if overview["silhouette"] is None else f", silhouette of these clusters {overview['silhouette']:.3f}"
     sizes = f"{overview['clusters_found']} clusters, median {overview['size']['median']:g} rows"
     print(f"{sizes}, label purity {purity:.3f} (by chance {chance:.3f}){shape} ({folder / 'clusters.json'})")

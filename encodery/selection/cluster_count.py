@@ -1,6 +1,6 @@
 """How many clusters: for several k the spread inside, the silhouette, and whether other seeds find the same."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -60,3 +60,12 @@ def compared(
             "stability": float(np.mean(alike)), "stability_sd": float(np.std(alike, ddof=1)), "seeds": SEEDS,
         })  # fmt: skip
     return lines
+
+
+def count_lines(tried: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
+    """What `compared` gives, for people; of new clusterings, so these are not the figures of the stored one."""
+    if tried:
+        yield f"to choose k, {min(rows, ROWS):,} rows clustered again with {SEEDS} seeds for each k:"
+    for line in tried:
+        shape = "" if line["silhouette"] is None else f", mean silhouette {line['silhouette']:.3f}"
+        yield f"k {line['k']}: stability {line['stability']:.3f}{shape}, mean inertia {line['inertia']:.4g}"

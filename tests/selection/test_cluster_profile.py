@@ -12,7 +12,7 @@ from encodery.data.provenance import Provenance
 from encodery.data.row_dynamics import Dynamics
 from encodery.errors import UserError
 from encodery.report.stats import chi2_above
-from encodery.selection.cluster_count import compared, parse_counts, usual_counts
+from encodery.selection.cluster_count import compared, count_lines, parse_counts, usual_counts
 from encodery.selection.cluster_profile import Words, label_mix, shared_texts
 from encodery.selection.difficulty import _of_answers, _of_dynamics, difficulty
 from encodery.selection.overview import Options, analyse
@@ -143,6 +143,10 @@ def test_three_clear_clusters_are_stable_at_three():
     assert by[3]["stability"] > by[9]["stability"]
     assert by[3]["silhouette"] == max(one["silhouette"] for one in found)
     assert by[2]["inertia"] > by[3]["inertia"] > by[9]["inertia"]
+    first, *others = count_lines(found, 180)
+    assert first == "to choose k, 180 rows clustered again with 3 seeds for each k:"
+    assert [line.split(", ")[1].startswith("mean silhouette 0.") for line in others] == [True] * 3
+    assert list(count_lines([], 180)) == []
     assert usual_counts(8, 1000) == [2, 4, 8, 16]
     assert usual_counts(512, 100) == []
     assert parse_counts("20,5") == [5, 20]

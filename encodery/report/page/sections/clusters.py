@@ -98,7 +98,7 @@ def _of_k(id: str, stored: Stored) -> list[Chart | None]:
     k = stored.get("k")
     chosen = f" Chosen: {k}." if k else ""
     notes = {
-        "silhouette": "How far clusters are apart, 1 is best.",
+        "silhouette": "How far clusters are apart, 1 is best; the mean of new clusterings with several seeds.",
         "stability": "Agreement of the clusters of different seeds (mean adjusted Rand index, ± sd); 1 is the same.",
         "inertia": "Mean squared distance of a row to the centre of its cluster; look for the bend.",
     }
