@@ -63,9 +63,9 @@ def compared(
 
 
 def count_lines(tried: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
-    """What `compared` gives, for people; these are new clusterings, so their figures are not those of the stored one."""
+    """What `compared` gives, for people; of new clusterings, so these are not the figures of the stored one."""
     if tried:
-        yield f"to choose k, {min(rows, ROWS):,} rows clustered anew with {SEEDS} seeds for each k:"
+        yield f"to choose k, {min(rows, ROWS):,} rows clustered again with {SEEDS} seeds for each k:"
     for line in tried:
         shape = "" if line["silhouette"] is None else f", mean silhouette {line['silhouette']:.3f}"
         yield f"k {line['k']}: stability {line['stability']:.3f}{shape}, mean inertia {line['inertia']:.4g}"

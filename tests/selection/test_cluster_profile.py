@@ -144,7 +144,7 @@ def test_three_clear_clusters_are_stable_at_three():
     assert by[3]["silhouette"] == max(one["silhouette"] for one in found)
     assert by[2]["inertia"] > by[3]["inertia"] > by[9]["inertia"]
     first, *others = count_lines(found, 180)
-    assert first == "to choose k, 180 rows clustered anew with 3 seeds for each k:"
+    assert first == "to choose k, 180 rows clustered again with 3 seeds for each k:"
     assert [line.split(", ")[1].startswith("mean silhouette 0.") for line in others] == [True] * 3
     assert list(count_lines([], 180)) == []
     assert usual_counts(8, 1000) == [2, 4, 8, 16]
