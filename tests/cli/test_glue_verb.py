@@ -23,7 +23,7 @@ def test_a_model_without_recipes_takes_those_of_another() -> None:
 
 def test_the_median_run_of_each_task_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[str]] = []
-    monkeypatch.setattr("encodery.cli.submit.make", lambda folders, out, **options: sent.append(folders))
+    monkeypatch.setattr("encodery.cli.submit.make", lambda folders, out, **options: sent.append(list(folders)))
     seeds(tmp_path / "rte", [0.6, 0.9, 0.7], task="glue/rte")
     seeds(tmp_path / "cola", [0.3, 0.1, 0.2, 0.4], task="glue/cola")
     _submit(str(tmp_path), argparse.Namespace(submit="x.zip", fill=None, quiet=True))

@@ -46,13 +46,13 @@ def test_S11_own_data_may_have_any_name(name, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 60_000, "table/", "  "])
 def test_S11_names_that_cannot_be_printed_are_refused_before_training(name, tmp_path) -> None:
-    with pytest.raises(UserError, match=r"tasks\.0\.name"):
+    with pytest.raises(UserError, match=r"tasks\.name"):
         load(settings(tmp_path, task={"name": name}))
 
 
 @pytest.mark.parametrize("key", ["train", "name"])
 def test_S11_names_that_are_no_utf8_are_refused_before_training(key, tmp_path) -> None:
-    with pytest.raises(UserError, match=rf"tasks\.0\.{key}: contains a lone surrogate"):
+    with pytest.raises(UserError, match=rf"tasks\.{key}: contains a lone surrogate"):
         load(settings(tmp_path, task={key: "a\udcff.csv"}))
 
 

@@ -222,7 +222,7 @@ def test_a_selection_of_other_rows_or_with_changed_lines_is_refused(home, tmp_pa
 
 def test_D1_fractions_above_one_and_of_nothing_are_refused(home):
     for wrong in (0, 30, "130%", -0.1):
-        with pytest.raises(UserError, match=r"tasks\.0\.fraction"):
+        with pytest.raises(UserError, match=r"tasks\.fraction"):
             resolve(settings(home, task={"fraction": wrong}))
     assert resolve(settings(home, task={"fraction": "30%"})).tasks[0][1].fraction == 0.3
 
