@@ -198,9 +198,9 @@ def rows_of(records: Sequence[Record], metric: str | None = None) -> tuple[list[
 
 def _home(rows: dict[RowKey, Row], at: tuple[Key, str, str], record: Record, settings: Mapping[str, str]) -> Row:
     """The row of a configuration whose runs were scored on the same rows as this one, as far as they say."""
-    number, mine = 0, record.rows_of(at[1])
+    number, mine = 0, record.shared_rows(at[1])
     while home := rows.get((*at, number)):
-        theirs = next(iter(home.runs.values())).rows_of(at[1])
+        theirs = next(iter(home.runs.values())).shared_rows(at[1])
         if not (mine and theirs) or mine == theirs:
             return home
         number += 1

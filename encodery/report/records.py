@@ -105,10 +105,14 @@ class Record:
         """Whether its scores count."""
         return self.state == "done"
 
-    def rows_of(self, data: str) -> str:
-        """The digest of the rows that it was scored on; blank where the run does not say, and of folds."""
+    def rows_digest(self, data: str) -> str:
+        """The digest of the rows that it was scored on; blank where the run does not say."""
         task, split = task_and_split(data)
-        return "" if self.fold else self.digests.get(data, self.digests.get(split, "") if task == self.task else "")
+        return self.digests.get(data, self.digests.get(split, "") if task == self.task else "")
+
+    def shared_rows(self, data: str) -> str:
+        """The digest, where runs that can be compared have the same; each fold of a cross-validation has its own."""
+        return "" if self.fold else self.rows_digest(data)
 
     def value(self, data: str, metric: str) -> float | None:
         """A score; None where there is none."""

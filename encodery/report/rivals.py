@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from encodery.report.groups import Row
 from encodery.report.records import Record
-from encodery.runs.directory import task_and_split
 
 CORPUS = "corpus"
 
 
 def yardstick(record: Record, data: str) -> dict[str, str]:
     """What a score was measured with, as far as the run says."""
-    task, parts = task_and_split(data)[0], {"rows": record.rows_of(data)}
-    if task == CORPUS or task.startswith(f"{CORPUS}/"):  # a loss: of other targets or words it is another quantity
+    parts = {"rows": record.shared_rows(data)}
+    if record.task.partition("/")[0] == CORPUS:  # a loss: of other targets or words it is another quantity
         prefix = "tasks.0.objective."
         asked = {key: value for key, value in record.settings.items() if key.startswith(prefix)}
         parts["objective"] = str(sorted((key, str(value)) for key, value in asked.items()))
@@ -52,13 +51,18 @@ def by_data(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each data set whose scores are not all of the same rows."""
-    counts: dict[str, set[int]] = {}
-    for number, group in enumerate(by_data([row for row in rows if row.runs])):
-        counts.setdefault(group[0].data, set()).add(number)
-    words = {data: " with the same objective and tokenizer" if data.startswith(CORPUS) else "" for data in counts}
+    """A sentence for each data set whose scores are not all measured alike."""
+    by_name: dict[str, list[list[Row]]] = {}
+    for group in by_data([row for row in rows if row.runs]):
+        by_name.setdefault(group[0].data, []).append(group)
+    apart = {data: groups for data, groups in by_name.items() if len({g[0].metric for g in groups}) < len(groups)}
     return [
-        f"{data}: not all configurations were scored on the same rows{words[data]}; only those that were are compared"
-        for data, numbers in counts.items()
-        if len(numbers) > 1
+        f"{data}: not all configurations were scored on the same rows{_also(groups[0][0])}; only those that were are "
+        "compared"
+        for data, groups in apart.items()
     ]
+
+
+def _also(row: Row) -> str:
+    losses = "objective" in yardstick(next(iter(row.runs.values())), row.data)
+    return " with the same objective and tokenizer" if losses else ""

@@ -6,6 +6,7 @@ from typing import Any
 from encodery.report import records, table
 from encodery.report.page.data import PageData
 from encodery.report.page.sections import summary
+from encodery.runs.directory import RunDir
 from tests.report.runs import run
 
 NOT_ALL = "not all configurations were scored on the same rows"
@@ -46,6 +47,17 @@ def test_losses_of_other_objectives_or_words_are_no_rivals(tmp_path: Path) -> No
     told = [remark for remark in made.remarks if remark.startswith("corpus:dev")]
     assert f"corpus:dev: {NOT_ALL} with the same objective and tokenizer; only those that were are compared" in told
     assert not any("best of 9" in remark for remark in told)
+
+
+def test_a_text_that_was_scored_later_is_no_rival_either(tmp_path: Path) -> None:
+    for objective in ("mlm", "electra"):
+        folder, about = tmp_path / objective, {"tasks__0__objective__kind": objective}
+        scored(folder, 1.0, "text", "corpus", **about)
+        made = RunDir.open(folder)
+        later = {"scores": {"loss": 2.0}, "main": "loss", "task": {"kind": "corpus"}, "digest": "news"}
+        made.write_scores(made.read_scores() | {"evaluations": {"news.txt:train": later}})
+    told = table.table([tmp_path]).remarks
+    assert any(remark.startswith(f"news.txt:train: {NOT_ALL} with the same objective") for remark in told)
 
 
 def test_the_page_has_a_sentence_for_each_set_of_rows(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class PageData:
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""
         name, split = task_and_split(data)
-        digest = record.digests.get(data, record.digests.get(split, "") if name == record.task else "")
+        digest = record.rows_digest(data)
         at = (data, digest)
         if at not in self._rows:
             try:
