@@ -32,11 +32,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Keys that only a sweep file has.
-_OF_SWEEPS = (
-    "base", "fixed", "grid", "zip", "variants", "exclude", "seeds", "search", "stages", "early_stop", "limits",
-    "resources",
-)  # fmt: skip
+# Keys that tell the file of another verb, the more particular verbs first: curves and GradTS have seeds and limits too.
+_OTHER_VERBS = {
+    "curve": ("methods", "fractions"),
+    "gradts": ("primary", "strategy"),
+    "sweep run": (
+        "base", "fixed", "grid", "zip", "variants", "exclude", "seeds", "search", "stages", "early_stop", "limits",
+        "resources",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,19 @@ def load(
     code = Code(allow_code, run)
     name = as_name(run.resolve().name if run else path.stem)
     layer = layers.from_source(str(path), Path())
-    _refuse_sweep(layer, str(source))
+    _refuse_other_verbs(layer, str(source))
     if run:
         _as_begun(layer)
     return _resolve(layer, overrides, path.resolve().parent, name, code, weights)
 
 
-def _refuse_sweep(layer: Layer, shown: str) -> None:
+def _refuse_other_verbs(layer: Layer, shown: str) -> None:
     """A sweep file is a natural thing to give to `train`; a list of unknown keys would not say what it is."""
-    keys = [key for key in layer.tree if key in _OF_SWEEPS]
-    if keys:
-        raise UserError(
-            f"{shown}: is a sweep file (it has {', '.join(keys)}); `encodery sweep run {shown}` trains its runs."
-        )
+    for verb, particular in _OTHER_VERBS.items():
+        keys = [key for key in layer.tree if key in particular]
+        if keys:
+            what = f"a file for `encodery {verb}` (it has {', '.join(keys)})"
+            raise UserError(f"{shown}: is {what}: `encodery {verb} {shown}` trains its runs.")
 
 
 def _as_begun(layer: Layer) -> None:

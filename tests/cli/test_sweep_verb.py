@@ -14,6 +14,8 @@ import pytest
 from encodery import cli
 from encodery.cli import sweep as sweep_verb
 from encodery.cli.parsing import Parser
+from encodery.config import load as config_load
+from encodery.config.schema import Config
 from encodery.runs.sweep_spec import Outcome, read_plan, write_plan
 from encodery.sweep import command_line, sweep_file
 from encodery.sweep.plan import Planner
@@ -319,12 +321,25 @@ def test_train_refuses_a_list_and_names_the_verb_for_it(room: Path, capsys: Any)
     assert "grid" not in capsys.readouterr().err
 
 
-def test_train_names_the_verb_for_a_sweep_file(room: Path, capsys: Any) -> None:
-    (room / "cmp.yaml").write_text("base: run.yaml\ngrid: {optim.lr: [1e-3]}\nseeds: 5\n")
+@pytest.mark.parametrize(
+    ("text", "verb", "keys"),
+    [
+        ("base: run.yaml\ngrid: {optim.lr: [1e-3]}\nseeds: 5\n", "sweep run", "base, grid, seeds"),
+        ("extends: run.yaml\nfractions: [0.5]\nseeds: 5\n", "curve", "fractions"),
+        ("extends: run.yaml\nprimary: toy/nli\nseeds: 5\n", "gradts", "primary"),
+    ],
+)
+def test_train_names_the_verb_for_the_file_of_another(text: str, verb: str, keys: str, room: Path, capsys: Any) -> None:
+    (room / "cmp.yaml").write_text(text)
     assert cli.main(["train", "cmp.yaml"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "cmp.yaml: is a sweep file (it has base, grid, seeds); `encodery sweep run cmp.yaml` trains its runs."
+        f"cmp.yaml: is a file for `encodery {verb}` (it has {keys}): `encodery {verb} cmp.yaml` trains its runs."
     ]
+
+
+def test_every_key_of_a_sweep_file_tells_it_from_a_config() -> None:
+    own = set(Sweep.model_fields) - set(Config.model_fields) - {"extends", "metric"}  # other files have these too
+    assert own == set(config_load._OTHER_VERBS["sweep run"])
 
 
 @dataclass
