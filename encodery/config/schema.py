@@ -316,7 +316,8 @@ class Entry(Options):
     double_unordered: bool = False
     """Train on every pair in both orders (ELECTRA on MRPC and STS-B)."""
     evaluate_on: list[str] | None = None
-    """Splits to score at the end. Default: all dev splits."""
+    """Splits to score at the end. Default: all dev splits. holdout: the rows of train.holdout, for a sweep that chooses
+    on them."""
     teacher: str | list[str] | None = None
     """Knowledge distillation: a run or model whose predictions on the training rows are learnt in addition to the
     labels. With several, their probabilities are averaged. objective.distill sets the loss."""

@@ -314,7 +314,7 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     task, split = task_and_split(key)
     notes, data = [], info.get("data", {})
     if result.get("chosen", {}).get("chosen_on") == split:
-        notes.append("best on dev, reported on dev")
+        notes.append(f"best on {split}, reported on {split}")
     if (chosen_on := result.get("thresholds", {}).get(task, {}).get("chosen_on")) == split:
         notes.append(f"threshold chosen on {chosen_on}, reported on {chosen_on}")
     for name in ("train", split):

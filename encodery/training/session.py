@@ -501,7 +501,7 @@ class Session:
 def score_remarks(result: dict[str, Any], key: str, objective: str | None = None) -> str:
     """What belongs beside a score: the majority baseline, and what was chosen on the very rows that it was taken on."""
     task, split = task_and_split(key)
-    chosen = " (best on dev, reported on dev)" if result["chosen"].get("chosen_on") == split else ""
+    chosen = f" (best on {split}, reported on {split})" if result["chosen"].get("chosen_on") == split else ""
     if (easy := majority_score(result, key)) is not None:
         main = result["main"][key]
         equal = result["scores"][key].get(main) == easy and not majority_warning(result, key)  # else that says it

@@ -30,6 +30,8 @@ from encodery.tasks.sources.own_files import Own
 from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import set_aside
 
+HOLDOUT = "holdout"  # the split that train.holdout cuts from train
+
 if TYPE_CHECKING:
     from encodery.data.corpus.blocks import OnProgress
 
@@ -220,7 +222,7 @@ def training_data(
         return corpus_data(task, entry, config, pieces, length, on_progress)
     (examples, aside), choice = training_examples(task, entry, config), None
     if config.train.holdout:
-        choice = Split("holdout", aside, token_table(task, "holdout", pieces, length, aside))
+        choice = Split(HOLDOUT, aside, token_table(task, HOLDOUT, pieces, length, aside))
     elif config.train.evaluate != "never" and (dev := first_dev(task)):
         choice = named_split(task, dev, pieces, length)
     train = Split("train", examples, token_table(task, "train", pieces, length, examples))
@@ -273,6 +275,12 @@ def check_evaluation(task: Task, entry: Entry, config: Config, train: Split, cho
                 f"train.select_metric: {task.name} has no {options.select_metric}; it has {', '.join(known)}"
             )
     for split in entry.evaluate_on or []:
+        if split == HOLDOUT and task.labelled:
+            if not options.holdout:
+                raise UserError(
+                    f"tasks.evaluate_on: {HOLDOUT} needs train.{HOLDOUT}, the fraction of train to hold out"
+                )
+            continue
         if split not in task.splits() or not task.has(split):
             there = ", ".join(s for s in task.splits() if task.has(s))
             raise UserError(f"tasks.evaluate_on: {task.name} has no {split} here; it has {there}")
@@ -356,7 +364,7 @@ def rows_line(task_data: TaskData) -> str:
     if choice is None:
         return f"{line}, no dev rows are scored during training"
     origin = task.origin("dev").note if choice.name == "dev" and is_set_aside(task) else None
-    how = f" ({origin})" if origin else " (held out of train)" if choice.name == "holdout" else ""
+    how = f" ({origin})" if origin else " (held out of train)" if choice.name == HOLDOUT else ""
     return f"{line}, {len(choice.examples):,} for {choice.name}{how}"
 
 

@@ -171,6 +171,20 @@ def test_a_holdout_is_chosen_on_and_not_trained_on(tmp_path: Path) -> None:
     assert "reported on dev" not in done.log_file.read_text()
 
 
+@pytest.mark.slow(0.5)
+def test_a_holdout_is_scored_where_asked_so_that_a_sweep_can_choose_on_it(tmp_path: Path) -> None:
+    tree = settings(tmp_path, train={"holdout": 0.25, "evaluate": "end"})
+    tree["tasks"][0]["evaluate_on"] = ["holdout"]
+    done = run(tree, tmp_path / "run")
+    scores = done.read_scores()["scores"]
+    assert list(scores) == ["table/train:holdout"]
+    last = [line for line in done.metrics() if line.get("split") == "holdout"][-1]
+    assert scores["table/train:holdout"]["accuracy"] == last["eval.accuracy"]
+    assert len(done.read_predictions("table/train", "holdout")) == 24
+    with pytest.raises(UserError, match=r"tasks.evaluate_on: holdout needs train.holdout"):
+        run({**tree, "train": {**tree["train"], "holdout": 0}}, tmp_path / "none")
+
+
 def test_patience_stops_early_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, [0.5, 0.9, 0.6, 0.7, 0.95])
     options = {"patience": 2, "evaluate": "2 steps", "select": "best"}
