@@ -72,7 +72,7 @@ class MetricsFile:
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
-            raise UserError(f"{self.path}, line {number}: not a record with a step; delete that line")
-        if found := json_schemas.mistake(record, json_schemas.RECORD):
-            raise UserError(f"{self.path}, line {number}: {found}; delete that line")
+            raise UserError(f"{self.path} is damaged: line {number} is not a record with a step; delete that line")
+        if mistake := json_schemas.mistake(record, json_schemas.RECORD):
+            raise UserError(f"{self.path} is damaged: in line {number} {mistake}; delete that line")
         return record

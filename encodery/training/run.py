@@ -107,7 +107,9 @@ def prepared(
 
 
 def leave_finished(run: RunDir, progress: Progress) -> None:
-    """Say that nothing is to be done, and remove what a killed process may have left."""
+    """Say that nothing is to be done, and remove what a killed process may have left; refuse a damaged run."""
+    if problem := comm.from_main(run.problem()):
+        raise UserError(problem)
     progress.say(f"{run.path} is done already (--fresh starts again)")
     if run.drop_left_checkpoints():
         progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")
