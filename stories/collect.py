@@ -13,6 +13,8 @@ from typing import Any
 from encodery.report import records
 from encodery.runs.directory import RunDir
 
+COMPARED = ("method.", "train.batch_size", "train.epochs")  # what the pages group runs by, beside task and variant
+
 
 def row(record: records.Record) -> dict[str, Any]:
     """What the pages need of a run."""
@@ -22,13 +24,26 @@ def row(record: records.Record) -> dict[str, Any]:
         "task": record.task,
         "seed": record.seed,
         "rows": record.tree["tasks"][0].get("count"),  # of train; None: all
-        "scores": {data: {name: round(value, 6) for name, value in of.items()} for data, of in record.scores.items()},
+        "settings": {key: value for key, value in record.settings.items() if key.startswith(COMPARED)},
+        "scores": {
+            data: {name: round(value, 6) for name, value in of.items()}
+            for data, of in {**held_out(record), **record.scores}.items()
+        },
         "main": dict(record.main),
         "majority": {data: {name: round(v, 6) for name, v in of.items()} for data, of in record.majority.items()},
         "notes": {data: list(notes) for data, notes in record.notes.items() if notes},
         "seconds": round(record.seconds, 1) if record.seconds else None,
         "attacks": attacks(record),
     }
+
+
+def held_out(record: records.Record) -> dict[str, dict[str, float]]:
+    """The last scores on the rows of train.holdout, which a run stores only where tasks.evaluate_on names them."""
+    lines = [line for line in RunDir(record.path).metrics() if line.get("split") == "holdout"]
+    if not lines:
+        return {}
+    values = {key.removeprefix("eval."): value for key, value in lines[-1].items() if key.startswith("eval.")}
+    return {f"{record.task}:holdout": values}
 
 
 def attacks(record: records.Record) -> list[dict[str, Any]]:

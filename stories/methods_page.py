@@ -1,0 +1,225 @@
+"""Tables and picture of docs/results/methods.md from stories/results/freelb.json and freelb_grid.json.
+
+python stories/methods_page.py
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pages import PAGES, RESULTS, Cell, gain, markdown, pyplot, replace
+
+from encodery.report import stats
+
+Run = Mapping[str, Any]
+ARMS = {
+    "plain": "plain",
+    "longer": "plain, 3 × the epochs",
+    "noise": "noise only (K = 1)",
+    "freelb": "FreeLB, K = 3",
+    "clean": "FreeLB, K = 3, with the clean loss",
+    "rdrop": "R-Drop",
+}
+COLOURS = {
+    "longer": "#8a8f98", "noise": "#c98a2b", "freelb": "#1f6feb", "clean": "#7b5cd6", "rdrop": "#2a9d5c",
+}  # fmt: skip
+
+
+class Measure(NamedTuple):
+    """A column: what it is called, and how it is read from a run; None where the run lacks it."""
+
+    name: str
+    of: Callable[[Run], float | None]
+    lower: bool = False
+
+
+def score(data: str, metric: str) -> Callable[[Run], float | None]:
+    """A stored score times 100, or as it is if it is a loss."""
+    factor = 1 if metric == "nll" else 100
+
+    def read(run: Run) -> float | None:
+        value = run["scores"].get(data, {}).get(metric)
+        return None if value is None else factor * value
+
+    return read
+
+
+def attacked(radius: float) -> Callable[[Run], float | None]:
+    """Accuracy under PGD at a radius, in token norms, times 100."""
+
+    def read(run: Run) -> float | None:
+        levels = [level for attack in run["attacks"] for level in attack["levels"]]
+        return next((100 * level["accuracy"] for level in levels if math.isclose(level["radius"], radius)), None)
+
+    return read
+
+
+SICK = [
+    Measure("accuracy", score("nli/sick:test", "accuracy")),
+    Measure("log loss", score("nli/sick:test", "nll"), lower=True),
+    Measure("ECE", score("nli/sick:test", "ece"), lower=True),
+    Measure("accuracy under PGD, 0.03", attacked(0.03)),
+    Measure("accuracy under PGD, 0.1", attacked(0.1)),
+    Measure("accuracy on SNLI", score("nli/snli:dev", "accuracy")),
+]
+HELD_OUT = {
+    "grid": Measure("accuracy", score("nli/sick:holdout", "accuracy")),
+    "grid-loss": Measure("log loss", score("nli/sick:holdout", "nll"), lower=True),
+}
+SST2 = [
+    Measure("accuracy", score("glue/sst2:dev", "accuracy")),
+    Measure("log loss", score("glue/sst2:dev", "nll"), lower=True),
+    Measure("ECE", score("glue/sst2:dev", "ece"), lower=True),
+]
+
+
+def cells(runs: Sequence[Run], measure: Measure) -> dict[str, Cell]:
+    """The values of a measure for each arm, by seed."""
+    by_arm: dict[str, dict[int, float]] = defaultdict(dict)
+    for run in runs:
+        value = measure.of(run)
+        if value is not None:
+            by_arm[run["variant"]][run["seed"]] = value
+    return {arm: Cell(dict(sorted(by_arm[arm].items()))) for arm in ARMS if arm in by_arm}
+
+
+def spelled(cell: Cell | None, measure: Measure) -> str:
+    """Mean ± sd (n), with three digits for a loss."""
+    if cell is None or not measure.name.startswith("log loss"):
+        return str(cell or "")
+    values = list(cell.scores.values())
+    spread = stats.sd(values)
+    return f"{stats.mean(values):.3f}" + ("" if spread is None else f" ± {spread:.3f}") + f" ({len(values)})"
+
+
+def scores_table(runs: Sequence[Run], measures: Sequence[Measure]) -> str:
+    """A row for each arm: every measure."""
+    by_measure = [cells(runs, measure) for measure in measures]
+    shown = [i for i, by_arm in enumerate(by_measure) if by_arm]
+    lines = [["training", *(measures[i].name for i in shown), "CPU seconds"]]
+    for arm, name in ARMS.items():
+        some = [run for run in runs if run["variant"] == arm]
+        if some:
+            seconds = stats.mean([run["seconds"] for run in some if run["seconds"]])
+            figures = [spelled(by_measure[i].get(arm), measures[i]) for i in shown]
+            lines.append([name, *figures, f"{seconds:.0f}"])
+    return markdown(lines)
+
+
+def paired(a: Cell, b: Cell) -> list[float]:
+    """Differences on the same seeds."""
+    return [a.scores[seed] - b.scores[seed] for seed in sorted(a.scores.keys() & b.scores.keys())]
+
+
+def detectable(differences: Sequence[float]) -> float | None:
+    """The true mean difference that a paired t-test with this spread and n would find four times out of five."""
+    spread = stats.sd(differences)
+    if spread is None:
+        return None
+    df = len(differences) - 1
+    return (stats.t_quantile(df) + stats.t_quantile(df, outside=0.4)) * spread / math.sqrt(len(differences))
+
+
+def differences_table(runs: Sequence[Run], measure: Measure) -> str:
+    """Every arm against plain training and against as much plain training: interval, p over sign flips after Holm."""
+    by_arm = cells(runs, measure)
+    compared = [(arm, base) for base in ("plain", "longer") for arm in by_arm if arm not in ("plain", base)]
+    tested = {}
+    for arm, base in compared:
+        p = stats.sign_flips(paired(by_arm[arm], by_arm[base])) if base in by_arm else None
+        if p is not None:
+            tested[arm, base] = p
+    adjusted = dict(zip(tested, stats.holm(list(tested.values())), strict=True))
+    lines = [["training", "against", f"difference in {measure.name}, 95 % interval", "p", "p (Holm)", "seeds",
+              "n could show"]]  # fmt: skip
+    for arm, base in tested:
+        differences = paired(by_arm[arm], by_arm[base])
+        least = detectable(differences)
+        lines.append([
+            ARMS[arm], ARMS[base], gain(by_arm[arm], by_arm[base])[0], f"{tested[arm, base]:.3f}",
+            f"{adjusted[arm, base]:.3f}", str(len(differences)), "" if least is None else f"{least:.1f}",
+        ])  # fmt: skip
+    return markdown(lines)
+
+
+def grid_table(runs: Sequence[Run], measure: Measure) -> str:
+    """A row for each step and ball: a measure of the hold-out for each batch size, plain training first."""
+    gathered: dict[tuple[float, float], dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run in runs:
+        settings, value = run["settings"], measure.of(run)
+        if value is not None:
+            key = (settings.get("method.adv_lr", 0), settings.get("method.max_norm", 0))
+            gathered[key][settings["train.batch_size"]][run["seed"]] = value
+    means = {(key, size): stats.mean(list(by_seed.values()))
+             for key, by_size in gathered.items() for size, by_seed in by_size.items()}  # fmt: skip
+    tried = [mean for ((adv_lr, _), _), mean in means.items() if adv_lr]
+    best = min(tried) if measure.lower else max(tried)
+    sizes = sorted({size for _, size in means})
+    lines = [["adv_lr", "init_mag = max_norm", *(f"batch {size}" for size in sizes)]]
+    for key in sorted(gathered):
+        figures = []
+        for size in sizes:
+            text = spelled(Cell(gathered[key][size]), measure) if (key, size) in means else ""
+            figures.append(f"**{text}**" if key[0] and means.get((key, size)) == best else text)
+        lines.append([str(key[0]) if key[0] else "plain", str(key[1]) if key[1] else "", *figures])
+    return markdown(lines)
+
+
+def picture(runs: Sequence[Run], measures: Sequence[Measure], out: Path) -> None:
+    """A panel for each measure: the difference of every arm to plain training, seeds as ticks, mean and interval."""
+    plt = pyplot()
+    shown = [(measure, by_arm) for measure in measures if "plain" in (by_arm := cells(runs, measure))]
+    arms = [arm for arm in ARMS if arm != "plain" and any(arm in by_arm for _, by_arm in shown)]
+    figure, axes = plt.subplots(1, len(shown), figsize=(3 * len(shown) + 1.6, 2.6), layout="constrained", sharey=True,
+                                squeeze=False)  # fmt: skip
+    for axis, (measure, by_arm) in zip(axes[0], shown, strict=True):
+        for i, arm in enumerate(arms):
+            differences = paired(by_arm[arm], by_arm["plain"]) if arm in by_arm else []
+            if not differences:
+                continue
+            centre = stats.mean(differences)
+            low, high = stats.t_interval(differences) or (min(differences), max(differences))
+            axis.plot(differences, [i] * len(differences), "|", color=COLOURS[arm], markersize=8, alpha=0.5)
+            axis.plot([low, high], [i, i], color=COLOURS[arm], linewidth=3, alpha=0.5)
+            axis.plot(centre, i, "o", color=COLOURS[arm])
+            axis.annotate(f"{centre:+.1f}", (centre, i), (0, 6), textcoords="offset points", ha="center", fontsize=8,
+                          color=COLOURS[arm])  # fmt: skip
+        axis.axvline(0, color="#555", linewidth=0.8)
+        axis.set_title(measure.name, fontsize=9)
+        axis.grid(axis="x", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_yticks(range(len(arms)), [ARMS[arm] for arm in arms], fontsize=8)
+    axes[0][0].set_ylim(len(arms) - 0.5, -0.7)
+    figure.supxlabel("points more than plain training on the same rows: seeds, mean, 95 % interval", fontsize=9)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, metadata={"Date": None})
+
+
+def stored(name: str) -> list[Run]:
+    """The runs of a small file of results; none where it is not there yet."""
+    file = RESULTS / name
+    return json.loads(file.read_text(encoding="utf-8"))["runs"] if file.is_file() else []
+
+
+def main() -> None:
+    """Write what there are results for."""
+    page, runs, grid = PAGES / "methods.md", stored("freelb.json"), stored("freelb_grid.json")
+    sick = [run for run in runs if run["task"] == "nli/sick"]
+    sst2 = [run for run in runs if run["task"] == "glue/sst2"]
+    if grid:
+        for name, measure in HELD_OUT.items():
+            replace(page, name, grid_table(grid, measure))
+    if sick:
+        replace(page, "sick", scores_table(sick, SICK))
+        replace(page, "sick-differences", differences_table(sick, SICK[0]))
+        picture(sick, [SICK[0], SICK[3], SICK[4], SICK[5]], PAGES.parent / "images" / "methods.svg")
+    if sst2:
+        replace(page, "sst2", scores_table(sst2, SST2) + "\n\n" + differences_table(sst2, SST2[0]))
+    print("docs/results: methods")
+
+
+if __name__ == "__main__":
+    main()
