@@ -91,6 +91,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.copy_to:
         check(args.copy_to)
     try:
+        check_own_files(args)
         check_settings(args, rest)
         if args.executor == "slurm":
             return on_slurm(args, rest)
@@ -122,6 +123,17 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(last_line(runs[0]))
         args.next = after_training(runs[0])
     return 1 if failures else 0
+
+
+def check_own_files(args: argparse.Namespace) -> None:
+    """`train RUN -o RUN` takes its settings from the run: what was changed there is named before it is used."""
+    if not args.config or not args.out or args.restart:
+        return
+    from encodery.runs.directory import RunDir
+
+    run, source = RunDir(Path(args.out)), Path(args.config).resolve()
+    if run.path.resolve() in (source, source.parent) and run.is_done and (problem := run.problem()):
+        raise UserError(problem)
 
 
 def check_settings(args: argparse.Namespace, rest: list[str]) -> None:

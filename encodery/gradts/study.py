@@ -63,7 +63,7 @@ class Cost:
     @property
     def seconds(self) -> float:
         """Of training steps and gradient passes."""
-        return sum(RunDir(path).metrics_file.seconds() or 0.0 for path in self.runs) + sum(self.more.values())
+        return sum(RunDir(path).seconds() or 0.0 for path in self.runs) + sum(self.more.values())
 
 
 class Study:

@@ -300,10 +300,11 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
             scores[key], main[key] = about["scores"], about["main"]
     if lost := next((key for key in scores if not main.get(key) or scores[key] is None), None):
         raise UserError(f"{run.scores} is damaged: {lost} has no scores, or no main metric; {REMEDY}")
-    notes = {key: _notes(result, key, info) for key in scores}
+    seconds, trouble = _seconds(run)
+    notes = {key: (*_notes(result, key, info), *trouble) for key in scores}
     alarms = {key: _alarms(result, key, record.task) for key in scores}
     majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
-    more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": _seconds(run)}
+    more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": seconds}
     asked = {key: about for key, about in later.items() if isinstance(about.get("task"), dict)}
     more["asked"] = {task_and_split(key)[0]: about["task"] for key, about in asked.items()}
     more["digests"] = {**record.digests, **{key: str(about.get("digest") or "") for key, about in asked.items()}}
@@ -335,8 +336,9 @@ def _alarms(result: Mapping[str, Any], key: str, task: str) -> tuple[str, ...]:
     return (*own, *result.get("evaluations", {}).get(key, {}).get("alarms", []))
 
 
-def _seconds(run: RunDir) -> float | None:
+def _seconds(run: RunDir) -> tuple[float | None, list[str]]:
+    """The time of training, or why it is not known: the scores count all the same."""
     try:
-        return run.metrics_file.seconds(TAIL)
-    except UserError:  # a damaged line: the scores count all the same
-        return None
+        return run.seconds(TAIL), []
+    except UserError:
+        return None, [f"no training time: {run.metrics_file.path.name} is damaged"]

@@ -238,7 +238,13 @@ class RunDir:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All records; a last line that was torn by a kill, or is being written now, is left out."""
+        self.require_as_finished(self.metrics_file.path)
         return self.metrics_file.read()
+
+    def seconds(self, most: int | None = None) -> float | None:
+        """Time spent in training steps, from the records in the last bytes of metrics.jsonl; default: from all."""
+        self.require_as_finished(self.metrics_file.path)
+        return self.metrics_file.seconds(most)
 
     def rewind_metrics(self, step: int) -> int:
         """Drop the records after the step, so that a resumed run's equal an undisturbed one's; how many are left."""
@@ -274,6 +280,7 @@ class RunDir:
     def read_predictions(self, task: str, split: str) -> dict[str, dict[str, Any]]:
         """The lines of that file by example id, in their order; a damaged one is an error that names it."""
         path, rows = self.predictions_path(task, split), dict[str, dict[str, Any]]()
+        self.require_as_finished(path)
         for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             try:
                 row = json.loads(line)
@@ -383,6 +390,11 @@ class RunDir:
             return str(error)
         except OSError as error:
             return f"{error.filename or self.path} cannot be read: {error.strerror}"
+
+    def require_as_finished(self, path: Path) -> None:
+        """Refuse a file of a finished run that is not as the run, or a later evaluation, left it."""
+        if self.is_done and (sentence := self.done.damage_of(path)):
+            raise UserError(sentence)
 
     def _done_problem(self) -> str | None:
         if not self.is_done:

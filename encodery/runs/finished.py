@@ -1,7 +1,8 @@
 """DONE: what the files of a finished run were when it finished, and how they may change afterwards. No torch.
 
 DONE lists size and sha256 of every file of the run that does not grow on (the log) and does not carry its own digests
-(checkpoints). Runs of earlier versions list nothing but the digest of the scores.
+(checkpoints), and ends with the digest of what it says itself. Runs of earlier versions lack that, or list nothing but
+the digest of the scores.
 
 A later change of several files, such as the answers and scores of an evaluation, is one step: the new files are written
 under hidden names, then DONE names them and what they replace, then each takes its place, then DONE forgets what was
@@ -21,7 +22,7 @@ from encodery.core.files import Written
 from encodery.errors import UserError
 
 NAME = "DONE"
-FILES, PENDING = "files", "pending"
+FILES, PENDING, OWN = "files", "pending", "sha256"  # OWN: the digest of all else that DONE says
 STATUS = "status.json"  # written by sweeps
 UNLISTED = {NAME, "checkpoints", STATUS}  # of a run's own names; logs grow on
 CORE = ("config.yaml", "run.json", "scores.json")  # what tables read: compared whenever a run is opened
@@ -42,7 +43,13 @@ class Finished:
             raise UserError(f"{self.path} is damaged: it does not list the files of this run; {REMEDY}")
         if not all(map(_is_pending, stored.get(PENDING, {}).values())):
             raise UserError(f"{self.path} is damaged, in its list of pending changes; {REMEDY}")
+        digest = stored.pop(OWN, None)
+        if digest is not None and digest != files.digest(stored):
+            raise UserError(f"{self.path} is damaged: its sha256 is not the one at its end; {REMEDY}")
         return stored
+
+    def _store(self, done: Mapping[str, Any]) -> None:
+        files.write_json(self.path, {**done, OWN: files.digest(done)})
 
     def _is_own(self, name: str) -> bool:
         parts = PurePosixPath(name).parts
@@ -52,7 +59,7 @@ class Finished:
         """List all files of the run."""
         listed = {name: asdict(files.of_file(self.run / name)) for name in self._names()}
         scores = listed.get("scores.json", {}).get("sha256")
-        files.write_json(self.path, {"time": time, "scores_sha256": scores, FILES: listed})
+        self._store({"time": time, "scores_sha256": scores, FILES: listed})
 
     def _names(self) -> list[str]:
         paths = []
@@ -138,7 +145,7 @@ class Finished:
                     files.sync_folder(path.parent)
 
     def _forget(self, done: Mapping[str, Any]) -> None:
-        files.write_json(self.path, {key: value for key, value in done.items() if key != PENDING})
+        self._store({key: value for key, value in done.items() if key != PENDING})
 
 
 class Change:
@@ -173,7 +180,7 @@ class Change:
         done = {**done, FILES: {**listed, **entries}}
         for folder in {path.parent for path in self.new.values()}:
             files.sync_folder(folder)
-        files.write_json(self.finished.path, {**done, PENDING: pending})
+        self.finished._store({**done, PENDING: pending})
         self.new = {}
         self.finished._put_in_place(pending)
         self.finished._forget(done)

@@ -81,6 +81,12 @@ def divides_equal_texts(task: Task) -> bool:
 # What differs from the run that the directory holds.
 
 
+def require_undamaged(run: RunDir) -> None:
+    """Refuse a finished run whose files were changed since, before anything is compared with what they say."""
+    if problem := comm.from_main(run.problem() if run.is_done else None):
+        raise UserError(problem)
+
+
 def check_same(
     run: RunDir, resolved: Resolved, inputs: Inputs, identity: str, allow_change: bool, progress: Progress
 ) -> dict[str, Any]:

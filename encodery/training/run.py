@@ -83,6 +83,7 @@ def prepared(
     run = opened(Path(out) if out else resume.own_path(resolved, identity), restart, progress)
     with run.lock():
         run.clean()
+        resume.require_undamaged(run)
         named = resume.check_same(run, resolved, inputs, identity, allow_change, progress) if run.writes else {}
         done = comm.from_main(run.is_done)
         longer = done and comm.from_main(allow_change and resume.asks_for_steps(run, resolved))
@@ -107,9 +108,7 @@ def prepared(
 
 
 def leave_finished(run: RunDir, progress: Progress) -> None:
-    """Say that nothing is to be done, and remove what a killed process may have left; refuse a damaged run."""
-    if problem := comm.from_main(run.problem()):
-        raise UserError(problem)
+    """Say that nothing is to be done, and remove what a killed process may have left."""
     progress.say(f"{run.path} is done already (--fresh starts again)")
     if run.drop_left_checkpoints():
         progress.say(f"{run.path}: removed the checkpoints that were left when its process was killed")

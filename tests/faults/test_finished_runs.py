@@ -10,6 +10,7 @@ import pytest
 
 import encodery as en
 from encodery.cli import main
+from encodery.core import files
 from encodery.errors import UserError
 from encodery.inference.classifier import open_classifier
 from encodery.inference.evaluate import evaluate, keep_in_run
@@ -106,7 +107,8 @@ def test_R20_a_list_of_files_that_leads_elsewhere_is_refused(finished: RunDir, n
     done = json.loads(finished.done.path.read_text())
     new = ".x.tmp-1-00000000-00000000"
     for told in ({name: {"new": new}}, {"scores.json": {"new": name}}, {"scores.json": 3}, [1]):
-        finished.done.path.write_text(json.dumps({**done, "pending": told}))
+        hostile = {**{key: value for key, value in done.items() if key != "sha256"}, "pending": told}
+        finished.done.path.write_text(json.dumps({**hostile, "sha256": files.digest(hostile)}))
         assert "DONE is damaged" in (finished.problem() or "")
         with pytest.raises(UserError, match="DONE is damaged"):
             finished.clean()

@@ -269,6 +269,7 @@ def test_time_in_all_counts_every_run_once(tmp_path: Path) -> None:
     for seed in (1, 2):
         found = RunDir(run(tmp_path / str(seed), 0.5, seed=seed, more={"toy/nli:dev_mismatched": {"accuracy": 0.4}}))
         found.metrics_file.path.write_text('{"step": 20, "seconds": 30.0}\n')
+        found.done.write("2026-01-01T00:00:00Z")
     said = table.markdown(table.table([tmp_path]))
     assert said.count("10.0 min") == 2
     assert "2 runs trained for 20.0 min in all, each on one device" in said

@@ -113,7 +113,10 @@ def test_R1_torn_last_line_is_left_out_and_replaced(tmp_path_factory: pytest.Tem
 def test_damage_in_the_middle_of_metrics_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run.path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: \d+ bytes instead of \d+, it was changed after"):
+        run.metrics()
+    run.done.path.unlink()
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: line 2"):
         run.metrics()
 
 
