@@ -3,18 +3,16 @@
 python stories/methods_page.py
 """
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from pages import PAGES, RESULTS, Cell, gain, markdown, pyplot, replace
+from comparisons import Comparison, Measure, Run, comparisons_table, paired, read_json
+from pages import PAGES, RESULTS, Cell, markdown, pyplot, replace
 
 from encodery.report import stats
 
-Run = Mapping[str, Any]
 ARMS = {
     "plain": "plain",
     "longer": "plain, 3 × the epochs",
@@ -26,14 +24,6 @@ ARMS = {
 COLOURS = {
     "longer": "#8a8f98", "noise": "#c98a2b", "freelb": "#1f6feb", "clean": "#7b5cd6", "rdrop": "#2a9d5c",
 }  # fmt: skip
-
-
-class Measure(NamedTuple):
-    """A column: what it is called, and how it is read from a run; None where the run lacks it."""
-
-    name: str
-    of: Callable[[Run], float | None]
-    lower: bool = False
 
 
 def score(data: str, metric: str) -> Callable[[Run], float | None]:
@@ -109,40 +99,12 @@ def scores_table(runs: Sequence[Run], measures: Sequence[Measure]) -> str:
     return markdown(lines)
 
 
-def paired(a: Cell, b: Cell) -> list[float]:
-    """Differences on the same seeds."""
-    return [a.scores[seed] - b.scores[seed] for seed in sorted(a.scores.keys() & b.scores.keys())]
-
-
-def detectable(differences: Sequence[float]) -> float | None:
-    """The true mean difference that a paired t-test with this spread and n would find four times out of five."""
-    spread = stats.sd(differences)
-    if spread is None:
-        return None
-    df = len(differences) - 1
-    return (stats.t_quantile(df) + stats.t_quantile(df, outside=0.4)) * spread / math.sqrt(len(differences))
-
-
 def differences_table(runs: Sequence[Run], measure: Measure) -> str:
     """Every arm against plain training and against as much plain training: interval, p over sign flips after Holm."""
     by_arm = cells(runs, measure)
     compared = [(arm, base) for base in ("plain", "longer") for arm in by_arm if arm not in ("plain", base)]
-    tested = {}
-    for arm, base in compared:
-        p = stats.sign_flips(paired(by_arm[arm], by_arm[base])) if base in by_arm else None
-        if p is not None:
-            tested[arm, base] = p
-    adjusted = dict(zip(tested, stats.holm(list(tested.values())), strict=True))
-    lines = [["training", "against", f"difference in {measure.name}, 95 % interval", "p", "p (Holm)", "seeds",
-              "n could show"]]  # fmt: skip
-    for arm, base in tested:
-        differences = paired(by_arm[arm], by_arm[base])
-        least = detectable(differences)
-        lines.append([
-            ARMS[arm], ARMS[base], gain(by_arm[arm], by_arm[base])[0], f"{tested[arm, base]:.3f}",
-            f"{adjusted[arm, base]:.3f}", str(len(differences)), "" if least is None else f"{least:.1f}",
-        ])  # fmt: skip
-    return markdown(lines)
+    pairs = [Comparison(ARMS[arm], ARMS[base], by_arm[arm], by_arm[base]) for arm, base in compared if base in by_arm]
+    return comparisons_table("training", measure.name, pairs)
 
 
 def grid_table(runs: Sequence[Run], measure: Measure) -> str:
@@ -200,8 +162,8 @@ def picture(runs: Sequence[Run], measures: Sequence[Measure], out: Path) -> None
 
 def stored(name: str) -> list[Run]:
     """The runs of a small file of results; none where it is not there yet."""
-    file = RESULTS / name
-    return json.loads(file.read_text(encoding="utf-8"))["runs"] if file.is_file() else []
+    runs: list[Run] = read_json(RESULTS / name).get("runs", [])
+    return runs
 
 
 def main() -> None:
