@@ -1,5 +1,6 @@
 """What all tests share: one thread, a cache of their own, no network; real data where they are."""
 
+import gc
 import importlib
 import os
 import shutil
@@ -27,6 +28,9 @@ CLUSTERS = ("SLURM_", "SBATCH_", "RAY_ADDRESS")  # what a login node, or a job, 
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+# Imported modules and the thousands of tests that are found stay until the end. The collector of garbage need not go
+# through them while they are made, nor later: pytest_collection_finish.
+gc.disable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     fault_counts.configure(config)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -285,14 +285,15 @@ def test_it_learns(tmp_path: Path, kind: str) -> None:
     method = {"kind": kind, **MILD.get(kind, {})}
     options = {"max_steps": 40, "batch_size": 32, "evaluate": "end"}
     tree = settings(tmp_path, method=method, optim={"lr": 1e-2}, train=options)
+    tree["model"]["new"]["config"]["num_hidden_layers"] = 1
     scores = run(tree, tmp_path / "run").read_scores()
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("kind", fast_for("plain"))
 def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
-    options = {"save": "2 steps", "max_steps": 5, "micro_batch": 5, "evaluate": "never"}  # an epoch has three steps
-    tree = settings(tmp_path, rows=48, dev=8, method={"kind": kind}, train=options)
+    options = {"save": "2 steps", "max_steps": 5, "batch_size": 8, "micro_batch": 5, "evaluate": "never"}
+    tree = settings(tmp_path, rows=24, dev=8, method={"kind": kind}, train=options)  # an epoch has three steps
     straight = run(tree, tmp_path / "straight")
 
     def kill(report: Any) -> None:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from encodery.runs.sweep_spec import Outcome
 from encodery.sweep import slurm_cluster, state
 from encodery.training import build
 from encodery.training.run import train_run
+from tests.toolbox.forked_python import ForkedPython
 from tests.toolbox.tasks import write_rows
 from tests.toolbox.tokenizers import save_tokenizer
 
@@ -330,6 +332,7 @@ def test_G24_trials_run_as_jobs_of_a_cluster(
     here = do(path, tmp_path / "here")
     assert len(executed) == 3
     monkeypatch.undo()  # from here on runs are processes
+    monkeypatch.setattr(subprocess, "Popen", ForkedPython)
     local = functools.partial(slurm_cluster.execute_slurm, cluster="local")  # submitit's own stand-in for Slurm
     monkeypatch.setattr(slurm_cluster, "execute_slurm", local)
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from encodery.cli import main
-from tests.toolbox.processes import Forked
+from tests.toolbox.forked_python import ForkedPython
 from tests.toolbox.runs import config_for
 
 
@@ -30,7 +30,7 @@ def train(folder: Path, task: Mapping[str, Any], name: str) -> Path:
 class Served:
     """A server that answers."""
 
-    process: "subprocess.Popen[str] | Forked"
+    process: "subprocess.Popen[str]"
     host: str
     port: int
     lines: list[str]
@@ -62,16 +62,10 @@ class Served:
 
 @contextmanager
 def served(run: Path | str, *options: str, fresh: bool = False, **environment: str) -> Iterator[Served]:
-    """`encodery serve RUN --port 0`, once it says that it listens; a fresh one shares nothing, not even a browser."""
-    words = ["serve", str(run), "--port", "0", "--threads", "1", *options]
-    process: subprocess.Popen[str] | Forked
-    if fresh:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "encodery", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=os.environ | environment,
-        )  # fmt: skip
-    else:
-        process = Forked(words, os.environ | environment)
+    """`encodery serve RUN --port 0`, once it says that it listens; a fresh one has made its imports itself."""
+    words = [sys.executable, "-m", "encodery", "serve", str(run), "--port", "0", "--threads", "1", *options]
+    start = subprocess.Popen if fresh else ForkedPython
+    process = start(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment)
     lines: list[str] = []
     try:
         port = _port(process, lines)
@@ -84,7 +78,7 @@ def served(run: Path | str, *options: str, fresh: bool = False, **environment: s
         process.wait(60)
 
 
-def _port(process: "subprocess.Popen[str] | Forked", lines: list[str]) -> int:
+def _port(process: "subprocess.Popen[str]", lines: list[str]) -> int:
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line)

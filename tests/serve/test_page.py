@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(run: Path) -> Iterator[Served]:
-    with served(run, fresh=True) as found:
+    with served(run) as found:
         yield found
 
 
@@ -72,7 +72,7 @@ def test_the_schema_is_a_page_that_needs_no_network(browser: Any, server: Served
 
 
 def test_with_a_token_the_page_asks_for_it(browser: Any, run: Path) -> None:
-    with served(run, fresh=True, ENCODERY_SERVE_TOKEN=TOKEN) as guarded:
+    with served(run, ENCODERY_SERVE_TOKEN=TOKEN) as guarded:
         page, _, _ = watched(browser, guarded.url)
         page.wait_for_selector("#token")
         assert "a token is required" in page.inner_text("#status")

@@ -156,7 +156,7 @@ def test_many_clients_at_once_get_their_own_answers(single: Served, runs: dict[s
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly(runs: dict[str, Path], number: int) -> None:
-    with served(runs["single"], fresh=True) as server:
+    with served(runs["single"], fresh=number == signal.SIGINT) as server:  # each fresh one costs seconds of imports
         assert server.ask("/predict", {"text": "a film"})[0] == 200
         assert server.stop(number) == 0
         server.process.wait()

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from encodery.sweep.slots import Slot
 from encodery.sweep.sweep_file import Limits
 from tests.sweep.runs import Plan, ended_states, kill, start_sweep, training, until
 from tests.toolbox.faults import in_child
+from tests.toolbox.forked_python import ForkedPython
 from tests.toolbox.runs import metrics_of, resolve, settings
 from tests.toolbox.runs import run as run_here
 
@@ -76,9 +78,10 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
 ) -> None:
     """One run is killed, the next says in the middle that memory ran out: it goes on with a smaller budget."""
     monkeypatch.setattr(warm_worker, "MOST_RUNS", 2)  # a third run would need another process anyway
+    monkeypatch.setattr(subprocess, "Popen", ForkedPython)  # the start of a fresh one is in the test above
     monkeypatch.setattr(scheduler, "TICK", 0.02)  # with a second between two looks, a short run ends before it is hit
-    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}
-    killed = training(tree(tmp_path / "data", epochs=40, evaluate="end"), "killed")
+    size = {"epochs": 5, "token_budget": 64, "layout": "padded", "save": "10 steps"}
+    killed = training(tree(tmp_path / "data", epochs=12, evaluate="end"), "killed")
     big = training(tree(tmp_path / "data", 2, **size), "big")
     folder = tmp_path / "sweep"
     ends = {killed.id: signal.SIGKILL, big.id: signal.SIGUSR1}
@@ -102,8 +105,11 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
 
 
 @pytest.mark.slow(25)
-def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(tmp_path: Path) -> None:
-    """One run alone: each start of a worker is seconds of imports, and several runs are in test_local.py."""
+def test_W12_W15_W23_a_stopped_run_and_an_orphan_end_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run alone: several are in test_local.py."""
+    monkeypatch.setattr(subprocess, "Popen", ForkedPython)
     spec = training(tree(tmp_path / "data", epochs=24, evaluate="end"), "one")
     folder = tmp_path / "sweep"
     run = RunDir(folder / spec.name)

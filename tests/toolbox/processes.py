@@ -2,12 +2,10 @@
 
 import multiprocessing
 import os
-import signal
 import socket
 import sys
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -73,53 +71,3 @@ def command(*words: str) -> int:
     from encodery.cli import main
 
     return main(list(words))
-
-
-class Forked:
-    """`encodery WORDS` in a process that is forked from this one, where everything is imported; used as a Popen is."""
-
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        given, taken = os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._enter(words, environment, taken)
-        os.close(taken)
-        self.stdout = os.fdopen(given)  # both streams
-
-    @staticmethod
-    def _enter(words: Sequence[str], environment: Mapping[str, str], output: int) -> None:
-        code = 1
-        try:
-            os.dup2(output, 1), os.dup2(output, 2)
-            sys.stdout = os.fdopen(1, "w", closefd=False)
-            sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-            os.environ.clear()
-            os.environ.update(environment)
-            code = command(*words)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush(), sys.stderr.flush()
-            os._exit(code)
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self, seconds: float = 60) -> int:
-        end = time.monotonic() + seconds
-        while (code := self.poll()) is None:
-            assert time.monotonic() < end, f"process {self.pid} still runs"
-            time.sleep(0.01)
-        return code
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)

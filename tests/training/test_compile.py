@@ -55,8 +55,9 @@ def test_compiled_layers_train_to_the_same_losses(tmp_path: Path, compiled: list
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler, which inductor needs on a CPU")
-def test_inductor_compiles_once_for_all_lengths(tmp_path: Path) -> None:
+def test_inductor_compiles_once_for_all_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend that people get: real kernels, the losses of plain layers, and nothing compiled after two steps."""
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # no pool of processes that import torch
     few = {"max_steps": 5, "evaluate": "never"}
     unasked = {"evaluate_on": []}
     plain = run(settings(tmp_path, dev=8, model=STILL, train=few, task=unasked), tmp_path / "plain")

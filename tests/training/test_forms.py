@@ -342,6 +342,6 @@ def test_spans_are_learned(head: str, tmp_path: Path) -> None:
         answer = {"answer_text": [after[0]] if there else [], "answer_start": [start] if there else []}
         rows.append({"id": f"q{i}", "context": text, "question": "here", "is_impossible": not there, **answer})
     task = {"kind": "table", "form": "spans", "train": write_jsonl(tmp_path / "a.jsonl", rows), "head": head}
-    settings = config_for(tmp_path, task, train={"max_steps": 250, "batch_size": 32}, optim={"lr": 5e-3})
+    settings = config_for(tmp_path, task, train={"max_steps": 160, "batch_size": 32}, optim={"lr": 5e-3})
     (scores,) = en.train(settings, tmp_path / "run").scores.values()
     assert min(scores["exact"], scores["has_answer_exact"], scores["best_exact"]) > 0.9
