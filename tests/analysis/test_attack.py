@@ -38,6 +38,7 @@ def levels(run: Path, kind: str = "pgd", radii=RADII, **more) -> list:
     return under_attack(open_classifier(run), task_of(run), radii, Attack(kind, **more))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_radius_zero_is_the_clean_evaluation_and_attacks_raise_the_loss(form, trained):
     run = trained(form)
@@ -49,6 +50,7 @@ def test_radius_zero_is_the_clean_evaluation_and_attacks_raise_the_loss(form, tr
     assert found[1].per_neighbour_distance > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_loss_does_not_fall_with_the_radius(norm, learnt):
     radii = RADII if norm == "l2" else [0.0, 0.003, 0.01, 0.05]
@@ -59,12 +61,14 @@ def test_loss_does_not_fall_with_the_radius(norm, learnt):
     assert found[0].scores["accuracy"] > found[-1].scores["accuracy"]
 
 
+@pytest.mark.slow
 def test_more_gradient_finds_worse_points(learnt):
     loss = {kind: levels(learnt, kind, radii=[0.5])[0].loss for kind in ("pgd", "fgsm", "random")}
     clean = levels(learnt, radii=[0.0])[0].loss
     assert clean <= loss["random"] < loss["fgsm"] <= loss["pgd"] * 1.02
 
 
+@pytest.mark.slow
 def test_a_figure_does_not_depend_on_time_or_on_the_other_radii(learnt):
     for kind in ("pgd", "random"):
         first = levels(learnt, kind)
@@ -72,6 +76,7 @@ def test_a_figure_does_not_depend_on_time_or_on_the_other_radii(learnt):
         assert levels(learnt, kind, radii=[0.3]) == [first[2]]
 
 
+@pytest.mark.slow
 def test_both_layouts_agree(learnt):
     packed = open_classifier(learnt)
     model, tokenizer, card = open_model.load_model(learnt / "model", layout="rows")
@@ -92,6 +97,7 @@ def test_nothing_is_left_behind(learnt):
     assert model.model.encoder.delta is None
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.floats(1e-3, 3), st.sampled_from(["pgd", "fgsm", "random"]), st.sampled_from(["l2", "linf"]), st.booleans())
 def test_perturbations_stay_in_the_ball_and_losses_above_the_clean_one(radius, kind, norm, packed):
@@ -144,6 +150,7 @@ def test_labels_that_the_head_does_not_give_are_refused(trained):
         under_attack(open_classifier(trained("pair")), hans, [0.1], Attack())
 
 
+@pytest.mark.slow
 def test_windows_of_a_text_share_one_loss(tmp_path):
     task = single_task(tmp_path) | {"window_stride": 3}
     run = en.train(config_for(tmp_path, task, train={"max_length": 8}), tmp_path / "run").path

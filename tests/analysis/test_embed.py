@@ -54,6 +54,7 @@ def by_hand(run: Path, rows: TaskSplit, source, padded: int | None = None) -> to
     return found
 
 
+@pytest.mark.slow
 def test_D5_rows_belong_to_their_examples_for_any_batch_size(run, rows, source, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD", 16)
     each = [
@@ -72,6 +73,7 @@ def test_D5_rows_belong_to_their_examples_for_any_batch_size(run, rows, source, 
         assert texts[:8] == texts[start : start + 8] or not np.allclose(vectors[:8], vectors[start : start + 8])
 
 
+@pytest.mark.slow
 def test_D6_extraction_is_repeatable_and_padding_does_not_matter(run, rows, source, tmp_path):
     first = embed(source, rows, EmbedOptions(), tmp_path / "a").vectors
     assert np.array_equal(first, embed(source, rows, EmbedOptions(), tmp_path / "b").vectors)
@@ -82,6 +84,7 @@ def test_D6_extraction_is_repeatable_and_padding_does_not_matter(run, rows, sour
     assert not np.allclose(pooler, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [0, 1, -1])
 def test_mean_and_any_layer(run, rows, source, tmp_path, layer):
     found = embed(source, rows, EmbedOptions(site="mean", layer=layer), tmp_path / "m").vectors
@@ -139,6 +142,7 @@ def test_what_cannot_be_had_is_refused(rows, source):
         plan_of(source, resolve_split("corpus/toy:dev")[0], EmbedOptions())
 
 
+@pytest.mark.slow
 def test_the_verb(run, rows, tmp_path, capsys):
     words = ["embed", str(run), "--on", f"{rows.task.name}:train", "-o", str(tmp_path / "e"), "--quiet"]
     assert main(words) == 0
@@ -146,6 +150,7 @@ def test_the_verb(run, rows, tmp_path, capsys):
     assert main([*words[:3], f"{rows.task.name}:test", *words[4:]]) == 2
 
 
+@pytest.mark.slow
 def test_int8_is_close_or_says_what_is_missing(run, rows, tmp_path):
     source = open_source(str(run), "cpu", layout="rows")
     try:

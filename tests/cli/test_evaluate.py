@@ -94,6 +94,7 @@ def test_a_run_keeps_predictions_and_scores(own, encodery):
     assert after["evaluations"]["nli/snli:dev"]["part"] == "part: 2 of 9,842"
 
 
+@pytest.mark.slow
 def test_hidden_labels_give_predictions_without_scores(own, encodery):
     said = encodery("evaluate", own, "--on", "glue/mnli:test", "--json")
     found = json.loads(said.out)["glue/mnli:test"]
@@ -146,6 +147,7 @@ def test_several_runs_are_an_ensemble(mnli, tmp_path, encodery):
     assert len(json.loads((out / "scores.json").read_text())["evaluations"]) == 2
 
 
+@pytest.mark.slow
 def test_ensemble_without_a_folder_is_only_printed(mnli, tmp_path, encodery):
     before = {path: path.stat().st_mtime_ns for path in mnli.rglob("*")}
     said = encodery("evaluate", mnli, mnli, "--on", "glue/mnli:dev")
@@ -182,6 +184,7 @@ def test_a_run_or_config_names_its_own_task(trained, tmp_path, encodery):
         assert scores["accuracy"] == en.Run(run).scores["table/moods:dev"]["accuracy"]
 
 
+@pytest.mark.slow
 def test_models_of_others_need_names_for_their_labels(mnli, tmp_path, encodery):
     data = mnli.parent / "data"
     path = foreign(mnli, tmp_path / "foreign", ["LABEL_0", "LABEL_1", "LABEL_2"])
@@ -317,6 +320,7 @@ def test_several_models_have_a_line_and_a_curve_each(own, mnli, tmp_path, encode
         assert list(json.loads((run / "attacks" / "glue-mnli-dev-pgd-2-l2.json").read_text())["models"]) == [str(run)]
 
 
+@pytest.mark.slow
 def test_a_second_attack_adds_its_radii_to_those_of_the_first(own, encodery, monkeypatch):
     words = ("--on", "glue/mnli:dev", "--attack", "random", "--attack-steps", "1", "--radius")
     assert encodery("evaluate", own, *words, "0,1").code == 0
@@ -331,6 +335,7 @@ def test_a_second_attack_adds_its_radii_to_those_of_the_first(own, encodery, mon
     assert [row["radius"] for row in csv.DictReader(stem.with_suffix(".csv").open())] == ["0.0", "0.5", "1.0"]
 
 
+@pytest.mark.slow
 def test_figures_of_other_rows_or_weights_are_replaced_with_a_warning(tmp_path):
     run = RunDir(tmp_path)
     about = {"data": "toy/nli:dev", "main": "accuracy", "rows": 4, "digest": "a"}
@@ -366,6 +371,7 @@ def test_runs_with_other_dev_rows_are_not_attacked_together(own, tmp_path, encod
     assert not (own / "attacks").exists()
 
 
+@pytest.mark.slow
 def test_an_attack_that_is_stopped_keeps_the_models_that_are_done(own, tmp_path, encodery, monkeypatch):
     other = Path(shutil.copytree(own, tmp_path / "other"))
     done: list[object] = []

@@ -43,6 +43,7 @@ def scores(said: Any, key: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["electra", "mlm"])
 def test_held_out_text_gives_the_scores_of_training(kind: str, copy: Any, encodery: Any) -> None:
     own = copy(kind)
@@ -56,6 +57,7 @@ def test_held_out_text_gives_the_scores_of_training(kind: str, copy: Any, encode
     assert line.startswith(f"corpus:dev  loss {before['loss']:.4f}  ")
 
 
+@pytest.mark.slow
 def test_python_gives_the_scores_of_the_command(runs: dict[str, Path], tmp_path: Path) -> None:
     own, news = runs["mlm"], tmp_path / "news.txt"
     news.write_text("\n\n".join(documents(9, 12)))
@@ -69,6 +71,7 @@ def test_python_gives_the_scores_of_the_command(runs: dict[str, Path], tmp_path:
         en.evaluate([own, runs["electra"]], news)
 
 
+@pytest.mark.slow
 def test_other_text_is_read_as_the_runs_own(copy: Any, tmp_path: Path, encodery: Any) -> None:
     own, news = copy("electra"), tmp_path / "news.txt"
     news.write_text("\n\n".join(documents(9, 12)))
@@ -81,6 +84,7 @@ def test_other_text_is_read_as_the_runs_own(copy: Any, tmp_path: Path, encodery:
     assert set(RunDir.open(own).read_scores()["evaluations"]) == {f"{news}:train", f"{tmp_path}/blocks:train"}
 
 
+@pytest.mark.slow
 def test_text_that_was_trained_on_is_said(runs: dict[str, Path], copy: Any, encodery: Any) -> None:
     own = copy("electra")
     text = runs["electra"].parent / "text.txt"
@@ -89,6 +93,7 @@ def test_text_that_was_trained_on_is_said(runs: dict[str, Path], copy: Any, enco
     assert "was trained on" not in encodery("evaluate", own, "--on", "corpus:dev").err
 
 
+@pytest.mark.slow
 def test_models_on_the_way_and_models_of_others(copy: Any, tmp_path: Path, encodery: Any) -> None:
     own = copy("mlm")
     words = ("--on", "corpus", "--json", "--quiet")
@@ -100,6 +105,7 @@ def test_models_on_the_way_and_models_of_others(copy: Any, tmp_path: Path, encod
     assert scores(said, "corpus:dev")["loss"] == pytest.approx(late["loss"], rel=0.1)  # blocks of other lengths
 
 
+@pytest.mark.slow
 def test_refusals(runs: dict[str, Path], trained: Any, tmp_path: Path, encodery: Any) -> None:
     electra, mlm = runs["electra"], runs["mlm"]
     text = electra.parent / "text.txt"

@@ -9,6 +9,7 @@ from tests.toolbox.runs import config_for, model_section
 from tests.toolbox.tasks import single_task
 
 
+@pytest.mark.slow
 def test_a_stock_head_opens_in_transformers(trained, tmp_path, encodery):
     said = encodery("export", trained("pair"), tmp_path / "model")
     assert said.code == 0
@@ -27,6 +28,7 @@ def test_W41_an_exported_folder_names_no_local_path(trained, tmp_path, encodery)
     assert f"encodery train {run.name}/config.yaml" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
 def test_other_heads_say_what_the_folder_holds(kind, tmp_path, encodery):
     config = config_for(tmp_path, single_task(tmp_path)) | {"model": model_section(tmp_path, kind, head="linear")}
@@ -38,6 +40,7 @@ def test_other_heads_say_what_the_folder_holds(kind, tmp_path, encodery):
     assert en.load(tmp_path / "model")("a cat") == en.load(run)("a cat")
 
 
+@pytest.mark.slow
 def test_a_copy_that_differs_is_not_exported(trained, tmp_path, encodery, monkeypatch):
     import shutil
 
@@ -65,6 +68,7 @@ def test_refusals(trained, tmp_path, encodery):
     assert "no model/ yet" in encodery("export", tmp_path / "run", tmp_path / "b").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "kind", "opens"),
     [

@@ -63,6 +63,7 @@ def test_an_undecided_column_is_asked_for_by_the_flags_of_the_verb(tmp_path):
     assert len(meant.task.examples("test")) == 30
 
 
+@pytest.mark.slow
 def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     file = gold(tmp_path / "gold.csv", "key,what,points")
     said = encodery("evaluate", run.path, "--on", file, "--json", "--quiet")
@@ -77,6 +78,7 @@ def test_evaluate_score_embed_and_heads_on_a_file(run, tmp_path, encodery):
     assert "5 × 32" in encodery("embed", run.path, "--on", texts, "-o", tmp_path / "vectors", "--quiet").out
 
 
+@pytest.mark.slow
 def test_rows_that_were_trained_on_are_counted(run, tmp_path, encodery):
     own = run.path.parent / "train.csv"
     trained = run.rows_of("table/train", "train")["rows"]
@@ -93,6 +95,7 @@ def test_rows_that_were_trained_on_are_counted(run, tmp_path, encodery):
     assert "WARNING table/some:test 1 of 3 rows have texts" in encodery("evaluate", run.path, "--on", some).err
 
 
+@pytest.mark.slow
 def test_the_file_of_a_run_is_known_by_its_digest_where_it_was_moved(run, tmp_path, encodery):
     copy = shutil.copytree(run.path, tmp_path / "run")
     moved = shutil.copy(run.path.parent / "train.csv", tmp_path / "moved.csv")
@@ -105,6 +108,7 @@ def test_the_file_of_a_run_is_known_by_its_digest_where_it_was_moved(run, tmp_pa
     assert (said.code, f"up to {trained} of 48 rows have texts that the run was trained on" in said.err) == (0, True)
 
 
+@pytest.mark.slow
 def test_two_files_of_one_name_are_refused_together_and_told_one_after_the_other(run, tmp_path, encodery):
     for month in ("jan", "feb"):
         (tmp_path / month).mkdir()
@@ -120,6 +124,7 @@ def test_two_files_of_one_name_are_refused_together_and_told_one_after_the_other
     assert f"table/gold:test: the earlier evaluation in {run.path} (6 rows, other rows or labels) is repl" in said.err
 
 
+@pytest.mark.slow
 def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp_path, encodery):
     file = gold(tmp_path / "part.csv", "key,what,points")
     answers = tmp_path / "answers.csv"
@@ -141,6 +146,7 @@ def test_one_empty_label_is_a_bad_row_and_only_empty_ones_are_no_labels(run, tmp
     assert (said.code, "part.csv has no labels: column stars is empty (--label-column" in said.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_no_other_column_is_the_label_where_a_file_lacks_the_label_of_the_run(run, tmp_path, encodery):
     rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
     file = write_csv(tmp_path / "new.csv", ["key", "priority", "what"], rows)
@@ -172,6 +178,7 @@ def test_the_pool_of_select_is_a_file_with_settings(tmp_path, encodery):
     assert (said.code, "5 of 27 rows" in said.out) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_pool_that_lacks_the_label_of_the_run_gets_no_other_label(run, tmp_path, encodery):
     rows = [(f"g{i}", "low" if i % 2 else "high", text) for i, text in enumerate(sentences(30, 500))]
     file = write_csv(tmp_path / "pool.csv", ["key", "priority", "what"], rows)
@@ -194,6 +201,7 @@ def test_select_from_a_file(tmp_path, encodery):
     assert "pool: 36 rows of pool.csv; 4 others are set aside as dev" in said.err
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery):
     texts = sentences(6, 700)
     rows = [(f"g{i}", f"{text} xyzzy", "1" if mood(text) == "pos" else "5") for i, text in enumerate(texts)]
@@ -213,6 +221,7 @@ def test_the_page_shows_the_errors_on_a_file_and_no_path(run, tmp_path, encodery
     assert "plugh" not in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_vectors_of_a_whole_file_serve_the_part_of_it_that_is_a_pool(run, tmp_path, encodery, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [(f"g{i}", text, mood(text)) for i, text in enumerate(sentences(30, 500))]
@@ -260,6 +269,7 @@ def test_the_label_is_the_column_with_the_labels_of_the_run_whatever_it_is_calle
     assert {row.label for row in meant.task.examples("test")} == {"1", "5"}
 
 
+@pytest.mark.slow
 def test_labels_with_other_names_are_one_error_and_can_be_renamed(run, tmp_path, encodery):
     rows = [(text, "good" if mood(text) == "pos" else "bad") for text in sentences(12, 500)]
     file = write_csv(tmp_path / "gold.csv", ["what", "points"], rows)
@@ -283,6 +293,7 @@ def test_labels_with_other_names_are_one_error_and_can_be_renamed(run, tmp_path,
     assert quoted.code == 0
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_a_folder_of_its_own_says_what_it_replaces(run, tmp_path, encodery):
     file = gold(tmp_path / "gold.csv", "key,what,points")
     words = ("evaluate", run.path, "--on", file, "-o", tmp_path / "scores")
@@ -291,6 +302,7 @@ def test_an_evaluation_in_a_folder_of_its_own_says_what_it_replaces(run, tmp_pat
     assert "(6 rows, other rows or labels) is replaced" in encodery(*words).err
 
 
+@pytest.mark.slow
 def test_an_attack_on_rows_that_were_trained_on_says_so(run, encodery):
     own = run.path.parent / "train.csv"
     said = encodery("evaluate", run.path, "--on", own, "--attack", "fgsm", "--radius", "0")

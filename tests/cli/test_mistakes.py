@@ -20,6 +20,7 @@ def test_a_mistyped_file_is_named_and_leaves_no_run(split: str, tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_refused_setting_leaves_no_run_behind(tmp_path: Path) -> None:
     settings = config_for(tmp_path, single_task(tmp_path))
     with pytest.raises(UserError, match="layers"):
@@ -28,6 +29,7 @@ def test_a_refused_setting_leaves_no_run_behind(tmp_path: Path) -> None:
     train_run(load.load(settings, ["model.tune=top:1"]), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_changed_own_file_is_named(tmp_path: Path) -> None:
     code = "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n    pass\n"
     (tmp_path / "mine.py").write_text(code)
@@ -38,6 +40,7 @@ def test_a_changed_own_file_is_named(tmp_path: Path) -> None:
         train_run(load.load(settings), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_failure_in_own_code_names_its_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(
         "from encodery.methods.plain import Plain\n\n\nclass Mine(Plain):\n"
@@ -52,6 +55,7 @@ def test_a_failure_in_own_code_names_its_file_and_line(tmp_path: Path, capsys: p
     assert "Sorry" not in said
 
 
+@pytest.mark.slow
 def test_answers_to_other_rows_do_not_replace_a_run_s_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = config_for(tmp_path, pair_task(tmp_path))  # its dev part is set aside
     run = train_run(load.load(settings), tmp_path / "run")

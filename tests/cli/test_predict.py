@@ -16,6 +16,7 @@ def stdin(monkeypatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
+@pytest.mark.slow
 def test_one_text(trained, encodery):
     said = encodery("predict", trained("single"), "--text", "the good cat")
     row = json.loads(said.out)
@@ -25,6 +26,7 @@ def test_one_text(trained, encodery):
     assert row["probabilities"] == pytest.approx(dict(want.probabilities))
 
 
+@pytest.mark.slow
 def test_F71_several_texts_are_all_answered_in_order(trained, encodery):
     texts = ["the good cat", "a bad film", "the good cat"]
     words = [word for text in texts for word in ("--text", text)]
@@ -54,6 +56,7 @@ def test_F70_ids_of_predictions_do_not_shift_after_skipped_rows(name, trained, t
     assert [f"line {i + (name == 'b.csv')}" in said.err for i in (2, 4)] == [True, True]
 
 
+@pytest.mark.slow
 def test_formats_are_called_as_everywhere(trained, encodery):
     words = ["predict", trained("single"), "--text", "a | good film", "--text", "a bad film"]
     lines = [json.loads(line) for line in encodery(*words, "--format", "jsonl").out.splitlines()]
@@ -68,6 +71,7 @@ def test_formats_are_called_as_everywhere(trained, encodery):
     assert encodery(*words, "--format", "latex").code == 2
 
 
+@pytest.mark.slow
 def test_the_old_word_for_rich_works_with_a_line(trained, encodery):
     words = ["predict", trained("single"), "--text", "a good film", "--format"]
     old, new = encodery(*words, "table"), encodery(*words, "rich")
@@ -76,6 +80,7 @@ def test_the_old_word_for_rich_works_with_a_line(trained, encodery):
     assert "called rich now" not in new.err
 
 
+@pytest.mark.slow
 def test_a_pair_for_people(trained, encodery):
     said = encodery("predict", trained("pair"), "--text", "a cat", "--text2", "a\nlong " * 30, "--format", "rich")
     assert said.code == 0
@@ -87,6 +92,7 @@ def test_a_pair_for_people(trained, encodery):
     assert encodery("predict", trained("multilabel"), "--text", "a cat", "--format", "rich").code == 0
 
 
+@pytest.mark.slow
 def test_a_nested_text_is_written_once_and_a_nested_id_has_a_column(tmp_path, encodery):
     lines = [{"meta": {"id": f"p{i}"}, "post": {"body": t}, "is": mood(t)} for i, t in enumerate(sentences(40))]
     file, answers = tmp_path / "new.jsonl", tmp_path / "answers.csv"
@@ -102,6 +108,7 @@ def test_a_nested_text_is_written_once_and_a_nested_id_has_a_column(tmp_path, en
     assert encodery("score", answers, "--on", file, "--json").code == 0  # by the ids in meta.id
 
 
+@pytest.mark.slow
 def test_a_file_with_the_columns_of_training(trained, tmp_path, encodery):
     texts = sentences(5, 40)
     file = write_csv(tmp_path / "new.csv", ["premise", "hypothesis"], [(t, t) for t in texts])
@@ -121,6 +128,7 @@ def test_a_file_with_other_columns_and_ids(trained, tmp_path, encodery):
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["x", "y"]
 
 
+@pytest.mark.slow
 def test_answers_as_csv_and_tsv(trained, tmp_path, encodery):
     file = write_csv(tmp_path / "new.csv", ["text"], [['a, "cat"'], ["b\nc\td"]])
     assert encodery("predict", trained("single"), "--file", file, "-o", tmp_path / "a.csv").code == 0
@@ -154,6 +162,7 @@ def test_score_reads_what_a_spreadsheet_saved(trained, tmp_path, encodery):
     assert (said.code, scores["accuracy"]) == (0, 0.5)
 
 
+@pytest.mark.slow
 def test_stdin_lines_pairs_and_json(trained, encodery, monkeypatch):
     stdin(monkeypatch, b"ein Text\nzwei\n")
     said = encodery("predict", trained("single"), "--file", "-")
@@ -183,6 +192,7 @@ def test_R11_bad_input_is_named(data, sentence, trained, encodery, monkeypatch):
         assert encodery("predict", trained("single"), "--file", "-", "--skip-bad-rows").code == 0
 
 
+@pytest.mark.slow
 def test_refusals(trained, tmp_path, encodery, monkeypatch):
     file = write_csv(tmp_path / "new.csv", ["body"], [["a"]])
 
@@ -224,6 +234,7 @@ def test_ids_and_all_other_columns_are_kept(end, trained, tmp_path, encodery):
     assert list(rows[0])[:4] == ["id", "text", "team", "input_prediction"]  # in the order of the file
 
 
+@pytest.mark.slow
 def test_columns_keep_their_names_and_score_finds_the_ids(tmp_path, encodery):
     rows = [(f"T-{i}", text, "web", mood(text)) for i, text in enumerate(sentences(60))]
     header = ["ticket_id", "description", "channel", "team"]
@@ -242,6 +253,7 @@ def test_columns_keep_their_names_and_score_finds_the_ids(tmp_path, encodery):
     assert json.loads(said.out)["table/gold:test"]["accuracy"] == accuracy  # case and blanks of a label do not matter
 
 
+@pytest.mark.slow
 def test_a_file_in_another_encoding(trained, tmp_path, encodery):
     (tmp_path / "a.csv").write_bytes("text,note\na good film,schön\n".encode("utf-16"))
     assert json.loads(encodery("predict", trained("single"), "--file", tmp_path / "a.csv").out)["note"] == "schön"
@@ -261,6 +273,7 @@ def mails(tmp_path_factory):
     return train_run(load(config_for(folder, task)), folder / "run").path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--skip-bad-rows"]])
 def test_a_customer_may_write_twice(more, mails, tmp_path, encodery):
     texts = ["the good cat", "a bad film", "a good film"]
@@ -275,6 +288,7 @@ def test_a_customer_may_write_twice(more, mails, tmp_path, encodery):
     assert "values of customer repeat, so rows are numbered" in said.err
 
 
+@pytest.mark.slow
 def test_a_text_column_is_found_by_its_usual_name_else_asked_for(mails, tmp_path, encodery):
     file = write_csv(tmp_path / "new.csv", ["text", "when"], [["the good cat", "now"]])
     assert encodery("predict", mails, "--file", file).code == 0
@@ -285,6 +299,7 @@ def test_a_text_column_is_found_by_its_usual_name_else_asked_for(mails, tmp_path
     assert "--text-column" in said.err
 
 
+@pytest.mark.slow
 def test_bytes_of_windows_are_answered_with_the_flag(mails, tmp_path, encodery):
     (tmp_path / "new.csv").write_bytes("message;x\nsch\xf6n;1\ngut f\xfcr mich;2\n".encode("cp1252"))
     said = encodery("predict", mails, "--file", tmp_path / "new.csv")

@@ -48,6 +48,7 @@ def test_the_toy_corpus_goes_into_the_cache(capsys):
     assert "read: 30 documents" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_task_is_prepared_too(capsys):
     words = ["--model.tokenizer", "toy", "--tasks.name", "toy/nli", "--tasks.train_rows", "20"]
     assert main(["prepare", *words]) == 0

@@ -144,6 +144,7 @@ def test_rows_of_the_same_settings_share_a_line_of_the_legend(
     ]
 
 
+@pytest.mark.slow
 def test_scores_as_a_table(trained, tmp_path, encodery):
     gold = write_csv(tmp_path / "gold.csv", ["text", "label"], [(text, mood(text)) for text in sentences(12, 300)])
     said = encodery("evaluate", trained("single"), "--on", gold, "--format", "csv", "--quiet")

@@ -16,6 +16,7 @@ from encodery.cli.spinner import CLEAR, Spinner
 ROOT = Path(spinner.__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_it_moves_until_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -31,6 +32,7 @@ def test_it_moves_until_something_is_printed(monkeypatch: pytest.MonkeyPatch) ->
     assert spinner.DELAY < 0.4  # with the start of Python half a second
 
 
+@pytest.mark.slow
 def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -40,6 +42,7 @@ def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
+@pytest.mark.slow
 def test_at_a_terminal_it_comes_before_torch(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "encodery", "predict", str(tmp_path / "no-such-run"), "--text", "a"]

@@ -74,6 +74,7 @@ def test_missing_test_rows_are_named(tmp_path, encodery):
     assert "glue/mnli:test_mismatched cannot be answered: " in said.err
 
 
+@pytest.mark.slow
 def test_refusals(wnli, trained, tmp_path, encodery):
     assert "Which runs?" in encodery("submit").err
     assert "not a GLUE task" in encodery("submit", trained("single")).err
@@ -111,6 +112,7 @@ def test_the_best_seed_is_picked_and_said(wnli, tmp_path, encodery):
     assert "--pick best, median or wnli=SEED" in encodery("submit", sweep).err
 
 
+@pytest.mark.slow
 def test_missing_test_rows_are_refused_before_anything_is_predicted(wnli, tmp_path, encodery, monkeypatch):
     from encodery.cli import submit
 

@@ -17,6 +17,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_format_holds_both_rows(folder, encodery):
     for form, sign in (("md", "75.00 ± 5.00 (3)"), ("latex", r"75.00 $\pm$ 5.00 (3)"), ("csv", "0.75")):
         said = encodery("table", folder, "--format", form, "--baseline", "optim.lr=2e-5")
@@ -43,6 +44,7 @@ def test_pivot_sort_and_second_level(folder, encodery):
     assert encodery("table", folder, "--columns", "optim.lr", "--format", "json").code == 2
 
 
+@pytest.mark.slow
 def test_W24_without_a_terminal_it_prints_and_asks_nothing(folder):
     code = (
         "import sys\nfrom encodery import cli\n"

@@ -6,6 +6,7 @@ from tests.toolbox.runs import config_for
 from tests.toolbox.tasks import single_task
 
 
+@pytest.mark.slow
 def test_a_vocabulary_with_doubles_gets_an_embedding_for_every_id(tmp_path):
     config = config_for(tmp_path, single_task(tmp_path))
     vocabulary = tmp_path / "vocab.txt"

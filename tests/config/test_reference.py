@@ -8,6 +8,7 @@ from encodery.config.schema import Config, Entry, OptimOptions
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_current():
     if not PAGE.exists():
         pytest.skip("no docs folder beside the tests")
@@ -15,6 +16,7 @@ def test_the_committed_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == reference(), hint
 
 
+@pytest.mark.slow
 def test_every_key_is_on_the_page_with_a_meaning():
     page = reference()
     for kind in (Config, OptimOptions, Entry):
@@ -22,6 +24,7 @@ def test_every_key_is_on_the_page_with_a_meaning():
     assert " |  |" not in page
 
 
+@pytest.mark.slow
 def test_mappings_with_keys_of_their_own_have_a_table():
     page = reference()
     assert "## probe\n" in page
@@ -35,6 +38,7 @@ def test_mappings_with_keys_of_their_own_have_a_table():
         assert row in table
 
 
+@pytest.mark.slow
 def test_schema_knows_components_and_short_forms():
     got = schema()
     method = got["properties"]["method"]["anyOf"]

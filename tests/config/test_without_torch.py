@@ -206,6 +206,7 @@ assert light(work) == 3 and calls == [False, True]
 """
 
 
+@pytest.mark.slow
 def test_work_that_needs_a_heavy_package_is_done_again_with_the_real_one() -> None:
     done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

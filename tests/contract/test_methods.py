@@ -194,6 +194,7 @@ def test_a_step_leaves_gradients_on_everything_that_is_trained(tmp_path: Path, k
     assert not any(value.requires_grad for value in terms.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat", "sam"))
 def test_the_gradient_does_not_depend_on_micro_batches(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +228,7 @@ def test_A13_A14_a_step_is_one_update_of_a_clipped_gradient(tmp_path: Path, kind
 SITES = {"word": {"word_embeddings"}, "embedding_output": {""}, "normalised": {"LayerNorm"}}
 
 
+@pytest.mark.slow
 def test_A15_an_exception_leaves_no_hook_and_no_moved_weight(tmp_path: Path, kind: str) -> None:
     parts, _ = built(tmp_path, kind)
     net, before = parts.model.encoder.net, {n: t.clone() for n, t in parts.model.state_dict().items()}
@@ -261,6 +263,7 @@ def test_R6_a_nan_stops_before_the_weights_are_touched(tmp_path: Path, kind: str
     assert all(torch.equal(t.nan_to_num(), before[n].nan_to_num()) for n, t in parts.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_the_same_step_twice_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
     one = step(tmp_path, kind)
     torch.manual_seed(17)
@@ -280,6 +283,7 @@ def test_A17_the_weights_and_the_data_are_left_alone(tmp_path: Path, kind: str) 
     assert all(np.array_equal(plain.batches.rows_at(i), rows[i]) for i in range(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fast_for("plain"))
 def test_it_learns(tmp_path: Path, kind: str) -> None:
     method = {"kind": kind, **MILD.get(kind, {})}
@@ -290,6 +294,7 @@ def test_it_learns(tmp_path: Path, kind: str) -> None:
     assert scores["scores"]["table/train:dev"]["accuracy"] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fast_for("plain"))
 def test_A18_R4_it_goes_on_to_the_same_bits(tmp_path: Path, kind: str) -> None:
     options = {"save": "2 steps", "max_steps": 5, "batch_size": 8, "micro_batch": 5, "evaluate": "never"}
@@ -322,6 +327,7 @@ def taken(made: Bench, kind: str, **options: Any) -> Gradients:
     return made.step(method.start(made.model))[0]
 
 
+@pytest.mark.slow
 @forms
 def test_A25_every_head_in_every_layout_is_trained_and_may_be_cut(
     kind: str, form: str, layout: str, monkeypatch: pytest.MonkeyPatch

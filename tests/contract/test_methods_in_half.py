@@ -20,6 +20,7 @@ def state_of(parts: Any, precision: str, steps: int) -> TrainState:
     return TrainState(steps, budget=parts.batcher.budget, scaler=LossScale() if precision == "fp16" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", TYPES)
 @pytest.mark.parametrize("kind", ["freelb", "smart"])
 def test_a_step_in_half_precision_is_nearly_the_whole_one(tmp_path: Path, kind: str, precision: str) -> None:

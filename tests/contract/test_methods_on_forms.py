@@ -48,6 +48,7 @@ def step(folder: Path, form: str, kind: str, method: dict[str, Any], **options: 
     return gradients(parts.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fast_for("freelb"))
 @pytest.mark.parametrize("form", [*TASKS, "ranking", "long"])
 def test_the_gradient_does_not_depend_on_how_a_step_is_cut(

@@ -100,6 +100,7 @@ def test_counts_and_losses_have_the_same_names_and_are_sums(case: tuple[Objectiv
         assert sum(question.counts(batch)[name] for batch in micro) == pytest.approx(question.counts(whole)[name])
 
 
+@pytest.mark.slow
 def test_layouts_make_no_difference(case: tuple[Objective, dict[str, Any]]) -> None:
     found = []
     for layout in ("packed", "rows", "padded"):

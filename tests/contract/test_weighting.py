@@ -27,6 +27,7 @@ def equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_on_with_what_it_stored(kind: str) -> None:
     model, stream = three()

@@ -20,6 +20,7 @@ def hidden(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_R2_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path, seen = tmp_path / "a.json", set()
     for number in itertools.count():

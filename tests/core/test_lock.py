@@ -45,6 +45,7 @@ def elsewhere() -> Holder:
     return replace(lock.ourselves(), host="another-machine", boot="another-boot")
 
 
+@pytest.mark.slow
 def test_R8_second_command_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
     first = start_holder(tmp_path)
     try:
@@ -61,6 +62,7 @@ def test_R8_second_command_is_refused_and_told_who_is_first(tmp_path: Path) -> N
     assert found.pid == first.pid
 
 
+@pytest.mark.slow
 def test_R8_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     first = start_holder(tmp_path)
     first.kill()  # not yet waited for: a zombie is dead too
@@ -71,6 +73,7 @@ def test_R8_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_R8_record_with_a_reused_pid_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_flock", lambda *_: None)  # nothing but the record decides
     plant(tmp_path, replace(lock.ourselves(), pid=os.getppid(), mark="1"))
@@ -78,6 +81,7 @@ def test_R8_record_with_a_reused_pid_is_taken_over(tmp_path: Path, monkeypatch: 
         assert lock.holder(tmp_path) == lock.ourselves()
 
 
+@pytest.mark.slow
 def test_R8_without_flock_the_living_process_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = start_holder(tmp_path)
     monkeypatch.setattr(lock, "_flock", lambda *_: None)
@@ -89,6 +93,7 @@ def test_R8_without_flock_the_living_process_is_respected(tmp_path: Path, monkey
         pass
 
 
+@pytest.mark.slow
 def test_R8_after_a_reboot_the_record_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_flock", lambda *_: None)
     plant(tmp_path, replace(lock.ourselves(), boot="the boot before"))
@@ -134,6 +139,7 @@ def test_R8_worker_processes_do_not_keep_the_lock(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_R8_one_of_many_wins(tmp_path: Path) -> None:
     def race(number: int) -> None:
         while not (tmp_path / "go").exists():
@@ -150,6 +156,7 @@ def test_R8_one_of_many_wins(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("won-*"))) == 1
 
 
+@pytest.mark.slow
 def test_R8_two_never_hold_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 20.0)
 
@@ -163,6 +170,7 @@ def test_R8_two_never_hold_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_R8_lock_file_removed_by_its_former_holder_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock, calls = lock._flock, []
 
@@ -177,6 +185,7 @@ def test_R8_lock_file_removed_by_its_former_holder_is_not_ours(tmp_path: Path, m
         pass
 
 
+@pytest.mark.slow
 def test_R8_same_process_is_refused_too_and_may_lock_again(tmp_path: Path) -> None:
     with RunLock(tmp_path), pytest.raises(UserError, match=f"process {os.getpid()} "), RunLock(tmp_path):
         pass

@@ -25,6 +25,7 @@ def exact(a: str, b: str, words: int = 2) -> float:
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(TEXTS, st.sampled_from([0.5, 0.7, 0.8, 1.0]), st.integers(1, 3))
 def test_what_is_found_is_exactly_as_alike_as_it_says(texts, threshold, words):
@@ -37,6 +38,7 @@ def test_what_is_found_is_exactly_as_alike_as_it_says(texts, threshold, words):
     assert len({(a, b) for a, b, _ in found}) == len(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(TEXTS, st.sampled_from([0.5, 0.7, 0.8]))
 def test_hardly_a_pair_is_overlooked(texts, threshold):
@@ -60,6 +62,7 @@ def test_recall_at_the_threshold_is_as_promised():
         assert 1 - (1 - threshold**size) ** count >= RECALL
 
 
+@pytest.mark.slow
 def test_signatures_estimate_jaccard():
     rng = np.random.default_rng(0)
     gaps = []

@@ -35,6 +35,7 @@ def by_scipy(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(still, 0.0, found)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(tables())
 def test_G16_kendall_and_spearman_are_those_of_scipy_with_ties(both: tuple[np.ndarray, np.ndarray]) -> None:

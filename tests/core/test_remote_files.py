@@ -71,6 +71,7 @@ def test_a_finished_run_is_copied_with_its_mark_last(
         remote_files.put(tmp_path / "run", "memory://other/run")
 
 
+@pytest.mark.slow
 def test_train_and_export_copy_what_they_made(
     tmp_path: Path, memory: fsspec.AbstractFileSystem, trained, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_machine_with_nothing_left_to_do_ends_when_slurm_asks() -> None:
     assert machine.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can")
 def test_a_process_ends_with_its_parent() -> None:
     child = "import time; from encodery.core.process import end_with_parent as end; end(); print('up', flush=True)"

@@ -21,6 +21,7 @@ def rows_of(batches: Batches, step: int) -> list[int]:
     return sorted(row for batch in batches.at(step) for row in batch.ids.tolist())
 
 
+@pytest.mark.slow
 @given(st.integers(1, 70), st.integers(1, 20), st.integers(0, 5), st.integers(0, 3))
 def test_every_row_comes_once_an_epoch(n: int, size: int, seed: int, epoch: int) -> None:
     batches = stream(random_table([2] * n), MicroBatcher("packed", FORM, 1000), size, seed)
@@ -30,6 +31,7 @@ def test_every_row_comes_once_an_epoch(n: int, size: int, seed: int, epoch: int)
     assert all(len(batches.rows_at(step)) == size for step in range(epoch * per, (epoch + 1) * per - 1))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200))
 def test_R14_the_rows_of_a_step_do_not_depend_on_layout_or_micro_batches(step: int) -> None:
     table = random_table(np.random.default_rng(0).integers(2, 30, 50).tolist())
@@ -59,6 +61,7 @@ def test_batches_are_drawn_at_random_not_by_length() -> None:
     assert np.abs(np.array(means) - np.mean(lengths)).max() < 4 * spread
 
 
+@pytest.mark.slow
 def test_each_row_is_as_likely_at_each_place() -> None:
     counts = Counter()
     for seed in range(400):

@@ -38,6 +38,7 @@ def test_short_sentences_are_not_looked_for():
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from("abcdefghij"), max_size=6), max_size=20))
 def test_seen_is_a_set(batches):
     seen, known = Seen(), set()

@@ -55,6 +55,7 @@ def test_keys_differ_in_every_part() -> None:
     assert len({key(seed, purpose, *numbers) for seed, purpose, *numbers in parts}) == len(parts)
 
 
+@pytest.mark.slow
 @given(st.integers(), st.text('aé/", '), st.lists(st.integers(-(2**62), 2**62)))
 def test_keys_have_64_bits_and_take_numpys_numbers(seed: int, purpose: str, numbers: list[int]) -> None:
     found = key(seed, purpose, *numbers)
@@ -65,12 +66,14 @@ def test_keys_have_64_bits_and_take_numpys_numbers(seed: int, purpose: str, numb
 # Draws
 
 
+@pytest.mark.slow
 @given(KEYS, IDS, SIZES, st.randoms())
 def test_draws_do_not_depend_on_the_batch(key: int, ids: np.ndarray, size: int, random) -> None:  # type: ignore[no-untyped-def]
     some = np.array(random.sample(range(len(ids)), random.randint(1, len(ids))))
     assert np.array_equal(uniform(key, ids, size)[some], uniform(key, ids[some], size))
 
 
+@pytest.mark.slow
 @given(KEYS, IDS, SIZES, SIZES)
 def test_fewer_places_are_a_prefix(key: int, ids: np.ndarray, size: int, more: int) -> None:
     assert np.array_equal(uniform(key, ids, size), uniform(key, ids, size + more)[:, :size])
@@ -111,6 +114,7 @@ def test_order_is_a_permutation(seed: int, epoch: int, n: int) -> None:
     assert np.array_equal(np.sort(Order(seed, epoch, n).at(np.arange(n))), np.arange(n))
 
 
+@pytest.mark.slow
 @given(SEEDS, LENGTHS, st.data())
 def test_any_position_at_once(seed: int, n: int, data: st.DataObject) -> None:
     positions = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20)))
@@ -142,6 +146,7 @@ def test_an_order_of_nothing_is_refused() -> None:
         Order(1, 0, 0)
 
 
+@pytest.mark.slow
 def test_every_permutation_of_four_is_equally_likely() -> None:
     found = np.array([Order(seed, 0, 4).at(np.arange(4)) for seed in range(2400)]) @ 4 ** np.arange(4)
     assert len(counts := np.unique(found, return_counts=True)[1]) == 24
@@ -162,6 +167,7 @@ def test_neighbours_land_independently(n: int) -> None:
     assert stats.kstest(found, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_first_places_go_to_all_rows_alike() -> None:
     """What stands first, over many epochs: no row is favoured."""
     n = 2000
@@ -178,6 +184,7 @@ def test_32_positions_take_less_than_a_millisecond() -> None:
 # Choices
 
 
+@pytest.mark.slow
 @given(SEEDS, LENGTHS, st.data())
 def test_choices_are_nested(seed: int, n: int, data: st.DataObject) -> None:
     few, many = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))

@@ -149,6 +149,7 @@ def test_per_example_reduces_over_the_sequences_of_an_example() -> None:
             assert torch.equal(got[number], by_hand(values[batch.example_of_sequence == number], 0))
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), max_size=12), st.integers(1, 60), st.booleans())
 def test_group_cuts_hold_the_budget_where_they_can(groups: list[list[int]], budget: int, padded: bool) -> None:
     sizes = group_cuts([np.array(group) for group in groups], budget, None, padded)

@@ -26,6 +26,7 @@ def both(lengths: list[int], width: int = 3) -> tuple[Packed, torch.Tensor, Rows
     return Packed(torch.tensor(lengths)), values[None], Rows(mask), cells
 
 
+@pytest.mark.slow
 @given(LENGTHS)
 def test_layouts_answer_alike(lengths: list[int]) -> None:
     packed, flat, rows, cells = both(lengths)
@@ -41,6 +42,7 @@ def test_layouts_answer_alike(lengths: list[int]) -> None:
     torch.testing.assert_close(packed.per_sequence(flat[..., 0], "sum"), rows.per_sequence(cells[..., 0], "sum"))
 
 
+@pytest.mark.slow
 @given(LENGTHS)
 def test_gradients_of_sums_means_and_maxima_are_alike(lengths: list[int]) -> None:
     packed, flat, rows, cells = both(lengths)
@@ -53,6 +55,7 @@ def test_gradients_of_sums_means_and_maxima_are_alike(lengths: list[int]) -> Non
         assert not b[~rows.mask].any()
 
 
+@pytest.mark.slow
 @given(LENGTHS, st.booleans())
 def test_attention_groups_cover_every_token_once(lengths: list[int], longest_first: bool) -> None:
     ordered = np.array(sorted(lengths, reverse=longest_first))
@@ -87,6 +90,7 @@ def test_equal_lengths_are_one_group_without_a_gather() -> None:
     assert group.cells(values, 3).data_ptr() == values.data_ptr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["packed", "rows", "padded"])
 @given(LENGTHS, st.integers(16, 200), st.one_of(st.none(), st.integers(1, 9)))
 def test_cuts_respect_budget_and_most(layout: str, lengths: list[int], budget: int, most: int | None) -> None:
@@ -104,6 +108,7 @@ def test_no_cut_is_made_without_need() -> None:
     assert row_cuts(lengths, 320, None) == [32]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
 def test_row_cuts_are_the_cheapest_there_are(lengths: list[int]) -> None:
     ordered, budget, one_pass = np.array(sorted(lengths, reverse=True)), 100, 30.0
@@ -122,6 +127,7 @@ def test_row_cuts_are_the_cheapest_there_are(lengths: list[int]) -> None:
     assert cost(row_cuts(ordered, budget, None, one_pass)) == min(cost(s) for s in ways(len(ordered)) if legal(s))
 
 
+@pytest.mark.slow
 @given(LENGTHS, st.integers(16, 300))
 def test_every_layout_gives_the_encoder_the_same_tokens(lengths: list[int], budget: int) -> None:
     table = random_table(lengths)

@@ -34,6 +34,7 @@ def rows_of(found: Mixed, step: int) -> list[tuple[int, list[int]]]:
     return [(task, sorted(found.streams[task].rows_at(number).tolist())) for task, number in found.drawn(step)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 23), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 5))
 def test_G27_each_epoch_visits_every_example_once(rows: list[int], per_step: int, batch_size: int) -> None:
     found = mixed(rows, Shuffled(per_step=per_step), batch_size)
@@ -45,6 +46,7 @@ def test_G27_each_epoch_visits_every_example_once(rows: list[int], per_step: int
             assert sorted(row for t, batch in seen if t == task for row in batch) == list(range(n))
 
 
+@pytest.mark.slow
 @given(st.floats(0, 3), st.booleans())
 def test_G27_the_rate_ends_at_0_for_every_ratio(ratio: float, main_last: bool) -> None:
     found = mixed([21, 9, 14], Mtdnn(ratio=ratio, main_last=main_last))

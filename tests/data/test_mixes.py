@@ -26,6 +26,7 @@ def shares(mix: Drawn, given: list[Size], epoch: int = 0, epochs: float = 5) -> 
     return np.asarray(chances / chances.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MIXES)
 @given(sizes(), st.integers(0, 5), st.integers(0, 99))
 def test_an_epoch_is_as_long_as_it_says_and_follows_from_seed_and_epoch(
@@ -39,6 +40,7 @@ def test_an_epoch_is_as_long_as_it_says_and_follows_from_seed_and_epoch(
     assert (order == mix.order(given, epoch, 6, seed)).all()
 
 
+@pytest.mark.slow
 @given(sizes(), st.integers(0, 9))
 def test_G27_without_replacement_each_batch_comes_once(given: list[Size], epoch: int) -> None:
     for mix in (find("mix", "shuffled")(), Mtdnn(), Mtdnn(main_last=True)):
@@ -75,6 +77,7 @@ def test_G28_temperature_1_is_proportional_and_a_large_one_uniform(given: list[S
     assert np.isfinite(shares(Temperature(temperature=1e-6), given)).all()
 
 
+@pytest.mark.slow
 @given(sizes())
 def test_G28_annealed_begins_proportional_and_ends_at_its_last_exponent(given: list[Size]) -> None:
     mix, rows = Annealed(), np.array([size.rows for size in given], float)

@@ -134,6 +134,7 @@ def test_F7_a_cut_sequence_keeps_its_special_tokens(make: Callable[[], Tokenizer
     assert len(types) == len(ids) == min(limit, n + m + form.extra)
 
 
+@pytest.mark.slow
 def test_truncation_differs_from_fast_tokenizers_in_the_odd_token_alone() -> None:
     """What docs/from-run-glue.md says: theirs goes to the longer text, to the second if both are equal."""
     tokenizer = toy_tokenizer()

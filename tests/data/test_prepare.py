@@ -45,6 +45,7 @@ def tokens(table: BlockTable, row: int) -> list[int]:
     return table.ids[table.starts[row] : table.starts[row + 1]].tolist()
 
 
+@pytest.mark.slow
 def test_P21_the_bytes_do_not_depend_on_the_run(tmp_path, text, pieces):
     for name in "ab":
         prepare(tmp_path / name, corpus(text), pieces, 32, workers=1)
@@ -62,6 +63,7 @@ def test_P21_the_bytes_do_not_depend_on_workers_or_runs(tmp_path, text, pieces, 
     assert len([name for name in made[0] if name.startswith("shards/")]) > 5
 
 
+@pytest.mark.slow
 def test_P20_no_example_has_tokens_of_two_documents(tmp_path, text, pieces):
     prepare(tmp_path / "out", corpus(text, keep_overflow=True), pieces, 24, workers=1)
     whole = [pieces.many(["\n".join(one.split("\n"))])[0] for one in documents(0, 120)]
@@ -75,6 +77,7 @@ def test_P20_no_example_has_tokens_of_two_documents(tmp_path, text, pieces):
         assert {number: sorted(ids) for number, ids in found.items()} == {n: sorted(whole[n]) for n in found}
 
 
+@pytest.mark.slow
 def test_P22_the_report_counts_what_was_kept(tmp_path, text, pieces):
     faithful = prepare(tmp_path / "a", corpus(text, keep_overflow=False), pieces, 24, workers=1)["made"]["train"]
     keeping = prepare(tmp_path / "b", corpus(text, keep_overflow=True), pieces, 24, workers=1)["made"]["train"]
@@ -151,6 +154,7 @@ def test_full_blocks_tell_their_texts(tmp_path, text, pieces):
     assert table.texts.starts[table.texts.of(np.array([3]))][0] == table.starts[3]
 
 
+@pytest.mark.slow
 def test_it_goes_on_at_the_missing_shard(tmp_path, text, pieces):
     whole, again = tmp_path / "whole", tmp_path / "again"
     prepare(whole, corpus(text), pieces, 32, workers=1)
@@ -191,6 +195,7 @@ def test_R1_kill_9_in_preparation(tmp_path, pieces, workers):
     assert content(folder) == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_signal_stops_after_the_shard(tmp_path, text, pieces):
     def on_progress(share, characters):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -319,6 +324,7 @@ def test_benchmark_sentences_are_found(tmp_path, pieces):
         prepare(tmp_path / "x", Corpus(files=str(path), decontaminate=["toy/nothing"]), pieces, 32)
 
 
+@pytest.mark.slow
 def test_R8_a_second_command_on_the_folder_is_refused(tmp_path, text, pieces):
     """Another holder is another open file, so a second lock of this process stands for it."""
     from encodery.core.lock import RunLock

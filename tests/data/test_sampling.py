@@ -59,6 +59,7 @@ def test_D32_rows_are_drawn_as_often_as_their_scores_say(home):
     assert sampler.draw(7, 10).tolist() == sampler.draw(7, 10).tolist()
 
 
+@pytest.mark.slow
 def test_D32_batches_hold_drawn_rows_with_their_weights(home):
     batches = stream(home, hard(home))
     rows = np.concatenate([batches.rows_at(step) for step in range(600)])
@@ -74,6 +75,7 @@ def test_D32_batches_hold_drawn_rows_with_their_weights(home):
     assert each.sum() / (600 * 16) == pytest.approx(1.0, abs=0.03)  # the weights of what is drawn have mean 1
 
 
+@pytest.mark.slow
 def test_D32_it_trains_says_so_and_resumes_to_the_bit(home, tmp_path):
     tree = settings(home, task={"sample_by": str(hard(home))}, train={"save": "4 steps"})
     whole = run(tree, tmp_path / "whole")
@@ -121,6 +123,7 @@ def test_D32_scores_that_rows_cannot_be_drawn_by_are_refused(home, tmp_path, sco
         stream(home, path)
 
 
+@pytest.mark.slow
 def test_D32_what_else_does_not_go_together_is_refused(home, tmp_path):
     path = hard(home)
     (tmp_path / "bare.jsonl").write_text("\n".join(json.dumps({"id": str(i)}) for i in range(ROWS)) + "\n")

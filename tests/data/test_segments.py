@@ -87,6 +87,7 @@ def test_faithful_mode_breaks_the_order_of_text_now_and_then():
     assert 0.02 < broken / len(blocks) < 0.5
 
 
+@pytest.mark.slow
 def test_P20_shares_of_single_segments_and_random_targets():
     lines = numbered([9] * 20_000)
     blocks = list(electra(lines, 5, 1, form(128)))
@@ -105,6 +106,7 @@ def test_target_5_and_M_are_both_possible():
     assert drawn == set(range(5, 13))
 
 
+@pytest.mark.slow
 @given(st.lists(sizes, min_size=1, max_size=6), st.integers(0, 5))
 def test_P20_a_document_gives_the_same_examples_whatever_stands_around_it(documents, seed):
     alone = [list(electra(numbered(sizes), i, seed, form())) for i, sizes in enumerate(documents)]
@@ -112,6 +114,7 @@ def test_P20_a_document_gives_the_same_examples_whatever_stands_around_it(docume
     assert alone == again[::-1]
 
 
+@pytest.mark.slow
 @given(st.lists(sizes, max_size=8), lengths)
 def test_full_blocks_keep_all_tokens_in_order_and_documents_apart(documents, max_length):
     flat, given_documents, owner = 10, [], {}

@@ -16,6 +16,7 @@ KEYS = st.integers(0, 2**64 - 1)
 IDS = st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @given(KEYS, IDS, st.integers(0, 9))
 def test_bits_and_uniform_numbers_are_those_of_numpy(key: int, ids: list[int], size: int) -> None:
     there, here = torch.tensor(ids), np.array(ids)

@@ -34,6 +34,7 @@ def table_of(lengths: list[int], group: list[int] | None = None) -> MemoryTable:
     return table
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 6), st.booleans())
 def test_R14_processes_share_the_rows_of_a_step(lengths: list[int], size: int, grouped: bool) -> None:
     table = table_of(lengths, [i // 3 for i in range(len(lengths))] if grouped else None)
@@ -266,6 +267,7 @@ def test_processes_are_started_again_as_often_as_asked(monkeypatch: pytest.Monke
         launch(["train"], 2, 0, said.append)
 
 
+@pytest.mark.slow
 def test_accelerate_starts_processes_on_a_machine_without_gpus(tmp_path: Path) -> None:
     from accelerate.commands.launch import launch_command, launch_command_parser
 

@@ -58,6 +58,7 @@ def test_G20_seeds_are_averaged() -> None:
     assert rules.gain({1: 0.6, 2: 0.95, 3: 0.7}, {1: 0.5, 2: 0.8, 3: 0.6}).clear
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "trials"), [(2, 2), (3, 1), (3, 4), (5, 7)])
 def test_G31_a_choice_between_nothings_is_hardly_ever_clear(seeds: int, trials: int) -> None:
     """Sets of tasks that bring nothing: the best of them must not look as if it helped."""

@@ -393,6 +393,7 @@ def test_heads_are_measured_on_the_rows_that_the_run_was_trained_on(shared: Path
     assert main(["heads", str(run), "--on", "table/one:dev", "--quiet", "-o", str(tmp_path / "dev")]) == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path)
     wrong: list[tuple[str, str]] = [

@@ -56,6 +56,7 @@ def theirs(state: dict[str, Any], prefix: str, names: dict[str, str], layers: in
     return x
 
 
+@pytest.mark.slow
 def test_P25_a_fairseq_file_gives_the_probability_of_a_replaced_token(tmp_path: Path) -> None:
     order = write_tokenizer(tmp_path)
     file, state = write_fairseq(tmp_path, len(order))
@@ -71,6 +72,7 @@ def test_P25_a_fairseq_file_gives_the_probability_of_a_replaced_token(tmp_path: 
     assert "2 layers of width 16, 2 heads, 8 bins" in said[0]
 
 
+@pytest.mark.slow
 def test_the_generator_of_a_fairseq_file_comes_with_its_mixture(tmp_path: Path) -> None:
     order = write_tokenizer(tmp_path)
     file, state = write_fairseq(tmp_path, len(order))

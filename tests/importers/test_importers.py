@@ -75,6 +75,7 @@ def check_folders(out, discriminator, generator) -> None:
             assert torch.equal(model.eval()(IDS).logits, net(IDS).logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True], ids=["small", "small++"])
 def test_google_checkpoint_gives_both_models(tmp_path, wide):
     nets = pair(wide)
@@ -86,6 +87,7 @@ def test_google_checkpoint_gives_both_models(tmp_path, wide):
     assert "no vocab.txt" in said[2]
 
 
+@pytest.mark.slow
 def test_google_verb_finds_the_checkpoint_and_its_vocabulary(tmp_path, capsys):
     folder = tmp_path / "electra_small"
     folder.mkdir()
@@ -104,6 +106,7 @@ def test_google_verb_finds_the_checkpoint_and_its_vocabulary(tmp_path, capsys):
     assert "--heads" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_google_checkpoint_with_other_variables_is_refused(tmp_path):
     tensors = as_google(*pair()) | {"task_specific/mnli/kernel": np.zeros(3, np.float32)}
     tf_writer.write(tmp_path / "x", tensors)
@@ -136,6 +139,7 @@ def fastcore(monkeypatch):
     assert electra_pytorch.LIST not in torch.serialization.get_safe_globals()  # allowed for this file alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["state dict", "model and opt"])
 def test_electra_pytorch_file_gives_both_models(tmp_path, form, fastcore, monkeypatch):
     discriminator, generator = pair()
@@ -188,6 +192,7 @@ names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, shapes, max_size=40), st.integers(1, 9))
 def test_any_checkpoint_is_read_back(tmp_path_factory, shapes, per_block):
     rng = np.random.default_rng(0)

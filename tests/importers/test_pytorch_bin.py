@@ -38,6 +38,7 @@ def pickled(folder: Path, parts: int = 1) -> BertForPreTraining:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 3])
 def test_P40_a_bin_becomes_safetensors_bit_by_bit_and_trains(
     tmp_path: Path, parts: int, capsys: pytest.CaptureFixture[str]

@@ -50,6 +50,7 @@ def foreign(run: RunDir, folder: Path, order: tuple[int, ...], names: dict[str, 
 UNNAMED = {str(i): f"LABEL_{i}" for i in range(3)}
 
 
+@pytest.mark.slow
 def test_D18_order_of_outputs_does_not_matter_where_labels_have_names(run, toy, tmp_path):
     known = evaluate([open_classifier(run.path)], toy)
     for number, order in enumerate(((2, 0, 1), (1, 2, 0))):
@@ -59,6 +60,7 @@ def test_D18_order_of_outputs_does_not_matter_where_labels_have_names(run, toy, 
         assert {id: a["said"] for id, a in found.answers.items()} == {id: a["said"] for id, a in known.answers.items()}
 
 
+@pytest.mark.slow
 def test_D18_labels_without_names_are_refused_or_calibrated(run, toy, tmp_path, capsys):
     folder = foreign(run, tmp_path / "unnamed", (2, 0, 1), UNNAMED)
     with pytest.raises(UserError, match="it is unknown which is which"):
@@ -81,6 +83,7 @@ def test_calibration_finds_the_order_of_labels():
     assert "0 = b, 1 = c, 2 = a" in str(found)
 
 
+@pytest.mark.slow
 def test_D19_dev_rows_on_the_way_of_hans_give_the_answers_of_the_run(run):
     own = load.load(run.path).tasks[0][0]
     model = with_head_for(open_classifier(run.path), Hans())
@@ -94,6 +97,7 @@ def test_D19_dev_rows_on_the_way_of_hans_give_the_answers_of_the_run(run):
     assert next(own.encode(rows[:1], model.pieces, 32)).types == features.types
 
 
+@pytest.mark.slow
 def test_D20_answers_that_do_not_come_out_again_are_an_alarm(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
@@ -105,9 +109,11 @@ def test_D20_answers_that_do_not_come_out_again_are_an_alarm(run, tmp_path):
     known = [json.loads(line) for line in path.read_text().splitlines()]
     turned = {"entailment": "neutral", "neutral": "contradiction", "contradiction": "entailment"}
     path.write_text("".join(json.dumps({**row, "prediction": turned[row["prediction"]]}) + "\n" for row in known))
+    again.done.write("2026-01-01T00:00:00Z")
     assert "does not get its input as in training" in str(path_alarm(model, again, Hans()))
 
 
+@pytest.mark.slow
 def test_the_verb_keeps_figures_in_all_forms(run, tmp_path, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)

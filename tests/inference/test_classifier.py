@@ -65,6 +65,7 @@ def test_saved_folder_gives_equal_logits_for_pairs(tmp_path):
     torch.testing.assert_close(logits(en.load(run), texts), stock_logits(run.path / "model", texts), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["linear", "mlp_tanh", "mlp_gelu"])
 @pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
 def test_other_heads_go_round(kind, head, tmp_path):
@@ -133,11 +134,13 @@ def test_labels_can_be_given_to_models_of_others_only(tmp_path):
         open_classifier(run.path, labels=["a", "b", "c"])
 
 
+@pytest.mark.slow
 def test_a_head_that_is_not_there_is_named(trained):
     with pytest.raises(UserError, match="has no head glue/mnli; it has table/moods"):
         en.load(trained("single"), head="glue/mnli")
 
 
+@pytest.mark.slow
 def test_a_body_without_head_is_no_classifier(trained, tmp_path):
     AutoModel.from_pretrained(trained("single") / "model").save_pretrained(tmp_path / "body")
     AutoTokenizer.from_pretrained(trained("single") / "model").save_pretrained(tmp_path / "body")

@@ -38,6 +38,7 @@ def test_each_value_has_its_score_and_wilsons_interval(tmp_path):
     assert found["a"]["low"] > found["b"]["high"]
 
 
+@pytest.mark.slow
 def test_other_metrics_have_a_bootstrap_over_rows_and_few_rows_none(tmp_path):
     found = evaluation(tmp_path, metric="macro_f1")
     rows = found.asked.task.examples("dev")
@@ -65,6 +66,7 @@ def evaluated(tmp_path_factory) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_slices_are_kept_beside_the_predictions_and_columns_add_up(evaluated):
     (path,) = (evaluated / "runs" / "s1" / "predictions").glob("*.slices.json")
     found = read_json(path)
@@ -79,6 +81,7 @@ def test_slices_are_kept_beside_the_predictions_and_columns_add_up(evaluated):
         assert right / 24 == pytest.approx(whole)
 
 
+@pytest.mark.slow
 def test_a_table_has_a_row_for_each_value(evaluated, capsys):
     assert main(["table", str(evaluated / "runs"), "--by", "source"]) == 0
     out = capsys.readouterr().out

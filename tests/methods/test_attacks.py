@@ -147,6 +147,7 @@ def test_A6_padding_is_never_perturbed_whatever_its_id(pad: int, method: Any) ->
         assert one[~padding].any(1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_A7_more_padding_changes_nothing(kind: str) -> None:
     made = bench(kind)
@@ -166,6 +167,7 @@ def test_A7_packed_and_rows_perturb_alike() -> None:
         assert furthest(one.step(FreeLB())[0], two.step(FreeLB())[0]) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", BOTH)
 def test_A8_A12_examples_are_independent_of_order_and_micro_batches(method: Any) -> None:
     made, cut = bench(), bench(most=3)
@@ -187,6 +189,7 @@ def test_A8_A12_examples_are_independent_of_order_and_micro_batches(method: Any)
     assert furthest(whole, cut.step(method(**options))[0]) < 1e-5
 
 
+@pytest.mark.slow
 @places
 def test_A12_two_micro_batches_are_one_batch(kind: str, layout: str) -> None:
     lengths = [5, 9] * 8
@@ -207,6 +210,7 @@ def test_A9_an_example_without_gradient_stays_finite(method: Any, norm: str, sco
     assert seen[2][1].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", BOTH)
 def test_A10_a_scaled_loss_climbs_the_same_way(method: Any) -> None:
     made = bench()
@@ -326,6 +330,7 @@ def test_A26_the_loss_climbs(kind: str, layout: str) -> None:
     assert notes["loss_1"] == pytest.approx(notes["loss_clean"])
 
 
+@pytest.mark.slow
 def test_the_log_has_what_was_promised() -> None:
     made = bench(most=3)
     notes = notes_of(made.step(FreeLB(log_attack=1))[1])

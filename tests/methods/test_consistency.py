@@ -158,6 +158,7 @@ def test_smart_follows_the_weights() -> None:
     assert notes_of(again[1])["drift"] == drift
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [None, 3])
 def test_smart_pulls_back_by_its_formula(most: int | None) -> None:
     """∇ (loss + μ · distance(f, f̃)), f̃ with the moving mean for weights and without a gradient, however it is cut."""

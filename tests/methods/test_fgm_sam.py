@@ -45,6 +45,7 @@ def test_fgm_weighs_the_clean_pass(target: Any, clean: float) -> None:
     assert float(loss) / 8 == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_matrix_version_is_its_formula() -> None:
     """The whole step's gradient moves the table once, however the step is cut."""
     made, cut = bench(), bench(most=3)
@@ -84,6 +85,7 @@ def test_A25_other_heads_work(method: Any, form: str) -> None:
     assert furthest(got, made.plain()) > 1e-5
 
 
+@pytest.mark.slow
 def test_fgm_starts_when_told() -> None:
     for target in ("example", "matrix"):
         early, late = bench(step=1), bench(step=2)

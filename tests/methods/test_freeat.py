@@ -102,6 +102,7 @@ def half(step: int) -> float:
     return 1.0 if step == 0 else 0.5
 
 
+@pytest.mark.slow
 def test_A13_a_step_is_k_optimiser_calls_at_one_rate(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
     factors: list[float] = []
@@ -158,6 +159,7 @@ def fails(after: int, error: Exception) -> Callable[..., None]:
     return hook
 
 
+@pytest.mark.slow
 def test_lack_of_memory_after_an_update_ends_the_run_and_before_it_does_not(tmp_path: Any) -> None:
     parts, optimizer = parts_of(tmp_path)
     method = FreeAT(steps=3).start(parts.model)

@@ -46,6 +46,7 @@ def test_D13_the_threshold_of_three_is_two():
     assert reduction(peaked) > 2.0
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.01, 1), min_size=4, max_size=12), st.floats(0.2, 0.9))
 def test_smaller_exponents_keep_the_weighted_sum(scores, exponent):
     scores = torch.tensor(scores, dtype=torch.float64)
@@ -98,6 +99,7 @@ def test_cutting_a_step_into_pieces_changes_nothing(parts):
     assert losses_of(terms).keys() == {("t", "loss")}
 
 
+@pytest.mark.slow
 def test_it_begins_plain_turns_on_and_resumes_to_the_bit(tmp_path):
     method = {"kind": "importance", "threshold": 0.15, "momentum": 0.9}
     tree = settings(tmp_path, method=method, train={"max_steps": 10, "save": "2 steps"})
@@ -129,6 +131,7 @@ def test_scores_are_the_gradient_at_the_logits(parts):
     assert torch.allclose(score(model, outputs, batch), error.norm(dim=1).detach())
 
 
+@pytest.mark.slow
 def test_D30_the_log_and_the_scores_say_how_often_it_was_on(tmp_path):
     method = {"kind": "importance", "threshold": 0.15}
     tree = settings(tmp_path, method=method, train={"max_steps": 10, "save": "2 steps"})
@@ -151,6 +154,7 @@ def test_D30_the_log_and_the_scores_say_how_often_it_was_on(tmp_path):
     assert run(tree, tmp_path / "killed").read_scores()["notes"] == done.read_scores()["notes"]
 
 
+@pytest.mark.slow
 def test_D30_never_on_is_a_warning_beside_the_figures(tmp_path):
     done = run(settings(tmp_path, method={"kind": "importance", "threshold": 50.0}), tmp_path / "never")
     (sentence,) = done.read_scores()["notes"]

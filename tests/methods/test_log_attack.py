@@ -16,6 +16,7 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
     return config_for(folder, single_task(folder), **more)
 
 
+@pytest.mark.slow
 def test_costly_notes_are_written_whatever_the_rhythm_of_the_log(tmp_path: Path) -> None:
     method = {"kind": "freelb", "steps": 2, "log_attack": 4, "start_step": 1}
     train = {"max_steps": 9, "log": 3, "evaluate": "never"}
@@ -27,6 +28,7 @@ def test_costly_notes_are_written_whatever_the_rhythm_of_the_log(tmp_path: Path)
     assert costly == {row["step"] for row in rows if "method.loss_clean" in row}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "more", "said"),
     [
@@ -45,6 +47,7 @@ def test_what_cannot_work_is_refused_before_the_first_step(
     assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_each_number_has_its_own_bound(tmp_path: Path) -> None:
     for kind in ("fgsm", "r3f", "r4f"):
         with pytest.raises(UserError, match="norm_scope"):

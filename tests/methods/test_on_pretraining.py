@@ -95,6 +95,7 @@ def test_the_same_text_again_has_the_distance_of_the_answers_alone() -> None:
     assert float(distance(model, batch, first, moved).detach()) > 0
 
 
+@pytest.mark.slow
 def test_r4f_never_bounds_the_word_embeddings() -> None:
     model, _ = made("mlm")
     with pytest.raises(UserError, match="r4f needs a head that ends in a linear layer of its own; that of t has none"):

@@ -101,6 +101,7 @@ def relative(folder: Path, **more: Any) -> dict[str, Any]:
     return settings(folder, method=method, train={"save": "2 steps", "epochs": 1})
 
 
+@pytest.mark.slow
 def test_A31_a_resumed_run_has_the_same_radius_to_the_bit(tmp_path: Path) -> None:
     whole = run(relative(tmp_path), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -109,6 +110,7 @@ def test_A31_a_resumed_run_has_the_same_radius_to_the_bit(tmp_path: Path) -> Non
     assert all(torch.equal(value, weights_of(whole)[key]) for key, value in weights_of(killed).items())
 
 
+@pytest.mark.slow
 def test_A32_the_line_at_the_start_tells_and_changes_nothing(tmp_path: Path) -> None:
     told = run(relative(tmp_path), tmp_path / "told")
     silent = run(relative(tmp_path, log_attack=0), tmp_path / "silent")
@@ -143,6 +145,7 @@ def test_A32_a_ball_that_more_than_doubles_the_loss_is_warned_of() -> None:
     assert small.clean == large.clean == pytest.approx(float(terms["t", "loss"].detach()) / len(sure))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_A33_relative_radii_of_an_attack(norm: Any, trained: Any) -> None:
     model = open_classifier(trained("single"))
@@ -156,6 +159,7 @@ def test_A33_relative_radii_of_an_attack(norm: Any, trained: Any) -> None:
     assert found.loss == wanted.loss
 
 
+@pytest.mark.slow
 def test_A33_the_command_says_what_radii_count_in(trained: Any, tmp_path: Path, capsys: Any) -> None:
     from encodery.cli import main
 

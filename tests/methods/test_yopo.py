@@ -77,6 +77,7 @@ def test_A4_every_cheap_ascent_stays_in_the_ball() -> None:
     assert float(made.norms(seen[-1]).max()) > 0.3
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_changes_nothing() -> None:
     made = bench(dropout=0.1)
     wanted = made.step(YOPO(**ROOMY))[0]

@@ -111,6 +111,7 @@ def test_the_name_is_known_with_its_defaults() -> None:
     assert AutoConfig.for_model("amos").rel_pos_bins == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["hf", "google"])
 def test_places_begin_as_wide_as_asked_in_encoder_and_generator(init: str) -> None:
     from encodery.config.schema import ModelOptions

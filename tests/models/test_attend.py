@@ -9,6 +9,7 @@ from encodery.models.kernels.attention import attend_with_dropout
 from encodery.models.kernels.dropout import draw
 
 
+@pytest.mark.slow
 @given(
     n=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 9), rate=st.sampled_from([0.1, 0.5, 0.9]),
     kind=st.sampled_from(["none", "padding", "window"]), seed=st.integers(0, 99),

@@ -458,6 +458,7 @@ def test_a_tokenizers_content_has_a_digest(tmp_path: Path) -> None:
 # Saved folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_folder_loads_in_transformers_with_equal_logits(kind: str, tmp_path: Path) -> None:
     encoder = small_encoder(kind)

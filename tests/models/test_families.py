@@ -38,6 +38,7 @@ def test_new_families_do_all_but_detect_replaced_tokens(name: str) -> None:
     assert set(fill.examine(name).reasons) == {"RTD"}
 
 
+@pytest.mark.slow
 def test_every_family_on_the_page_is_one_of_transformers() -> None:
     text = fill.PAGE.read_text(encoding="utf-8")
     rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]

@@ -92,6 +92,7 @@ def test_its_identity_is_its_content() -> None:
     assert locate.resolve_tokenizer("petit", Path()).path == FOLDER
 
 
+@pytest.mark.slow
 def test_a_csv_becomes_a_model_without_network(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(reviews), "-o", "run", "--train.epochs=3", "--device=cpu", "--train.batch_size=4"]) == 0
     assert "model: petit" in capsys.readouterr().err

@@ -30,6 +30,7 @@ def electra(options: dict[str, Any] | None = None) -> Model:
     return asked("electra", {"generator_size": 0.5} | (options or {}), dropout=0.1)
 
 
+@pytest.mark.slow
 def test_checkpointing_reaches_the_generator_and_changes_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, less = electra(), electra()
     make_ready(less, TrainOptions(gradient_checkpointing=True), torch.device("cpu"), "fp32")

@@ -137,6 +137,7 @@ def moved(model: Model) -> dict[str, Tensor]:
     return {name: grad for name, grad in gradients(model).items() if grad.any()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"stop_gradients": False, "reversal": 0.5, "temperature": 1.0}, {"mixture_detach_features": True}],
@@ -170,6 +171,7 @@ def grads_of(model: Model, term: str, batch: Any) -> dict[str, Tensor]:
     return moved(model)
 
 
+@pytest.mark.slow
 def test_P26_the_sign_of_the_reversal_turns_the_mixture_and_not_the_encoder() -> None:
     found = {}
     for factor in (-1.0, 1.0):
@@ -182,6 +184,7 @@ def test_P26_the_sign_of_the_reversal_turns_the_mixture_and_not_the_encoder() ->
     assert all(torch.equal(found[-1.0][name], found[1.0][name]) for name in found[1.0])
 
 
+@pytest.mark.slow
 def test_P26_features_get_the_reversed_gradient_too_unless_detached() -> None:
     for detached in (False, True):
         model = amos({"mixture_detach_features": detached})
@@ -209,6 +212,7 @@ def stages_of(found: dict[str, Tensor]) -> set[str]:
     return {name.split("layer.")[1][0] if "layer." in name else "e" for name in names}
 
 
+@pytest.mark.slow
 def test_P28_each_stage_learns_from_its_own_readout_alone() -> None:
     model = amos()
     batch = batch_of(model, text_table(LENGTHS))
@@ -218,6 +222,7 @@ def test_P28_each_stage_learns_from_its_own_readout_alone() -> None:
     assert stages_of(grads_of(free, "mlm_3", batch)) == {"0", "1", "2", "e"}
 
 
+@pytest.mark.slow
 def test_P30_the_sample_does_not_depend_on_the_temperature_but_the_gradient_does() -> None:
     found = []
     for temperature in (0.1, 0.3, 2.0):
@@ -231,6 +236,7 @@ def test_P30_the_sample_does_not_depend_on_the_temperature_but_the_gradient_does
 # The mixture
 
 
+@pytest.mark.slow
 def test_P29_shares_sum_to_one_and_differ_between_positions() -> None:
     shares = {}
     for kind in ("learned", "fixed", "random"):
@@ -289,6 +295,7 @@ def test_P12_draws_and_losses_are_wide_under_autocast_and_the_mixture_learns(lay
     assert model.objective("t").mixture.grad.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "part"), [("amos", "relative_attention_bias.weight"), ("modernbert", "final_norm.weight")]
 )
@@ -303,6 +310,7 @@ def test_layouts_make_no_difference_with_relative_positions(kind: str, part: str
     assert furthest(*found) < 1e-10
 
 
+@pytest.mark.slow
 def test_P23_corruption_and_gradient_of_amos_do_not_depend_on_cutting() -> None:
     model = amos()
     table = text_table(LENGTHS * 2)
@@ -346,6 +354,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_memory_no_more_rows_of_the_vocabulary_than_a_chunk_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary_loss, "CELLS", TOKENS * 12)
     model = asked("amos", DEEP)
@@ -359,6 +368,7 @@ def test_memory_no_more_rows_of_the_vocabulary_than_a_chunk_has(monkeypatch: pyt
 # The generator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["electra", "modernbert"])
 def test_P31_the_generator_has_no_dropout_unless_asked(kind: str) -> None:
     for on in (False, True):
@@ -371,6 +381,7 @@ def test_P31_the_generator_has_no_dropout_unless_asked(kind: str) -> None:
         assert not torch.equal(*logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["electra", "amos", "modernbert"])
 def test_gradient_checkpointing_changes_nothing(kind: str) -> None:
     found = []
@@ -397,6 +408,7 @@ def test_P32_only_the_words_are_shared(kind: str) -> None:
     assert own in dict(side.embeddings.named_parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["hf", "google"])
 def test_P36_loss_at_the_start(init: Any) -> None:
     torch.manual_seed(0)
@@ -447,6 +459,7 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> 
         Amos(**options).build(trunk(), word_tokenizer())
 
 
+@pytest.mark.slow
 def test_a_mixture_that_learns_nothing_costs_nothing() -> None:
     batch = batch_of(asked("amos", DEEP), text_table(LENGTHS))
     for options in ({"reversal": 0.0}, {"mixture": "fixed"}):
@@ -466,6 +479,7 @@ STOCK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STOCK)
 def test_both_folders_open_in_transformers_and_pretraining_goes_on(kind: str, tmp_path: Path) -> None:
     model = asked("amos", DEEP, kind=kind)
@@ -486,6 +500,7 @@ def test_both_folders_open_in_transformers_and_pretraining_goes_on(kind: str, tm
         torch.testing.assert_close(value, two[key], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_generator_from_elsewhere_does_not_take_the_encoders_words_away(tmp_path: Path) -> None:
     asked("amos", DEEP).save(tmp_path / "m", word_tokenizer(), {})
     other = asked("amos", DEEP)

@@ -158,6 +158,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 # Distance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["single", "multilabel", "regression"])
 @given(seed=st.integers(0, 99))
 def test_distance_is_symmetric_and_zero_at_equality(form: str, seed: int) -> None:

@@ -252,6 +252,7 @@ def test_P18_P19_projection_after_the_norm_and_gelu_by_erf() -> None:
         assert float(activation(one)) == pytest.approx(0.841345, abs=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [WIDE, {"uniform_generator": True}, WIDE | {"masking": {"positions": "with_replacement"}}], ids=str
 )
@@ -340,6 +341,7 @@ def test_a_classifier_lacks_its_head_alone(tmp_path: Path) -> None:
     assert all(name.startswith("discriminator_predictions.") for name in report["unexpected_keys"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["electra", "modernbert"])
 @pytest.mark.parametrize("sharing", ["tied", "none", "gdes"])
 def test_continuing_from_a_saved_pair_gives_the_same_losses(sharing: str, kind: str, tmp_path: Path) -> None:

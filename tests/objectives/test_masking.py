@@ -89,6 +89,7 @@ def test_counts_are_known_before_the_forward_pass(options: Masking) -> None:
         assert count(batch, options, KNOWN) == len(mask(batch, options, KNOWN).truth)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=8), st.floats(0.02, 0.9), st.integers(0, 2**40))
 def test_exactly_k_distinct_positions(lengths: list[int], share: float, noise: int) -> None:
     table = text_table(lengths)

@@ -111,6 +111,7 @@ def test_positions_that_show_the_mask_are_also_counted_by_themselves() -> None:
     assert float(found["masked_mlm_right"].sum()) == int((outputs["right"] & hidden).sum())
 
 
+@pytest.mark.slow
 def test_going_on_takes_the_head_over_where_there_is_one(tmp_path: Path) -> None:
     model = asked("mlm", kind="bert")
     model.save(tmp_path / "m", word_tokenizer(), {})

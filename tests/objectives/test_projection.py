@@ -20,6 +20,7 @@ def made(
     return [*found, torch.randint(vocabulary, (rows,), generator=generator)]
 
 
+@pytest.mark.slow
 @given(rows=st.integers(1, 20), vocabulary=st.integers(2, 700), seed=st.integers(0, 99))
 def test_loss_and_gradient_equal_cross_entropy_on_all_logits(rows: int, vocabulary: int, seed: int) -> None:
     v, w, b, truth = made(rows, 5, vocabulary, seed)
@@ -44,6 +45,7 @@ def test_nothing_is_kept_for_a_gradient_that_nobody_wants() -> None:
     torch.testing.assert_close(found.nll.sum(), found.loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "vocabulary"), [(2.0, 300), (1.0, 600)])
 def test_P11_samples_follow_the_softmax(temperature: float, vocabulary: int) -> None:
     n = 100_000

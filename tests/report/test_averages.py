@@ -56,6 +56,7 @@ def test_the_leaderboard_s_has_wnli_and_means_of_two_metrics(tmp_path: Path) -> 
     assert averages(table.table([tmp_path]))["GLUE average (leaderboard)"] == pytest.approx(expected, abs=0.005)
 
 
+@pytest.mark.slow
 def test_averages_have_a_spread_over_seeds_that_all_tasks_share(tmp_path: Path) -> None:
     for seed, shift in ((1, 0.0), (2, 1.0), (3, 2.0)):
         glue(tmp_path, {task: value + shift for task, value in ELECTRA_SMALL.items()}, seed)
@@ -68,6 +69,7 @@ def test_averages_have_a_spread_over_seeds_that_all_tasks_share(tmp_path: Path) 
     assert row.notes == ["tasks have different seeds: no sd"]
 
 
+@pytest.mark.slow
 def test_systems_have_averages_of_their_own_and_differences(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         glue(tmp_path / "plain", ELECTRA_SMALL, seed)
@@ -82,6 +84,7 @@ def test_systems_have_averages_of_their_own_and_differences(tmp_path: Path) -> N
 # Two levels
 
 
+@pytest.mark.slow
 def test_scores_of_seeds_then_of_models(tmp_path: Path) -> None:
     """As in electra_pytorch's table of stability: the score of a model is the average of the best of its seeds."""
     shifts = {"one": (0.0, 1.0), "two": (2.0, 0.5), "three": (-1.0, 0.0)}

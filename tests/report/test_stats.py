@@ -51,16 +51,19 @@ def percentile_bootstrap(values: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 5, 10])
 def test_W35_the_interval_of_a_mean_over_seeds_holds_the_truth_in_95_of_100_cases(n: int) -> None:
     assert covered(n, stats.t_interval) == pytest.approx(0.95, abs=0.011)  # three standard errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "share"), [(3, 0.74), (5, 0.84), (10, 0.90)])
 def test_W35_a_bootstrap_of_so_few_values_does_not(n: int, share: float) -> None:
     assert covered(n, percentile_bootstrap, 1000) == pytest.approx(share, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "other"), [(3, 3), (3, 8), (5, 4)])
 def test_W35_nor_do_two_samples_of_other_spreads_mislead_it(n: int, other: int) -> None:
     draw = np.random.default_rng(n)
@@ -111,6 +114,7 @@ def t_tail_by_integration(t: float, df: int) -> float:
     return 2 * total * step / 3
 
 
+@pytest.mark.slow
 @given(st.floats(-8, 8), st.integers(1, 30))
 def test_students_tail_is_the_area_under_his_density(t: float, df: int) -> None:
     assert stats.student_two_sided(t, df) == pytest.approx(t_tail_by_integration(t, df), abs=1e-8)
@@ -144,6 +148,7 @@ def test_tests_over_seeds_do_not_care_about_sign_and_order(differences: list[flo
         assert p == pytest.approx(test(other), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(samples)
 def test_sign_flips_counts_all_flips(differences: list[float]) -> None:
     exact = [Fraction(value) for value in differences]

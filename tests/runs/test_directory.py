@@ -56,6 +56,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.is_done
 
 
+@pytest.mark.slow
 def test_rundir_needs_no_heavy_import() -> None:
     names = "encodery.runs.directory, encodery.core.environment as e"
     code = f"import sys, {names}; e.environment(); print('torch' in sys.modules)"

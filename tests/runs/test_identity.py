@@ -44,6 +44,7 @@ def losses(run: RunDir) -> list[float]:
     return [record["loss"] for record in run.metrics() if "loss" in record]
 
 
+@pytest.mark.slow
 def test_R17_a_run_of_an_earlier_version_is_resumed_under_its_name(here: Path) -> None:
     resumed = train_run(load.load("stopped.yaml"))
     assert resumed.path.name == NAME
@@ -72,6 +73,7 @@ def test_R17_a_sweep_of_an_earlier_version_is_adopted(here: Path, capsys: pytest
     assert before == {name: (folder / name / "scores.json").read_bytes() for name in names}
 
 
+@pytest.mark.slow
 def test_R17_an_adopted_run_keeps_the_name_by_which_others_know_it(here: Path) -> None:
     folder = here / "runs" / "sweep"
     one = RunDir(next(path for path in folder.iterdir() if path.name.startswith("d271d80c")))

@@ -54,6 +54,7 @@ ROWS = {
 }
 
 
+@pytest.mark.slow
 def test_F11_eleven_files_with_header_rows_indices_and_labels(submission):
     found = texts(submission)
     assert {name: text.count("\n") - 1 for name, text in found.items()} == ROWS
@@ -68,11 +69,13 @@ def test_F11_eleven_files_with_header_rows_indices_and_labels(submission):
     assert labels == {"entailment", "neutral", "contradiction"}
 
 
+@pytest.mark.slow
 def test_F11_the_same_answers_give_the_same_bytes(submission, everything, tmp_path):
     write_submission(everything, tmp_path / "b.zip")
     assert (tmp_path / "b.zip").read_bytes() == submission.read_bytes()
 
 
+@pytest.mark.slow
 def test_F11_what_is_missing_is_named_or_filled_and_marked(tmp_path):
     some = {"glue/rte:test": answers("rte", "test"), "mnli:test_matched": answers("mnli", "test")}
     with pytest.raises(
@@ -110,6 +113,7 @@ def test_F11_answers_that_do_not_fit_are_refused(tmp_path, given, words):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -131,6 +135,7 @@ def test_F11_any_zip_is_checked(submission, tmp_path, name, text, words):
         check_submission(path)
 
 
+@pytest.mark.slow
 def test_F11_a_good_zip_passes_and_no_zip_is_named(submission, tmp_path):
     check_submission(submission)
     for path in (tmp_path / "gone.zip", tmp_path):

@@ -94,6 +94,7 @@ def test_numbers_and_lists(tmp_path):
     assert score_file(put(tmp_path, "p.csv", text), names, "dev")["subset_accuracy"] == 1.0
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
 @settings(max_examples=20, deadline=None)
 def test_any_id_and_label_survive(tmp_path_factory, names):

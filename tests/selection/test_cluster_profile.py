@@ -134,6 +134,7 @@ def test_a_run_that_tells_nothing_of_the_rows_is_refused(tmp_path):
         difficulty(where, [str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_three_clear_clusters_are_stable_at_three():
     rng = np.random.default_rng(0)
     points = np.concatenate([rng.normal(size=(60, 4)) * 0.1 + 5 * np.eye(4)[i] for i in range(3)]).astype(np.float32)
@@ -155,6 +156,7 @@ def test_three_clear_clusters_are_stable_at_three():
             parse_counts(bad)
 
 
+@pytest.mark.slow
 def test_everything_is_in_the_files(tmp_path):
     rng = np.random.default_rng(0)
     rows = [

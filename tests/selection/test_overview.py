@@ -12,6 +12,7 @@ from encodery.selectors.clusters import ByCluster
 from encodery.tasks.base import Example
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["pca", "tsne"])
 def test_two_clear_clusters_are_pure(tmp_path, how):
     rng = np.random.default_rng(0)
@@ -33,6 +34,7 @@ def test_two_clear_clusters_are_pure(tmp_path, how):
         assert (tmp_path / name).read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_the_map_has_what_runs_told_of_each_row(tmp_path):
     rows = [Example(f"id-{i}", (f"text {i}",), "ab"[i % 2]) for i in range(12)]
     points = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)

@@ -50,6 +50,7 @@ def test_a_chain_does_not_vanish_behind_its_first():
     assert one_of_each(chain, np.array([0, 1, 2]), {0}) == {2: (1, 0.9)}
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=20), st.integers(1, 3))
 def test_no_two_kept_rows_are_alike_and_each_dropped_row_is_like_a_kept_one(texts, seed):

@@ -12,6 +12,7 @@ from encodery.selectors.base import Pool
 from encodery.selectors.grand import Grand, last_linear, norms_of
 
 
+@pytest.mark.slow
 def test_the_closed_form_is_the_gradient_of_the_last_layer(trained):
     model = open_classifier(trained("pair"), "cpu")
     task = load(trained("pair")).tasks[0][0]

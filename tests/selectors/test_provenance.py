@@ -67,6 +67,7 @@ def forget(path: Path) -> None:
 CLUSTERS = ["--selector.kind", "clusters", "--selector.k", "3"]
 
 
+@pytest.mark.slow
 def test_D24_vectors_of_another_task_are_refused_with_both_names(home, vectors, tmp_path, capsys):
     assert Embeddings.open(vectors).made_from.rows == ROWS
     assert select(home, "train.csv", tmp_path / "fits", *CLUSTERS, "--embeddings", str(vectors)) == 0
@@ -76,6 +77,7 @@ def test_D24_vectors_of_another_task_are_refused_with_both_names(home, vectors, 
     assert "was made from table/train:train (96 rows), but it is used for table/other:train (96 rows)" in said
 
 
+@pytest.mark.slow
 def test_D24_vectors_of_older_texts_are_refused_and_moved_files_fit(home, vectors, tmp_path, capsys):
     lines = (home / "train.csv").read_text().splitlines()
     (home / "moved.csv").write_text("\n".join(lines) + "\n")
@@ -139,6 +141,7 @@ def test_D24_changed_labels_matter_to_dynamics_and_not_to_vectors():
     assert Provenance.of("t", "train", rows[::-1]) == before
 
 
+@pytest.mark.slow
 def test_D24_selections_name_both_sides_and_lists_without_meta_warn(home, tmp_path, capsys):
     assert select(home, "train.csv", tmp_path / "chosen", "--selector", "random") == 0
     other = {"train": str(home / "other.csv"), "subset": str(tmp_path / "chosen")}
@@ -185,6 +188,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_D25_random_choice_imports_no_torch(tmp_path):
     words = ["select", "--pool", "toy/sentiment", "--selector", "random", "-o", str(tmp_path / "chosen")]
     done = subprocess.run([sys.executable, "-c", HEAVY, *words], capture_output=True, text=True, check=False)

@@ -45,6 +45,7 @@ def test_D1_it_is_the_floor_of_the_decimal_number(rows, parts):
     assert share(rows, parts / 10**4) == rows * parts // 10**4
 
 
+@pytest.mark.slow
 def test_D2_seeds_differ_and_subsets_are_nested():
     rows = examples(200)
     orders = [[pool(rows, seed).ids[i] for i in Random()(pool(rows, seed), 200).order] for seed in (1, 2)]
@@ -53,6 +54,7 @@ def test_D2_seeds_differ_and_subsets_are_nested():
     assert set(orders[0][:20]) < set(orders[0][:40])
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_D3_every_prefix_has_each_stratums_share_within_one(sizes):
     turns = apportioned(sizes)
@@ -250,6 +252,7 @@ def test_D12_variability_is_the_populations_and_one_epoch_says_nothing():
     assert set(ends[:10]) == {*hard[:7], *hard[-3:]}
 
 
+@pytest.mark.slow
 def test_hypothesis_only_never_judges_what_it_has_seen():
     marks = {"entailment": "yes", "neutral": "maybe", "contradiction": "no"}
     rows = []

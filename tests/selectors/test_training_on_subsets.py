@@ -44,6 +44,7 @@ def selection(home: Path, name: str, **plain) -> Path:
     return choose(asking).write(home / name).parent
 
 
+@pytest.mark.slow
 def test_dynamics_are_what_the_steps_saw(home, recorded):
     found = Dynamics.open(recorded.path)
     assert found.logits.shape == (3, ROWS, 2)
@@ -58,6 +59,7 @@ def test_dynamics_are_what_the_steps_saw(home, recorded):
     assert mean == pytest.approx(np.mean(losses[-6:]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_recording_changes_nothing_and_resumes_to_the_bit(home, recorded, tmp_path):
     plain = run(settings(home, train={"epochs": 3}), tmp_path / "plain")
     assert all(torch.equal(a, weights_of(recorded)[name]) for name, a in weights_of(plain).items())
@@ -73,6 +75,7 @@ def test_recording_changes_nothing_and_resumes_to_the_bit(home, recorded, tmp_pa
     assert np.array_equal(Dynamics.open(again.path).logits, Dynamics.open(recorded.path).logits)
 
 
+@pytest.mark.slow
 def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, monkeypatch):
     from encodery.training.dynamics_recorder import Recorder
 
@@ -127,6 +130,7 @@ def test_eval_dynamics_have_no_dropout_and_finish_after_a_stop(home, tmp_path, m
     assert np.allclose(again.logits, found.logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dynamics_every_so_many_steps(home, tmp_path):
     found = Dynamics.open(run(settings(home, train={"dynamics": "2 steps", "max_steps": 3}), tmp_path / "run").path)
     assert found.logits.shape == (2, ROWS, 2)  # after two steps and at the end, though no epoch is whole
@@ -147,6 +151,7 @@ def test_dynamics_need_one_label(tmp_path):
         Dynamics.open("runs/gone")
 
 
+@pytest.mark.slow
 def test_D4_everything_chosen_trains_as_without_a_selection(home, tmp_path):
     chosen = selection(home, "all", selector={"kind": "random"})
     plain = run(settings(home), tmp_path / "plain")
@@ -155,6 +160,7 @@ def test_D4_everything_chosen_trains_as_without_a_selection(home, tmp_path):
     assert all(torch.equal(a, weights_of(subset)[name]) for name, a in weights_of(plain).items())
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_first_rows_and_its_identity_follows_the_file(home):
     chosen = selection(home, "random", selector={"kind": "random"})
     ids = [json.loads(line)["id"] for line in (chosen / "selection.jsonl").read_text().splitlines()]
@@ -238,6 +244,7 @@ def test_weights_reach_the_loss(home):
         assert batch.weights.tolist() == [2.0 if row % 2 else 1.0 for row in batch.ids.tolist()]
 
 
+@pytest.mark.slow
 def test_the_verb_with_dynamics_and_embeddings(home, recorded, capsys):
     task = settings(home)["tasks"][0]
     config = {"pool": task, "selector": {"kind": "el2n", "epoch": 2, "during": True}, "runs": ["recorded"], "seed": 3}
@@ -265,6 +272,7 @@ def test_the_verb_with_dynamics_and_embeddings(home, recorded, capsys):
     assert "needs vectors" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_selection_is_not_replaced_by_another(tmp_path, capsys):
     words = ["select", "--pool", "toy/sentiment", "--selector", "random", "-o", str(tmp_path / "chosen"), "--quiet"]
     assert main(words) == 0

@@ -70,6 +70,7 @@ def test_pairs_and_one_pair(runs: dict[str, Path]) -> None:
         assert (status, "reads pairs of texts" in wrong["error"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_health_version_model_and_schema(single: Served, runs: dict[str, Path]) -> None:
     assert single.ask("/health") == (200, {"status": "ok"})
     assert set(single.ask("/version")[1]) == {"encodery", "model"}

@@ -123,6 +123,7 @@ def test_R13_a_killed_leader_counts_as_a_crash(tmp_path: Path) -> None:
     assert not alive(f"encodery-run {spec.command}")
 
 
+@pytest.mark.slow
 def test_R13_a_command_that_outlived_its_shell_is_not_begun_again(tmp_path: Path) -> None:
     """Ray kills the children of a worker whose node is lost, and not their children."""
     spec = command('kill -9 "$PPID"; sleep 0.2; echo once >> "$ENCODERY_RUN_DIR/work"', "outlives")
@@ -132,6 +133,7 @@ def test_R13_a_command_that_outlived_its_shell_is_not_begun_again(tmp_path: Path
     assert (tmp_path / spec.name / "work").read_text() == "once\n"
 
 
+@pytest.mark.slow
 def test_W14_a_timeout_takes_the_grandchildren_too(tmp_path: Path) -> None:
     mark = f"{1000 + os.getpid()}.5"
     line = (
@@ -145,6 +147,7 @@ def test_W14_a_timeout_takes_the_grandchildren_too(tmp_path: Path) -> None:
     assert alive(mark) == []
 
 
+@pytest.mark.slow
 def test_R13_the_slot_is_given_away_only_when_the_run_is_gone(tmp_path: Path) -> None:
     slow = command("trap 'sleep 0.3; date +%s.%N; exit 0' TERM; while :; do sleep 0.05; done", "slow")
     later = command("date +%s.%N", "later")
@@ -177,6 +180,7 @@ def test_W15_interrupted_sweeps_leave_no_process_and_sound_states(tmp_path: Path
     assert (process.returncode == 0) == (times == 1)
 
 
+@pytest.mark.slow
 def test_stopped_runs_go_on_with_the_next_sweep(tmp_path: Path) -> None:
     spec = command('test -e "$ENCODERY_RUN_DIR/seen" || { touch "$ENCODERY_RUN_DIR/seen"; sleep 30; }', "r")
     ask = threading.Thread(target=lambda: (until(lambda: (tmp_path / spec.name / "seen").exists()), stop(tmp_path)))
@@ -263,6 +267,7 @@ def test_a_failure_of_an_older_plan_is_not_one_of_this(tmp_path: Path, capsys: p
     assert capsys.readouterr().out.splitlines()[-1] == f"2 done ({tmp_path / 'out'})"
 
 
+@pytest.mark.slow
 def test_needs_are_waited_for(tmp_path: Path) -> None:
     first = command("sleep 0.2; touch $ENCODERY_RUN_DIR/../made", "first")
     second = command("test -e $ENCODERY_RUN_DIR/../made", "second", needs=(first.id,))

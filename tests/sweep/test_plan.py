@@ -288,6 +288,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_a_later_stage_runs_on_every_run_of_the_earlier(tmp_path: Path) -> None:
     specs = planned(STAGES, tmp_path)
     first = [spec for spec in specs if spec.stage == "first"]
@@ -306,6 +307,7 @@ def test_a_later_stage_runs_on_every_run_of_the_earlier(tmp_path: Path) -> None:
     assert [spec.axes["seed"] for spec in then] == [1] * 8 + [2] * 8
 
 
+@pytest.mark.slow
 def test_only_what_hangs_on_a_change_gets_a_new_id(tmp_path: Path) -> None:
     before = planned(STAGES, tmp_path)
     after = planned(STAGES.replace("[1e-4, 2e-4]", "[1e-4, 5e-4]"), tmp_path)

@@ -28,6 +28,7 @@ def specs(*needs: tuple[int, ...]) -> list[RunSpec]:
     return [RunSpec(str(i), f"run-{i}", needs=tuple(map(str, before))) for i, before in enumerate(needs)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sets(st.integers(0, 6)), max_size=7), st.integers(1, 3), st.sets(st.integers(0, 6)))
 def test_a_plan_runs_everything_that_can_run_once_and_in_order(
     needs: list[set[int]], free: int, failing: set[int]

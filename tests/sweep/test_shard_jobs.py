@@ -69,6 +69,7 @@ class Here:
         pass
 
 
+@pytest.mark.slow
 def test_P21_shards_made_elsewhere_have_the_same_bytes(tmp_path: Path, pieces: TokenizerPieces, corpus: Corpus) -> None:
     prepare(tmp_path / "here", corpus, pieces, 32, workers=1)
     broken, engine = Here(breaks_at=4), Here()
@@ -112,6 +113,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "SHARD", 8)
 
 
+@pytest.mark.slow
 def test_D5_vectors_made_elsewhere_have_the_same_bytes(tmp_path: Path, trained: Any, small_shards: None) -> None:
     options, run = EmbedOptions(), str(trained("single"))
     on = f"{RunDir(run).info()['task']}:train"

@@ -65,6 +65,7 @@ def test_W19_no_bytes_break_the_reader(data: bytes) -> None:
         assert [one.id for one in state.status(Path(name))] == ["0123abcd"]
 
 
+@pytest.mark.slow
 def test_W19_a_scheduler_that_dies_while_writing_leaves_the_old_or_the_new_status(tmp_path: Path) -> None:
     old = RunStatus("0123abcd", NAME, "running", host="elsewhere", boot="other")
     new = replace(old, state="done")
@@ -149,6 +150,7 @@ def test_W17_a_claim_is_taken_once_and_given_back(tmp_path: Path) -> None:
     assert sweep_state.claim(tmp_path / NAME) is not None
 
 
+@pytest.mark.slow
 def test_W17_a_dead_schedulers_claim_is_taken_over_by_one_only(tmp_path: Path) -> None:
     def claim_and_die() -> None:
         assert sweep_state.claim(tmp_path / NAME)

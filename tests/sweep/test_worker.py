@@ -177,6 +177,7 @@ def test_a_worker_answers_with_the_exit_code_of_the_command(
     assert in_child(lambda: os._exit(warm_worker.work(job))) == code  # a process of its own: it takes stdout away
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
 def test_a_worker_gives_back_the_memory_of_a_run():
     blocks = [b"x" * 100_000 for _ in range(2_000)]  # 200 MB of blocks that live in the heap

@@ -48,6 +48,7 @@ def test_what_has_no_card_is_named(tmp_path, monkeypatch, capsys, words, why):
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_set_by_its_name_has_a_card(capsys):
     assert main(["data", "check", "toy/sentiment"]) == 0
     assert "train and dev" in capsys.readouterr().out

@@ -35,6 +35,7 @@ def test_odd_characters_stay(tmp_path):
     assert texts(files=str(tmp_path / "b.jsonl")) == ODD
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")), max_size=4)))
 def test_lines_round_trip(tmp_path_factory, documents):
     path = tmp_path_factory.mktemp("t") / "x.txt"
@@ -154,6 +155,7 @@ class FakeSet(list):
         splits = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [False, True])
 def test_sets_of_the_hub_are_read_at_a_commit(monkeypatch, streaming):
     import datasets

@@ -92,6 +92,7 @@ def predictions(folder: Path, labels) -> Path:
     return path
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["entailment", "neutral", "contradiction", "non-entailment", "Entailment", "x y", ""]),
                 min_size=60, max_size=60))  # fmt: skip
 def test_D16_the_report_equals_a_reference_scorer(tmp_path_factory, labels):
@@ -172,6 +173,7 @@ def test_W39_a_run_that_has_collapsed_is_said_to_have_collapsed(small, tmp_path)
     assert small.alarms(*answers_of(predictions(tmp_path, gold), small, "dev"), why) == []
 
 
+@pytest.mark.slow
 def test_W39_evaluation_asks_the_run_whether_it_has_collapsed(tmp_path, capsys):
     config = {
         "model": {"new": {"kind": "bert", "size": "tiny"}, "tokenizer": "toy"},
@@ -229,6 +231,7 @@ def chances():
     return st.lists(st.integers(0, 100), min_size=3, max_size=3).filter(sum).map(lambda x: [v / sum(x) for v in x])
 
 
+@pytest.mark.slow
 @given(st.lists(chances(), min_size=1, max_size=20))
 def test_D21_sum_never_has_fewer_non_entailments(rows_of_chances):
     labels = (YES, "neutral", "contradiction")

@@ -13,6 +13,7 @@ numbers = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda x: round(x, 3))
 points = st.lists(st.tuples(numbers, numbers), min_size=3, max_size=40)
 
 
+@pytest.mark.slow
 @given(pairs)
 @settings(max_examples=60)
 def test_F12_label_scores_equal_sklearn(rows):
@@ -24,6 +25,7 @@ def test_F12_label_scores_equal_sklearn(rows):
     assert metrics.f1(gold, guess, "a") == pytest.approx(sk.f1_score(*binary, zero_division=0))
 
 
+@pytest.mark.slow
 @given(points)
 @settings(max_examples=60)
 def test_F12_correlations_equal_scipy(rows):

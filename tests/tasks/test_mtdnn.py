@@ -99,6 +99,7 @@ def test_pairs_labels_and_dropout(folder: Path) -> None:
     assert not rte.has("test")
 
 
+@pytest.mark.slow
 def test_every_form_of_task(folder: Path) -> None:
     assert task(folder, "cola").labels == ("0", "1")
     assert task(folder, "cola").main_metric == "mcc"
@@ -245,6 +246,7 @@ def test_tokenised_questions_are_refused_with_advice(folder: Path) -> None:
         task(folder, "squad").examples("train")
 
 
+@pytest.mark.slow
 def test_tokenised_tags_and_questions_train(folder: Path) -> None:
     (folder / "ner_train.tsv").unlink()
     rows = [tokenised_tags(uid=str(i), token_id=[2, 7 + i % 5, 8, 9, 3]) for i in range(12)]
@@ -258,6 +260,7 @@ def test_tokenised_tags_and_questions_train(folder: Path) -> None:
         assert "f1" in en.train(tree, folder / f"run-{name}").scores[f"mtdnn/{name}:dev"]
 
 
+@pytest.mark.slow
 def test_a_config_names_it_in_one_word_and_it_trains(folder: Path) -> None:
     names = ("not_entailment", "entailment")
     rows = "".join(f"{i}\t{names[i % 2]}\t{text}\t{text}\n" for i, text in enumerate(sentences(12)))
@@ -303,6 +306,7 @@ def test_G38_test_labels_that_are_true_are_scored(folder: Path) -> None:
     assert labels_of(task(folder, "cola", test_labels="dummy")) == [None, None]
 
 
+@pytest.mark.slow
 def test_G38_evaluate_predicts_a_test_file_with_dummy_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rte_test.tsv").write_text(DUMMY["rte_test.tsv"])
     tree = config_for(folder, {}, train={"max_steps": 1}) | {"tasks": f"mtdnn:{folder}/def.yml#rte"}

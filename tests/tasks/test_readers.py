@@ -81,6 +81,7 @@ def test_R11_every_legal_row_arrives_from_parquet(tmp_path):
     assert sheet.columns == ("text", "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WRITERS)
 def test_R11_a_line_of_ten_megabytes_arrives(tmp_path, kind):
     rows = ["x" * 10_000_000, "y"]

@@ -55,6 +55,7 @@ def test_groups_stay_together(tmp_path):
     assert len(task.examples("dev")) == 20
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from("aaaaaab"), min_size=20, max_size=200), st.sampled_from([0.05, 0.1, 0.3, 0.5]))
 @settings(max_examples=40)
 def test_every_label_gives_its_share(tmp_path_factory, labels, fraction):

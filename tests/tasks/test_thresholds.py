@@ -38,6 +38,7 @@ def with_threshold(tables: Tables, limit: float) -> Tables:
     return Tables(tables.labels, tables.gold, np.stack([1 - yes, yes], axis=1), tables.chances, "yes")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from([i / 16 for i in range(17)])), min_size=1, max_size=25),
     st.sampled_from(["f1", "accuracy", "mcc", "macro_f1", "balanced_accuracy", "f1_no", "weighted_f1"]),
@@ -120,6 +121,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunDir]:
     return folder, run(rare(folder), folder / "run")
 
 
+@pytest.mark.slow
 def test_F31_the_threshold_is_chosen_on_dev_and_kept_beside_the_weights(trained: tuple[Path, RunDir]) -> None:
     _, done = trained
     kept = read_json(done.model / "encodery.json")["tasks"]["table/train"]["thresholds"]
@@ -137,6 +139,7 @@ def test_F31_the_threshold_is_chosen_on_dev_and_kept_beside_the_weights(trained:
     assert [line["eval.f1"] for line in done.metrics() if "eval.f1" in line][-1] == pytest.approx(kept["score"])
 
 
+@pytest.mark.slow
 def test_F31_load_evaluate_predict_and_export_apply_it(
     trained: tuple[Path, RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +166,7 @@ def test_F31_load_evaluate_predict_and_export_apply_it(
     assert said == list(written.values())
 
 
+@pytest.mark.slow
 def test_F31_with_a_holdout_dev_is_not_looked_at(tmp_path: Path) -> None:
     tree = rare(tmp_path)
     tree["train"]["holdout"] = 0.2
@@ -172,6 +176,7 @@ def test_F31_with_a_holdout_dev_is_not_looked_at(tmp_path: Path) -> None:
     assert "(threshold chosen on holdout)" in (done.path / "log.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", ["dev", "dev_each", 0.2, {"cat": 0.1, "dog": 0.9}])
 def test_thresholds_of_several_labels_in_a_run(tmp_path: Path, threshold: Any) -> None:
     task = multilabel_task(tmp_path) | {"threshold": threshold, "metric": "macro_f1"}
@@ -187,6 +192,7 @@ def test_thresholds_of_several_labels_in_a_run(tmp_path: Path, threshold: Any) -
         assert "Set in the config" in (done.path / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_each_task_of_several_keeps_its_own(tmp_path: Path) -> None:
     first = single_task(tmp_path) | {"threshold": "dev", "metric": "mcc"}
     tree = config_for(tmp_path, first, train={"select": "each", "evaluate": "2 steps"})

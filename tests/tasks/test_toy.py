@@ -23,6 +23,7 @@ def rows_of(part: str, split: str = "train", **options: int) -> list[Example]:
     return list(Toy(part=part, **options).examples(split))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_solver_is_always_right(part: str) -> None:
     task = Toy(part=part)
@@ -73,6 +74,7 @@ def test_rows_are_the_same_everywhere() -> None:
     assert {part: (e.texts, e.label) for part, e in first.items()} == GOLDEN
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_dev_does_not_depend_on_train_rows() -> None:
     for part in PARTS:
         assert rows_of(part, "dev", train_rows=10) == rows_of(part, "dev")
@@ -99,6 +101,7 @@ def test_what_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Toy(part="sentiment", train_rows=10**6, dev_rows=5, test_rows=5).examples("train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_bag_of_words_is_clearly_below_the_solver(part: str) -> None:
     train, dev = _bag(part)
@@ -135,6 +138,7 @@ def _bag(part: str) -> tuple[tuple[object, np.ndarray], tuple[object, np.ndarray
     return (counter.fit_transform(texts(train)), targets(train)), (counter.transform(texts(dev)), targets(dev))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**40))
 def test_the_solver_finds_every_answer_at_its_place(seed: int) -> None:
@@ -145,6 +149,7 @@ def test_the_solver_finds_every_answer_at_its_place(seed: int) -> None:
             assert example.texts[1][start:].startswith(answer)
 
 
+@pytest.mark.slow
 def test_questions_need_the_question_and_the_voice() -> None:
     rows = ToyQa(part="qa").examples("train")
     assert 0.2 < sum(e.label == () for e in rows) / len(rows) < 0.35
@@ -156,6 +161,7 @@ def test_questions_need_the_question_and_the_voice() -> None:
     assert max(active, first) < 0.6 * len(people)
 
 
+@pytest.mark.slow
 def test_vocabulary_has_every_word_once() -> None:
     known = vocabulary()
     assert len(set(known)) == len(known) == len([word for word in known if word == word.lower()])
@@ -185,6 +191,7 @@ def test_documents_do_not_depend_on_their_number() -> None:
     assert all(4 <= len(document.splitlines()) <= 10 for document in documents(3, 50))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**30))
 def test_hans_is_solved_and_even(seed: int) -> None:
     rows = hans(seed, 48)

@@ -45,6 +45,7 @@ def test_names_of_events():
     assert dict(event_of(several).values) == {"glue-rte-dev/f1": 0.1}
 
 
+@pytest.mark.slow
 def test_tensorboard_for_real(sweep, tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -236,6 +237,7 @@ def test_groups_and_nothing_to_track(sweep, tmp_path):
     assert main(["track", str(tmp_path / "empty"), "--to", "tensorboard"]) == 2
 
 
+@pytest.mark.slow
 def test_each_place_of_a_tracker_gets_everything(sweep, tmp_path):
     pytest.importorskip("tensorboard")
     first, second = str(tmp_path / "a"), str(tmp_path / "b")

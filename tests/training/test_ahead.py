@@ -30,6 +30,7 @@ def run(folder: Path, objective: str, thread: bool | None, **more: Any) -> tuple
     return losses, {name: value.clone() for name, value in made.model.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", WAYS)
 def test_a_thread_changes_no_bit(tmp_path: Path, objective: str) -> None:
     losses, weights = run(tmp_path, objective, thread=False)
@@ -40,6 +41,7 @@ def test_a_thread_changes_no_bit(tmp_path: Path, objective: str) -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("next-step")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mlm", "electra", "amos"])
 def test_masked_positions_and_what_picks_their_samples_are_drawn_by_the_thread(
     tmp_path: Path, objective: str, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +100,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_at_its_step() -> None:
     coming.close()
 
 
+@pytest.mark.slow
 def test_there_is_no_thread_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     monkeypatch.setattr(loop, "Ahead", lambda model, total: begun.append(total) or ahead.Ahead(model, total))

@@ -36,6 +36,7 @@ def outcome(done: RunDir) -> dict[str, bytes]:
     return {str(p.relative_to(done.path)): p.read_bytes() for p in (done.scores, *done.path.glob("predictions/*"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("train", "more", "passes"),
     [

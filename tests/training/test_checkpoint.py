@@ -36,6 +36,7 @@ def bits(tensor: Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     shape=st.lists(st.integers(0, 4), max_size=3),
@@ -114,6 +115,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_R3_flipped_bit_is_noticed(

@@ -69,6 +69,7 @@ def test_inductor_compiles_once_for_all_lengths(tmp_path: Path, monkeypatch: pyt
     assert all("step 1  " in line or "step 2  " in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_method_that_looks_into_the_first_layer_is_refused(tmp_path: Path, compiled: list[nn.Module]) -> None:
     tree = settings(tmp_path, train={"max_steps": 1, "compile": True}, method={"kind": "yopo"})
     with pytest.raises(UserError, match=r"train.compile: method yopo looks into the first layer"):

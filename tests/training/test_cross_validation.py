@@ -32,6 +32,7 @@ def rows_of(labels: list[str], texts: list[str] | None = None, groups: list[str]
     return [Example(str(i), (texts[i],), label, some[i]) for i, label in enumerate(labels)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from("aaaab"), min_size=5, max_size=120), st.integers(2, 5), st.integers(0, 3))
 @fewer(max_examples=80)
 def test_F33_every_fold_has_its_share_of_each_label(labels: list[str], count: int, seed: int) -> None:
@@ -45,6 +46,7 @@ def test_F33_every_fold_has_its_share_of_each_label(labels: list[str], count: in
     assert found == assign(examples, [(label,) for label in labels], count, seed)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.integers(0, 40)), min_size=30, max_size=80))
 @fewer(max_examples=60)
 def test_F33_groups_and_equal_texts_are_never_cut(rows: list[tuple[str, int, int]]) -> None:
@@ -145,6 +147,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.open()]
 
 
+@pytest.mark.slow
 def test_F33_all_rows_are_answered_once_by_a_model_that_has_not_seen_them(validated: Path) -> None:
     rows = lines_of(validated / "out" / "out_of_fold.jsonl")
     assert [row["id"] for row in rows] == [str(i) for i in range(40)]
@@ -162,6 +165,7 @@ def test_F33_all_rows_are_answered_once_by_a_model_that_has_not_seen_them(valida
     assert model(texts[int(asked["id"])]).probabilities == pytest.approx(asked["probabilities"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_F33_one_table_has_mean_sd_interval_and_all_rows_at_once(validated: Path) -> None:
     found = read_json(validated / "out" / "folds.json")
     each = [read_json(validated / "out" / f"fold-{n}" / "scores.json")["scores"]["table/train:dev"] for n in (1, 2, 3)]
@@ -179,6 +183,7 @@ def test_F33_one_table_has_mean_sd_interval_and_all_rows_at_once(validated: Path
     assert "optimistic" not in page
 
 
+@pytest.mark.slow
 def test_F33_run_again_resumes_and_trains_only_what_is_missing(
     validated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +201,7 @@ def test_F33_run_again_resumes_and_trains_only_what_is_missing(
     assert main(["train", str(validated / "mails.yaml"), "--folds", "4", "-o", str(out)]) == 2
 
 
+@pytest.mark.slow
 def test_scores_on_rows_that_chose_something_are_marked(tmp_path: Path) -> None:
     tree = json.loads(config_of(tmp_path, metric="f1", threshold="dev").read_text())
     tree["tasks"][0]["root"] = str(tmp_path)

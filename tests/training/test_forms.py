@@ -77,6 +77,7 @@ def only_key(run: Path) -> str:
     return next(iter(json.loads((run / "scores.json").read_text())["scores"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_evaluating_the_saved_model_gives_the_scores_of_the_run(
     form: str, runs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
@@ -89,6 +90,7 @@ def test_evaluating_the_saved_model_gives_the_scores_of_the_run(
     assert found == pytest.approx(before, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_the_run_s_own_predictions_score_the_same(
     form: str, runs: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
@@ -122,6 +124,7 @@ def test_squad_s_own_files_score_the_same(runs: Callable[[str], Path], capsys: p
     assert all(texts[id] == (listed[0]["text"] if listed else "") for id, listed in nbest.items())
 
 
+@pytest.mark.slow
 def test_words_in_tags_out(runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = runs("tags")
     assert len(en.load(run)("the cat sleeps here").tags) == 4
@@ -137,6 +140,7 @@ def test_words_in_tags_out(runs: Callable[[str], Path], tmp_path: Path, capsys: 
     assert capsys.readouterr().out.count("/") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["spans", "joint"])
 def test_question_and_context_in_answer_out(
     form: str, runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -153,6 +157,7 @@ def test_question_and_context_in_answer_out(
     assert row["prediction"] == answer.text
 
 
+@pytest.mark.slow
 def test_candidates_in_choice_out(
     runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +177,7 @@ def test_long_texts_are_read_to_their_end(runs: Callable[[str], Path]) -> None:
     assert model(start) != model(start + " awful awful awful")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_model_beside_itself_says_what_it_says_alone(
     form: str, runs: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -204,6 +210,7 @@ def test_predict_takes_several_models(
     assert "no head fits table/animals" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
     for form in ("tags", "spans"):
         settings = config_for(tmp_path, FORMS[form](tmp_path))
@@ -212,6 +219,7 @@ def test_a_head_for_whole_texts_is_refused(tmp_path: Path) -> None:
             en.train(settings, tmp_path / form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "name"),
     [
@@ -298,6 +306,7 @@ def test_a_joint_head_of_another_width_is_refused(runs: Callable[[str], Path], t
         en.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_the_encoder_of_a_joint_run_begins_another_run(runs: Callable[[str], Path], tmp_path: Path) -> None:
     settings = config_for(tmp_path, tags(tmp_path), train={"max_length": 14, "max_steps": 1})
     settings["model"] = {"name": str(runs("joint"))}

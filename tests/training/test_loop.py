@@ -240,6 +240,7 @@ def poison(model: Model, what: str) -> None:
         parameter.register_hook(lambda g: g * math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "named"), [("loss", "loss t/loss"), ("gradient", "the gradient norm")])
 def test_R6_what_is_not_finite_stops_before_the_weights_are_touched(what: str, named: str) -> None:
     model, batches = parts(budget=200)
@@ -261,6 +262,7 @@ def test_R6_what_is_not_finite_stops_before_the_weights_are_touched(what: str, n
     assert all(torch.equal(after[n], before[n]) for n in before)
 
 
+@pytest.mark.slow
 def test_R6_where_single_examples_are_to_blame_only_they_are_named() -> None:
     model, batches = parts(most=4)
     guilty = {int(row) for row in batches.rows_at(0)[[7, 21]]}
@@ -320,6 +322,7 @@ def test_R6_under_fp16_an_overflow_skips_the_step_and_is_counted() -> None:
     assert len(state.losses) == 2
 
 
+@pytest.mark.slow
 def test_R6_twenty_overflows_in_a_row_stop_the_run() -> None:
     model, batches = parts(lengths=[3] * 8)
     overflowing(model, [True] * 99)
@@ -330,6 +333,7 @@ def test_R6_twenty_overflows_in_a_row_stop_the_run() -> None:
     assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_the_scale_leaves_no_trace_in_the_gradient() -> None:
     """The norm that is reported, clipped and stepped with is the true one."""
     weights = []
@@ -366,6 +370,7 @@ NO_ROOM = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", NO_ROOM, ids=str)
 @pytest.mark.parametrize("layout", ["packed", "rows", "padded"])
 def test_a_device_out_of_memory_gets_smaller_parts_and_the_same_gradient(
@@ -388,6 +393,7 @@ def test_a_device_out_of_memory_gets_smaller_parts_and_the_same_gradient(
     assert furthest(whole, gradients(model)) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_pass_that_fails_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, _, _ = gradient(*parts())
     model, batches = parts(most=8)
@@ -456,6 +462,7 @@ def test_clipping_bounds_the_gradient_that_is_stepped_with() -> None:
     assert seen == [pytest.approx(0.01, rel=1e-3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(  # every pair of two of them
     ("kind", "schedule", "style"),
     [

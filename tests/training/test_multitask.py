@@ -123,6 +123,7 @@ def test_heads_are_exported_one_by_one_as_stock_classes(trained: RunDir, tmp_pat
         export(trained.path, tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_every_task_can_have_its_own_best_weights(trained: RunDir) -> None:
     best = trained.read_scores()["chosen"]["best_of"]
     for name, about in best.items():
@@ -224,6 +225,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any,
     return get
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fast_for("plain", "freelb", "smart", "freeat"))
 def test_every_method_works_with_several_tasks(made: Callable[[str], tuple[Any, Any]], kind: str) -> None:
     parts, options = made(kind)

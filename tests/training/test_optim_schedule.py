@@ -69,6 +69,7 @@ def test_schedules_equal_those_of_transformers(warmup: float, steps: int) -> Non
         assert [factor(step) for step in range(total)] == pytest.approx(values, abs=1e-14), kind
 
 
+@pytest.mark.slow
 @given(KINDS, STYLES, WARMUPS, SHARES, st.integers(1, 400))
 def test_factor_stays_within_0_and_1_and_makes_no_jump(
     kind: str, style: str, warmup: float, share: float, total: int
@@ -84,6 +85,7 @@ def test_factor_stays_within_0_and_1_and_makes_no_jump(
     assert all(abs(b - a) <= steepest + 1e-12 for a, b in pairwise(values))
 
 
+@pytest.mark.slow
 @given(KINDS, STYLES, WARMUPS, SHARES, st.integers(1, 400))
 def test_factor_rises_once_and_falls_once(kind: str, style: str, warmup: float, share: float, total: int) -> None:
     factor = schedule(OptimOptions(schedule=kind, warmup_style=style, warmup=warmup, decay_share=share), total)
@@ -104,6 +106,7 @@ def test_a_wsd_fall_may_be_one_minus_a_root_and_end_at_a_floor() -> None:
     )
 
 
+@pytest.mark.slow
 @given(KINDS, st.floats(0, 0.9), st.integers(2, 200))
 def test_a_floor_is_where_the_rate_ends(kind: str, floor: float, total: int) -> None:
     with_floor, without = (schedule(OptimOptions(schedule=kind, warmup=0, floor=f), total) for f in (floor, 0.0))

@@ -139,6 +139,7 @@ def test_predictions_exports_and_evaluations_are_those_of_the_formula(mean: Path
     assert json.loads(capsys.readouterr().out)[key]["scores"] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_pipelines_of_transformers_open_it(mean: Path) -> None:
     from transformers import pipeline
 
@@ -171,6 +172,7 @@ def test_onnx(head: str, pooling: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, chances(en.load(done)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_its_encoder_gives_vectors_and_begins_another_run(mean: Path, tmp_path: Path) -> None:
     key = next(iter(json.loads((mean / "scores.json").read_text())["scores"]))
     source, asked = open_all(str(mean), key, None, "cpu", False)

@@ -111,6 +111,7 @@ def test_a_pretrained_model_that_is_asked_for_answers_is_named(pretrained: RunDi
         open_classifier(pretrained.path)
 
 
+@pytest.mark.slow
 def test_held_out_text_is_scored_and_cost_is_recorded(pretrained: RunDir) -> None:
     found = pretrained.read_scores()["scores"]["toy/corpus:dev"]
     assert set(found) == set(ELECTRA)
@@ -205,6 +206,7 @@ def test_models_kept_on_the_way_can_be_named(pretrained: RunDir) -> None:
         locate.resolve("nowhere@30%")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", ["", "@25%"])
 def test_any_task_can_begin_from_a_pretraining(pretrained: RunDir, share: str, tmp_path: Path) -> None:
     tree = {
@@ -321,6 +323,7 @@ def test_methods_work_on_pretraining(method: str, tmp_path: Path) -> None:
     assert np.isfinite(run(tree, tmp_path / "run").read_scores()["scores"]["toy/corpus:dev"]["loss"])
 
 
+@pytest.mark.slow
 def test_what_plain_text_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"with model\.tune: lora set it to \[\]"):
         run(settings({"kind": "mlm"}, model={"tune": "lora"}), tmp_path / "d")
@@ -486,6 +489,7 @@ def test_sources_of_a_corpus_are_drawn_by_shares(tmp_path: Path, capsys: pytest.
     assert metrics_of(done)[0] == metrics_of(again)[0]
 
 
+@pytest.mark.slow
 def test_shares_of_a_prepared_corpus_may_be_chosen_later(tmp_path: Path) -> None:
     tree = two_sources(tmp_path)
     corpus = Corpus.model_validate({"files": tree["tasks"][0]["files"], "held_out": 0.1, "keep_overflow": True})

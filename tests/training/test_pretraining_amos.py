@@ -21,6 +21,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return run(settings({"kind": "amos"}, "amos"), tmp_path_factory.mktemp("pretrained") / "run")
 
 
+@pytest.mark.slow
 def test_readouts_and_mixture_are_logged_over_time(pretrained: RunDir) -> None:
     found = pretrained.read_scores()["scores"]["toy/corpus:dev"]
     assert set(found) == {*ELECTRA, "mixture_entropy", *(f"{name}_{depth}" for name in READOUT for depth in (1, 2))}
@@ -35,6 +36,7 @@ def test_readouts_and_mixture_are_logged_over_time(pretrained: RunDir) -> None:
     assert [line["flops"] for line in steps] == sorted(line["flops"] for line in steps)
 
 
+@pytest.mark.slow
 def test_a_modernbert_trunk_is_pretrained_and_learns_a_task(tmp_path: Path) -> None:
     done = run(settings({"kind": "amos"}, "modernbert", train={"max_steps": 2, "evaluate": "end"}), tmp_path / "run")
     found = done.read_scores()["scores"]["toy/corpus:dev"]
@@ -55,6 +57,7 @@ def test_cost_of_a_run_is_that_of_the_formula() -> None:
     assert flops.step(made.model.objective("toy/corpus"), made.model.encoder.net.config, lengths) == wanted
 
 
+@pytest.mark.slow
 def test_a_task_begins_from_it_in_both_layouts_and_with_a_method(pretrained: RunDir, tmp_path: Path) -> None:
     tree = {
         "model": {"name": str(pretrained.path)},
@@ -76,6 +79,7 @@ def test_a_task_begins_from_it_in_both_layouts_and_with_a_method(pretrained: Run
     assert not report["missing_keys"]
 
 
+@pytest.mark.slow
 def test_pretraining_goes_on_with_generator_mixture_and_head(pretrained: RunDir, tmp_path: Path) -> None:
     tree = settings({"kind": "amos"}, train={"max_steps": 1, "evaluate": "end"})
     tree["model"] = {"name": str(pretrained.path)}

@@ -26,6 +26,7 @@ def losses(run: RunDir) -> list[tuple[int, float]]:
     return [(record["step"], record["loss"]) for record in run.metrics() if "loss" in record]
 
 
+@pytest.mark.slow
 def test_R18_more_steps_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = trained(out, "train.max_steps=4", KEEP)
@@ -41,6 +42,7 @@ def test_R18_more_steps_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     assert losses(longer) == losses(trained(tmp_path / "whole", "train.max_steps=8"))
 
 
+@pytest.mark.slow
 def test_R18_without_a_checkpoint_a_sentence_says_what_to_keep(tmp_path: Path) -> None:
     out = tmp_path / "run"
     trained(out, "train.max_steps=2")
@@ -51,6 +53,7 @@ def test_R18_without_a_checkpoint_a_sentence_says_what_to_keep(tmp_path: Path) -
     assert (out / "scores.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_R18_fewer_steps_and_other_changes_leave_a_finished_run_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -333,6 +333,7 @@ def test_F73_a_run_that_ended_before_its_first_step_does_not_lock_its_folder(
     same(tmp_path / "calm", out)
 
 
+@pytest.mark.slow
 def test_F75_the_end_of_a_run_shows_the_majority_baseline_and_warns_below_it(setup: list[str], tmp_path: Path) -> None:
     run = train_run(load.load(None, [*setup, "train.max_steps=1", "optim.lr=1e-9"]), tmp_path / "run")
     scores = run.read_scores()
@@ -401,6 +402,7 @@ def test_commands_of_a_card_bring_back_each_method_with_its_own_keys_alone() -> 
     assert "'method.kind=\"fgm\"' method.epsilon=2.0 -o" in second
 
 
+@pytest.mark.slow
 def test_R9_changed_data_are_refused(setup: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     stop_at(setup, out, 6)
@@ -421,6 +423,7 @@ def test_R9_other_thread_count_goes_on_with_a_notice(setup: list[str], tmp_path:
     assert any("threads was 1, is now 2" in n["text"] for n in RunDir.open(out).info()["notices"])
 
 
+@pytest.mark.slow
 def test_other_threads_are_no_news_of_a_run_that_is_done(
     setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -512,6 +515,7 @@ def test_moving_the_data_does_not_change_a_run_s_identity(setup: list[str], tmp_
     assert identity(after) == before
 
 
+@pytest.mark.slow
 def test_R11_skipped_rows_are_counted_and_kept_in_a_file(
     setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

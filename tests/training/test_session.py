@@ -185,6 +185,7 @@ def test_a_holdout_is_scored_where_asked_so_that_a_sweep_can_choose_on_it(tmp_pa
         run({**tree, "train": {**tree["train"], "holdout": 0}}, tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_patience_stops_early_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, [0.5, 0.9, 0.6, 0.7, 0.95])
     options = {"patience": 2, "evaluate": "2 steps", "select": "best"}
@@ -275,6 +276,7 @@ def built_with(tmp_path: Path, seed: Any) -> tuple[Model, list[int], int]:
     return built.model, built.batches.rows_at(0).tolist(), built.batches.at(0)[0].seed
 
 
+@pytest.mark.slow
 def test_F20_seeds_of_weights_and_data_are_separate(tmp_path: Path) -> None:
     model, rows, noise = built_with(tmp_path, {"init": 1, "data": 1})
     data, data_rows, data_noise = built_with(tmp_path, {"init": 1, "data": 2})
@@ -382,6 +384,7 @@ def test_F22_init_from_brings_the_encoder_and_not_the_head(tmp_path: Path) -> No
     assert not torch.equal(head["classifier.weight"], stored["classifier.weight"])
 
 
+@pytest.mark.slow
 def test_F23_a_model_carries_task_labels_head_length_and_tokenizer(tmp_path: Path) -> None:
     done = run(settings(tmp_path, model={"head": "linear"}), tmp_path / "run")
     card = json.loads((done.model / "encodery.json").read_text())
@@ -391,6 +394,7 @@ def test_F23_a_model_carries_task_labels_head_length_and_tokenizer(tmp_path: Pat
     assert len(card["tokenizer"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

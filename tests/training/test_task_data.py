@@ -64,6 +64,7 @@ def test_without_equal_texts_the_split_is_what_it_was(tmp_path: Path) -> None:
     assert parts[0] == parts[1]
 
 
+@pytest.mark.slow
 def test_a_holdout_keeps_equal_texts_together(tmp_path: Path) -> None:
     task = {"kind": "table", "train": str(doubled(tmp_path / "a.csv"))}
     log = log_of(tmp_path, task, train={"holdout": 0.25})
@@ -78,6 +79,7 @@ def as_an_earlier_version(run: Path) -> None:
     (run / "config.yaml").write_text(re.sub(r" *equal_texts: apart\n", "", text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_R17_a_run_that_was_begun_with_equal_texts_apart_keeps_its_split(
     named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +104,7 @@ def test_R17_a_run_that_was_begun_with_equal_texts_apart_keeps_its_split(
     assert new.info()["inputs"] != before
 
 
+@pytest.mark.slow
 def test_six_lines_say_what_the_rows_are(tmp_path: Path) -> None:
     texts = [f"{text} {i}" for i, text in enumerate(sentences(60))]
     rows = [(text + " cat dog" * (30 if i % 4 == 0 else 0), ("x", "X", "y")[i % 3]) for i, text in enumerate(texts)]
@@ -120,6 +123,7 @@ def test_six_lines_say_what_the_rows_are(tmp_path: Path) -> None:
     assert "differ in case or blanks only" in whole
 
 
+@pytest.mark.slow
 def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> None:
     texts = [f"{text} {i}" if i % 10 else "" for i, text in enumerate(sentences(60))]
     rows = [(text, "" if i in (7, 19, 33) else "ab"[i % 2]) for i, text in enumerate(texts)]
@@ -139,6 +143,7 @@ def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "line"),
     [(("1", "2", "3"), "tasks.form regression reads them as a quantity"), (("0", "1"), "tasks.labels gives names")],
@@ -152,6 +157,7 @@ def test_labels_that_are_numbers_are_named(labels: tuple[str, ...], line: str, t
     assert any("0.1 of a.csv set aside by label, equal texts together, split_seed 0" in one for one in found)
 
 
+@pytest.mark.slow
 def test_numbers_and_several_tasks_have_a_line_each(tmp_path: Path) -> None:
     tree = config_for(tmp_path, regression_task(tmp_path))
     tree["tasks"] = [regression_task(tmp_path), pair_task(tmp_path)]
@@ -162,6 +168,7 @@ def test_numbers_and_several_tasks_have_a_line_each(tmp_path: Path) -> None:
     assert "labels: " in found[1]
 
 
+@pytest.mark.slow
 def test_a_label_that_is_renamed_and_never_seen_is_named(tmp_path: Path) -> None:
     rows = [(f"{text} {i}", "01"[i % 2]) for i, text in enumerate(sentences(48))]
     path = write_csv(tmp_path / "a.csv", ["text", "label"], rows)
@@ -179,6 +186,7 @@ def tags_task(folder: Path) -> dict[str, Any]:
     return {"kind": "table", "form": "tags", "train": str(folder / "train.jsonl"), "dev": str(folder / "dev.jsonl")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "entry", "train"),
     [
@@ -203,6 +211,7 @@ def test_F75_the_baseline_counts_the_rows_that_were_trained_on(
     assert found != pytest.approx(outputs.majority(task, task.examples("train"), dev), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_lines_before_the_first_step_speak_of_the_rows_that_are_trained_on(tmp_path: Path) -> None:
     texts = [f"{text} {i}" for i, text in enumerate(sentences(60))]
     write_csv(tmp_path / "train.csv", ["text", "label"], [(text, "ab"[i % 2]) for i, text in enumerate(texts)])
@@ -214,6 +223,7 @@ def test_the_lines_before_the_first_step_speak_of_the_rows_that_are_trained_on(t
     assert re.search(r"labels: [ab] (60|80|100)\.0%", whole)
 
 
+@pytest.mark.slow
 def test_a_selection_of_one_label_is_warned_of(tmp_path: Path) -> None:
     write_csv(tmp_path / "train.csv", ["text", "label"], [(text, "ab"[i % 2]) for i, text in enumerate(sentences(60))])
     task = {"kind": "table", "train": str(tmp_path / "train.csv"), "count": 1}

@@ -21,6 +21,7 @@ def student(trained: Callable[..., Path], tmp_path: Path) -> dict[str, Any]:
     return config_for(tmp_path, task, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_teachers_logits_are_targets_in_the_order_of_the_rows(
     student: dict[str, Any], trained: Callable[..., Path], tmp_path: Path
 ) -> None:

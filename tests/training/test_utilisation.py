@@ -78,6 +78,7 @@ def test_a_step_with_labels_costs_three_passes_of_the_body() -> None:
     assert flops.labelled(SimpleNamespace(hidden_size=4, model_type="own"), lengths) == 0
 
 
+@pytest.mark.slow
 def test_a_run_logs_mfu_where_a_rate_is_given_and_its_arithmetic_is_known(tmp_path: Path) -> None:
     few = {"max_steps": 30, "evaluate": "never", "log": 10}  # times in the log are rounded: one step is too short
     said: list[str] = []
@@ -98,6 +99,7 @@ def test_a_run_logs_mfu_where_a_rate_is_given_and_its_arithmetic_is_known(tmp_pa
     assert not [line for line in raw(other) if "mfu" in line or "flops" in line]
 
 
+@pytest.mark.slow
 def test_the_rate_of_another_device_is_an_option_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(settings(tmp_path, train={"max_steps": 2, "evaluate": "never", "log": 1})))

@@ -50,6 +50,7 @@ def test_every_section_is_there(found: PageData, page: str) -> None:
     assert not [line for line in found.remarks if "could not be made" in line]
 
 
+@pytest.mark.slow
 def test_probes_stand_over_the_compute(found: PageData) -> None:
     section = pretraining.section(found)
     assert section is not None
@@ -91,6 +92,7 @@ def test_one_seed_below_the_majority_is_among_what_went_wrong(tmp_path: Path) ->
     assert "1 of 2 runs is not better than the majority baseline (seed-2: 40.00 against 50.00)" in section.body
 
 
+@pytest.mark.slow
 def test_damaged_and_unfinished_runs_appear_as_such(page: str) -> None:
     for words in ("failed: failed – loss is NaN", "killed: unfinished", "torn: damaged", "rubbish: damaged"):
         assert words in page

@@ -34,6 +34,7 @@ def page_of(*folders: Path, **options: Any) -> str:
     return build.page(found, build.sections(found), "Page")
 
 
+@pytest.mark.slow
 def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None:
     with_majority(tmp_path / "a", {"accuracy": 0.7, "ece": 0.1, "macro_f1": 0.61}, 0.55)
     page = page_of(tmp_path)
@@ -157,6 +158,7 @@ def test_long_values_lose_what_all_of_them_share() -> None:
     assert trimmed({"short", "values"}) == {}
 
 
+@pytest.mark.slow
 def test_many_kinds_of_runs_are_grouped_by_task(tmp_path: Path) -> None:
     for rate in (1e-5, 2e-5):
         runs.run(tmp_path / f"nli-{rate}", 0.7, task="toy/nli", optim__lr=rate)

@@ -131,6 +131,7 @@ def test_clusters_are_shown_beside_chance(found: PageData) -> None:
     assert by_id["clusters-0-stability"].marks == [(5, pytest.approx(0.8), "chosen")]
 
 
+@pytest.mark.slow
 def test_the_labels_of_clusters_stand_beside_those_of_all_rows(found: PageData) -> None:
     (mix,) = [one for one in of(clusters.section(found)).pictures if one.id == "clusters-0-mix"]
     assert isinstance(mix, Chart)
@@ -139,6 +140,7 @@ def test_the_labels_of_clusters_stand_beside_those_of_all_rows(found: PageData) 
     assert sum(one.y[0] or 0 for one in mix.series) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_clusters_are_named_on_the_map_and_found_from_the_table(found: PageData) -> None:
     section = of(clusters.section(found))
     (drawn,) = [one for one in section.pictures if isinstance(one, Dots)]
