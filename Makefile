@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # A file of tests stays in one process, which makes its models once; tests/conftest.py puts the longest files first.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+SPREAD := --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n 2 $(SPREAD)
 # What has a target of its own below is no part of the ordinary tests.
 ORDINARY := not fault and not accelerator and not engine and not journey
 
@@ -37,9 +38,10 @@ demo: $(VENV)/lean
 # Where Python is told to keep no bytecode, pytest would rewrite all files of tests in every worker and every time.
 test check accelerator: export PYTHONDONTWRITEBYTECODE =
 
+# One worker more than cores: a sixth of the time went into waiting for processes that tests start.
 test: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(PYTEST) -m '$(ORDINARY)'
+	$(BIN)/pytest -n 3 $(SPREAD) -m '$(ORDINARY)'
 
 check: $(VENV)/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

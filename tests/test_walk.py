@@ -30,7 +30,7 @@ print(json.dumps([code, sorted(entered)]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 def test_a_training_run_enters_few_files(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(
         "model: {new: {kind: bert, size: tiny}}\ntasks: toy/nli\ntrain: {max_steps: 20}\n"

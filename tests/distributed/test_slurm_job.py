@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, re
 LONG = 900  # seconds; on an idle machine a tenth of it is enough
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.timeout(LONG)
 def test_R1_R12_a_job_is_killed_preempted_and_goes_on_to_the_end_of_an_undisturbed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -57,7 +57,7 @@ def test_R1_R12_a_job_is_killed_preempted_and_goes_on_to_the_end_of_an_undisturb
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-4  # 120 steps, not 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_a_job_goes_through_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     assert submit(["tasks"], tmp_path, 1, 1, on_cpu=True, cluster="local").result() == 0
