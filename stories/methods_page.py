@@ -5,11 +5,12 @@ python stories/methods_page.py
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from comparisons import Comparison, Measure, Run, comparisons_table, paired, read_json
-from pages import PAGES, RESULTS, Cell, markdown, pyplot, replace
+from pages import PAGES, RESULTS, Cell, gain, markdown, pyplot, replace
 
 from encodery.report import stats
 
@@ -55,6 +56,7 @@ SICK = [
     Measure("accuracy under PGD, 0.1", attacked(0.1)),
     Measure("accuracy on SNLI", score("nli/snli:dev", "accuracy")),
 ]
+LOSS = Measure("log loss × 100", lambda run: None if (loss := SICK[1].of(run)) is None else 100 * loss, lower=True)
 HELD_OUT = {
     "grid": Measure("accuracy", score("nli/sick:holdout", "accuracy")),
     "grid-loss": Measure("log loss", score("nli/sick:holdout", "nll"), lower=True),
@@ -89,13 +91,10 @@ def scores_table(runs: Sequence[Run], measures: Sequence[Measure]) -> str:
     """A row for each arm: every measure."""
     by_measure = [cells(runs, measure) for measure in measures]
     shown = [i for i, by_arm in enumerate(by_measure) if by_arm]
-    lines = [["training", *(measures[i].name for i in shown), "CPU seconds"]]
+    lines = [["training", *(measures[i].name for i in shown)]]
     for arm, name in ARMS.items():
-        some = [run for run in runs if run["variant"] == arm]
-        if some:
-            seconds = stats.mean([run["seconds"] for run in some if run["seconds"]])
-            figures = [spelled(by_measure[i].get(arm), measures[i]) for i in shown]
-            lines.append([name, *figures, f"{seconds:.0f}"])
+        if any(arm in by_arm for by_arm in by_measure):
+            lines.append([name, *(spelled(by_measure[i].get(arm), measures[i]) for i in shown)])
     return markdown(lines)
 
 
@@ -105,6 +104,18 @@ def differences_table(runs: Sequence[Run], measure: Measure) -> str:
     compared = [(arm, base) for base in ("plain", "longer") for arm in by_arm if arm not in ("plain", base)]
     pairs = [Comparison(ARMS[arm], ARMS[base], by_arm[arm], by_arm[base]) for arm, base in compared if base in by_arm]
     return comparisons_table("training", measure.name, pairs)
+
+
+def gains_table(runs: Sequence[Run], measures: Sequence[Measure]) -> str:
+    """A row for each arm: its mean difference to plain training in every measure, with Student's 95 % interval."""
+    by_measure = {measure.name: by_arm for measure in measures if "plain" in (by_arm := cells(runs, measure))}
+    lines = [["training", *by_measure, "seeds"]]
+    for arm, name in ARMS.items():
+        gains = [gain(by_arm.get(arm, Cell({})), by_arm["plain"])[0] for by_arm in by_measure.values()]
+        if arm != "plain" and any(gains):
+            least = min(len(by_arm[arm].scores) for by_arm in by_measure.values() if arm in by_arm)
+            lines.append([name, *gains, str(least)])
+    return markdown(lines)
 
 
 def grid_table(runs: Sequence[Run], measure: Measure) -> str:
@@ -133,24 +144,18 @@ def grid_table(runs: Sequence[Run], measure: Measure) -> str:
 def picture(runs: Sequence[Run], measures: Sequence[Measure], out: Path) -> None:
     """A panel for each measure: the difference of every arm to plain training, seeds as ticks, mean and interval."""
     plt = pyplot()
-    shown = [(measure, by_arm) for measure in measures if "plain" in (by_arm := cells(runs, measure))]
-    arms = [arm for arm in ARMS if arm != "plain" and any(arm in by_arm for _, by_arm in shown)]
-    figure, axes = plt.subplots(1, len(shown), figsize=(3 * len(shown) + 1.6, 2.6), layout="constrained", sharey=True,
-                                squeeze=False)  # fmt: skip
-    for axis, (measure, by_arm) in zip(axes[0], shown, strict=True):
+    panels = {measure: differences for measure in measures if (differences := to_plain(runs, measure))}
+    arms = [arm for arm in ARMS if any(arm in differences for differences in panels.values())]
+    figure, axes = plt.subplots(1, len(panels), figsize=(2.5 * len(panels) + 1.8, 2.8), layout="constrained",
+                                sharey=True, squeeze=False)  # fmt: skip
+    for axis, (measure, differences) in zip(axes[0], panels.items(), strict=True):
+        limit = widest(differences)
         for i, arm in enumerate(arms):
-            differences = paired(by_arm[arm], by_arm["plain"]) if arm in by_arm else []
-            if not differences:
-                continue
-            centre = stats.mean(differences)
-            low, high = stats.t_interval(differences) or (min(differences), max(differences))
-            axis.plot(differences, [i] * len(differences), "|", color=COLOURS[arm], markersize=8, alpha=0.5)
-            axis.plot([low, high], [i, i], color=COLOURS[arm], linewidth=3, alpha=0.5)
-            axis.plot(centre, i, "o", color=COLOURS[arm])
-            axis.annotate(f"{centre:+.1f}", (centre, i), (0, 6), textcoords="offset points", ha="center", fontsize=8,
-                          color=COLOURS[arm])  # fmt: skip
+            if arm in differences:
+                arm_line(axis, i, differences[arm], COLOURS[arm], limit)
         axis.axvline(0, color="#555", linewidth=0.8)
-        axis.set_title(measure.name, fontsize=9)
+        axis.set_xlim(-limit, limit)
+        axis.set_title(measure.name + (": less is better" if measure.lower else ""), fontsize=9)
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_yticks(range(len(arms)), [ARMS[arm] for arm in arms], fontsize=8)
@@ -158,6 +163,39 @@ def picture(runs: Sequence[Run], measures: Sequence[Measure], out: Path) -> None
     figure.supxlabel("points more than plain training on the same rows: seeds, mean, 95 % interval", fontsize=9)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None})
+
+
+def to_plain(runs: Sequence[Run], measure: Measure) -> dict[str, list[float]]:
+    """The differences of every other arm to plain training."""
+    by_arm = cells(runs, measure)
+    differences = {arm: paired(cell, by_arm["plain"]) for arm, cell in by_arm.items() if "plain" in by_arm}
+    return {arm: values for arm, values in differences.items() if values and arm != "plain"}
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Student's interval, or lowest and highest."""
+    return stats.t_interval(values) or (min(values), max(values))
+
+
+def widest(differences: Mapping[str, Sequence[float]]) -> float:
+    """How far a panel reaches: what is many times as far as the other arms stands at its edge."""
+    ends = sorted(max(map(abs, bounds(values))) for values in differences.values())
+    return 1.25 * (ends[-2] if len(ends) > 1 and ends[-1] > 3 * ends[-2] else ends[-1])
+
+
+def arm_line(axis: Any, row: int, values: Sequence[float], colour: str, limit: float) -> None:
+    """Seeds, mean and interval of an arm; an arrow where it is outside of the panel."""
+    centre, (low, high) = stats.mean(values), bounds(values)
+    if abs(centre) > limit:
+        text = f"{centre:+.1f} →" if centre > 0 else f"← {centre:+.1f}"
+        axis.annotate(text, (limit if centre > 0 else -limit, row), ha="right" if centre > 0 else "left",
+                      va="center", fontsize=8, color=colour)  # fmt: skip
+        return
+    axis.plot(values, [row] * len(values), "|", color=colour, markersize=8, alpha=0.5)
+    axis.plot([low, high], [row, row], color=colour, linewidth=3, alpha=0.5)
+    axis.plot(centre, row, "o", color=colour)
+    axis.annotate(f"{centre:+.1f}", (centre, row), (0, 6), textcoords="offset points", ha="center", fontsize=8,
+                  color=colour)  # fmt: skip
 
 
 def stored(name: str) -> list[Run]:
@@ -177,7 +215,8 @@ def main() -> None:
     if sick:
         replace(page, "sick", scores_table(sick, SICK))
         replace(page, "sick-differences", differences_table(sick, SICK[0]))
-        picture(sick, [SICK[0], SICK[3], SICK[4], SICK[5]], PAGES.parent / "images" / "methods.svg")
+        replace(page, "sick-gains", gains_table(sick, [SICK[0], LOSS, *SICK[2:]]))
+        picture(sick, [SICK[0], LOSS, SICK[2], SICK[3], SICK[5]], PAGES.parent / "images" / "methods.svg")
     if sst2:
         replace(page, "sst2", scores_table(sst2, SST2) + "\n\n" + differences_table(sst2, SST2[0]))
     print("docs/results: methods")
