@@ -80,8 +80,8 @@ def test_W13_R13_a_worker_that_dies_takes_only_its_run_and_memory_that_ran_out_h
     monkeypatch.setattr(warm_worker, "MOST_RUNS", 2)  # a third run would need another process anyway
     monkeypatch.setattr(subprocess, "Popen", ForkedPython)  # the start of a fresh one is in the test above
     monkeypatch.setattr(scheduler, "TICK", 0.02)  # with a second between two looks, a short run ends before it is hit
-    size = {"epochs": 5, "token_budget": 64, "layout": "padded", "save": "10 steps"}
-    killed = training(tree(tmp_path / "data", epochs=12, evaluate="end"), "killed")
+    size = {"epochs": 10, "token_budget": 64, "layout": "padded", "save": "10 steps"}
+    killed = training(tree(tmp_path / "data", epochs=40, evaluate="end"), "killed")
     big = training(tree(tmp_path / "data", 2, **size), "big")
     folder = tmp_path / "sweep"
     ends = {killed.id: signal.SIGKILL, big.id: signal.SIGUSR1}
