@@ -83,9 +83,9 @@ def test_what_cannot_be_probed_is_refused(tmp_path: Path) -> None:
         run(settings({"kind": "mlm"}, probe={"tasks": ["toy/moods"]}), tmp_path / "a")
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(25)
 def test_a_tiny_electra_on_toy_text_knows_more_than_random_weights(tmp_path: Path) -> None:
-    """Two layers of width 64, 600 steps or fewer if it is seen before; 1,500 dev rows, so 0.013 is one deviation."""
+    """Two layers of width 64, about a quarter of a minute of one core; 1,500 dev rows, so 0.013 is one deviation."""
     fields = {**SMALL, "hidden_size": 64, "intermediate_size": 128, "embedding_size": 32}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     tree = settings({"kind": "electra", "generator_size": 0.5, "masking": {"probability": 0.2}})
@@ -100,14 +100,9 @@ def test_a_tiny_electra_on_toy_text_knows_more_than_random_weights(tmp_path: Pat
     before = linear_probe.run(probes, built.model.encoder, built.batcher)
     optimizer, state = make_optimizer(built.model, resolved.config), TrainState(600)
     schedule = optim.schedule(resolved.config.optim, 600)
-    wanted = {
-        "probe.toy/acceptability.accuracy": 0.08,
-        "probe.toy/nli.accuracy": 0.05,
-    }  # three seeds: 0.13, 0.09 and more
-    for report in train(built.model, Plain(), built.batches, optimizer, schedule, state):
-        if report.step in (400, 500, 600):
-            after = linear_probe.run(probes, built.model.encoder, built.batcher)
-            lifts = {name: after[name] - before[name] for name in before}
-            if all(lifts[name] > least for name, least in wanted.items()):
-                break
-    assert all(lifts[name] > least for name, least in wanted.items()), lifts
+    for _ in train(built.model, Plain(), built.batches, optimizer, schedule, state):
+        pass
+    after = linear_probe.run(probes, built.model.encoder, built.batcher)
+    lifts = {name: after[name] - before[name] for name in before}
+    assert lifts["probe.toy/acceptability.accuracy"] > 0.08, lifts  # measured with three seeds: 0.13 and more
+    assert lifts["probe.toy/nli.accuracy"] > 0.05, lifts  # 0.09 and more
