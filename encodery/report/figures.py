@@ -2,23 +2,39 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from encodery.report import stats
+
+LEGEND = 40  # characters of a name in a legend; longer ones leave no room for the curves
 
 
 def robustness(by_model: Mapping[str, Sequence[Mapping[str, float]]], main: str, title: str) -> bytes:
     """The headline score and the loss against the radius of an attack, one line per model, as SVG."""
     plt = _pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for number, (model, levels) in enumerate(by_model.items()):
+    for number, (label, levels) in enumerate(zip(legend_names(list(by_model)), by_model.values(), strict=True)):
         radii = [level["radius"] for level in levels]
         for axis, name in ((left, main), (right, "loss")):
             values = [level[name] for level in levels]
-            axis.plot(radii, values, color=f"C{number % 10}", label=model, marker="o", alpha=0.8)
+            axis.plot(radii, values, color=f"C{number % 10}", label=label, marker="o", alpha=0.8)
     _dress([(left, main), (right, "loss")], "radius")
     figure.suptitle(title, fontsize="medium")
     return _svg(plt, figure)
+
+
+def legend_names(paths: Sequence[str]) -> list[str]:
+    """Folders named by as many of their last parts as tell them apart; the middle of a long name is left out."""
+    parts = [PurePath(path).parts for path in paths]
+    deepest = max(map(len, parts))
+    for count in range(1, deepest + 1):
+        tails = ["/".join(part[-count:]) for part in parts]
+        if len(set(tails)) == len(set(parts)):
+            break
+    short = [tail if len(tail) <= LEGEND else f"{tail[: LEGEND // 2 - 1]}…{tail[-LEGEND // 2 :]}" for tail in tails]
+    numbered = [f"{number}: {name}" for number, name in enumerate(short, start=1)]
+    return short if len(set(short)) == len(set(parts)) else numbered
 
 
 def learning_curves(
