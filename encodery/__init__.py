@@ -15,12 +15,14 @@ if TYPE_CHECKING:
         Classifier,
         Prediction,
         Run,
+        Sweep,
         cross_validate,
         evaluate,
         export,
         load,
         predict,
         report,
+        run_sweep,
         steps,
         table,
         train,
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Classifier", "Prediction", "Run", "__version__", "cross_validate", "evaluate", "export", "load", "predict",
-    "report", "steps", "table", "train",
+    "Classifier", "Prediction", "Run", "Sweep", "__version__", "cross_validate", "evaluate", "export", "load",
+    "predict", "report", "run_sweep", "steps", "table", "train",
 ]  # fmt: skip
 
 

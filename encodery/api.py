@@ -1,4 +1,4 @@
-"""The Python interface: train, load, predict, evaluate, export, report, steps, table.
+"""The Python interface: train, load, predict, evaluate, export, report, run_sweep, steps, table.
 
 run = train("rte.yaml", optim={"lr": 3e-5})
 run.scores, run.metrics(), run.predictions("glue/rte:dev")
@@ -19,7 +19,8 @@ from encodery.core import files, yaml
 from encodery.core.files import sizes_only
 from encodery.core.progress import Progress
 from encodery.core.signals import StopRequest
-from encodery.errors import RunFailed, UserError
+from encodery.core.text import counted
+from encodery.errors import RunFailed, Stopped, UserError
 from encodery.inference.classifier import Classifier, Prediction, open_classifier
 from encodery.report.page.write import report
 from encodery.runs.directory import RunDir
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from encodery.inference.evaluate import Evaluation
     from encodery.inference.task_argument import TaskSplit
+    from encodery.runs.sweep_spec import Outcome
 
 __all__ = [
     "Classifier",
@@ -41,12 +43,14 @@ __all__ = [
     "Prediction",
     "Run",
     "StepReport",
+    "Sweep",
     "cross_validate",
     "evaluate",
     "export",
     "load",
     "predict",
     "report",
+    "run_sweep",
     "steps",
     "table",
     "train",
@@ -217,6 +221,104 @@ def load(
     path = source if isinstance(source, str) else _path(source)
     with sizes_only(not verify):
         return open_classifier(path, device, head=head, allow_code=allow_code)
+
+
+class Sweep:
+    """The folder of a sweep, with its runs."""
+
+    def __init__(self, path: "str | Path | Sweep"):
+        from encodery.runs.sweep_spec import read_plan
+
+        self.path: Path = path.path if isinstance(path, Sweep) else Path(path)
+        read_plan(self.path)  # an error where it is no sweep's folder
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.path)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of its plan that are done."""
+        from encodery.runs.sweep_spec import read_plan
+
+        directories = [RunDir(self.path / spec.name) for spec in read_plan(self.path) if spec.config is not None]
+        return [Run(directory) for directory in directories if directory.is_done]
+
+    def table(self, baseline: str | None = None) -> "pd.DataFrame":
+        """Mean ± sd over seeds of every configuration, and differences to a baseline."""
+        return table(self.path, baseline=baseline)
+
+    def ranking(self) -> "pd.DataFrame":
+        """A row for each configuration, by the sweep's metric, the best of each task first."""
+        import pandas as pd
+
+        from encodery.sweep import best
+
+        rows = [
+            {"task": one.task, "settings": one.label, "metric": one.metric, "mean": one.mean, "n": len(one.scores),
+             "best_run": str(self.path / one.spec.name)}
+            for ranked in best.ranking(self.path).values() for one in ranked
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def best(self, task: str | None = None) -> Run:
+        """The best seed of the configuration with the best mean; `task` names one where there are several."""
+        from encodery.sweep import best
+
+        tasks = best.ranking(self.path)
+        if not tasks:
+            raise UserError(f"{self.path}: no run is done yet")
+        return Run(self.path / best.only(tasks, task).spec.name)
+
+
+def run_sweep(
+    config: str | Path | Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    *,
+    executor: str = "local",
+    allow_code: bool = False,
+    quiet: bool = True,
+    **sections: Any,
+) -> Sweep:
+    """Train many runs as `encodery sweep run` does, in processes of their own; called again it resumes.
+
+    `config` is a sweep file, a config, a data file, `recipe:…`, a mapping or nothing. The rest is laid on top: sections
+    of a config (`optim={"lr": 3e-5}`) and keys of a sweep file (`grid={"optim.lr": [1e-5, 3e-5]}`, `variants`, `seeds`,
+    `search`, `metric`, `resources={"devices": "cpu:2"}`, `limits`).
+    """
+    from encodery.sweep import command_line, sweep_file
+    from encodery.sweep.run import run_sweep as run
+
+    if isinstance(config, Mapping) or config is None:
+        file = sweep_file.parse(yaml.write(dict(config or {})), "given", Path.cwd(), "")
+    elif Path(config).is_dir():
+        raise UserError(f"{config} is a folder; give the file that the sweep was started with")
+    else:
+        file = sweep_file.read(str(config))
+    file = command_line.lay(file, _whole_sections(sections))
+    folder = Path(out) if out is not None else Path("runs") / (file.name or f"sweep-{files.digest_text(file.text)[:8]}")
+    limits, progress = file.sweep.limits, Progress(quiet)
+    outcomes = run(file, folder, file.sweep.resources, limits, executor, progress, allow_code=allow_code)
+    sweep = Sweep(folder)
+    _require_ended(sweep, {outcome.id: outcome for outcome in outcomes})
+    return sweep
+
+
+def _require_ended(sweep: Sweep, outcomes: "Mapping[str, Outcome]") -> None:
+    """Runs that failed are an error that names them, and so is a sweep that was stopped."""
+    from encodery.runs.sweep_spec import read_plan
+    from encodery.sweep.fixed_plan import FAILED, OPEN
+
+    planned = [(spec.name, outcomes.get(spec.id)) for spec in read_plan(sweep.path)]
+    failed = [f"{name}: {end.state}: {end.error or ''}" for name, end in planned if end and end.state in FAILED]
+    if failed:
+        again = f"`encodery sweep retry {sweep.path}` queues failed runs again"
+        raise RunFailed("\n".join([*failed, again]))
+    left = sum(end is None or end.state in OPEN for _, end in planned)
+    if left:
+        raise Stopped(f"{counted(left, 'run')} of {sweep.path} left: the same call resumes")
 
 
 Model = str | Path | RunDir | Run | Classifier

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import encodery as en
-from encodery.errors import UserError
+from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
 from tests.toolbox.runs import config_for
 from tests.toolbox.tasks import sentences, single_task, write_csv
@@ -242,6 +242,63 @@ def test_predict_evaluate_export_and_report_are_functions(trained, tmp_path, mon
         en.predict(run, tmp_path / "nowhere.csv")
     with pytest.raises(UserError, match="no such data file"):
         en.predict(run, "nowhere.csv")
+
+
+@pytest.mark.slow(6)
+def test_run_sweep_is_the_command_and_resumes(tmp_path, monkeypatch):
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    config = config_for(tmp_path, single_task(tmp_path))
+    rates = np.array([1e-5, 3e-4])
+    more = {"grid": {"optim.lr": rates}, "seeds": 2, "resources": {"devices": "cpu:1"}, "train": {"max_steps": 3}}
+    sweep = en.run_sweep(config, "lr", **more)
+    assert [(run.config["optim"]["lr"], run.config["seed"]["init"]) for run in sweep.runs] == [
+        (1e-5, 1), (3e-4, 1), (1e-5, 2), (3e-4, 2),
+    ]  # fmt: skip
+    assert {run.config["train"]["max_steps"] for run in sweep.runs} == {3}
+    means = {
+        lr: np.mean([run.scores["table/moods:dev"]["accuracy"] for run in sweep.runs if run.config["optim"]["lr"] == lr])
+        for lr in rates
+    }
+    ranking = sweep.ranking()
+    assert list(ranking["mean"]) == pytest.approx(sorted(means.values(), reverse=True))
+    assert list(ranking["n"]) == [2, 2]
+    assert sweep.best().path == Path(ranking["best_run"][0])
+    assert len(sweep.table()) == 2
+    ends = {run.path: (run.path / "DONE").stat().st_mtime_ns for run in sweep.runs}
+    again = en.run_sweep(config, "lr", **more | {"seeds": 3})
+    assert len(again.runs) == 6
+    assert all((path / "DONE").stat().st_mtime_ns == end for path, end in ends.items())
+    assert [run.path for run in en.Sweep("lr").runs] == [run.path for run in again.runs]
+    (tmp_path / "sweep.yaml").write_text(json.dumps(config | {"grid": {"optim.lr": [0.1]}, "train": {"max_steps": 3}}))
+    by_file = en.run_sweep("sweep.yaml", "file", grid={"optim.lr": (1e-5,)}, resources={"devices": "cpu:1"})
+    assert [run.config["optim"]["lr"] for run in by_file.runs] == [1e-5]
+    with pytest.raises(RunFailed, match=r"failed: .*(?s:.)*encodery sweep retry bad"):
+        en.run_sweep(config, "bad", limits={"retries": 0}, **more | {"grid": {"optim.lr": [1e-5, 1e30]}, "seeds": 1})
+    assert len(en.Sweep("bad").runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"gird": {"optim.lr": [1]}}, "Python: gird: unknown key; did you mean grid"),
+        ({"grid": {"optim.lrr": [1, 2]}}, r"Python: optim\.lrr: unknown key; did you mean"),
+        ({"grid": {"optim.lr": 3}}, r"Python: grid: optim\.lr: expected a list"),
+        ({"optim": {"lrr": 1}}, r"Python: optim\.lrr: unknown key"),
+        ({"optim.lr": 1}, "in Python write optim="),
+        ({"seeds": 0}, "seeds: expected at least one seed"),
+    ],
+)
+def test_run_sweep_names_what_is_wrong(tmp_path, given, answer):
+    config = config_for(tmp_path, single_task(tmp_path))
+    with pytest.raises(UserError, match=answer):
+        en.run_sweep(config, tmp_path / "bad", **given)
+
+
+def test_a_folder_without_a_plan_is_no_sweep(tmp_path):
+    with pytest.raises(UserError, match=r"is not the folder of a sweep"):
+        en.Sweep(tmp_path)
 
 
 def test_a_model_takes_lists_series_and_data_frames(trained):

@@ -18,11 +18,10 @@ from encodery.errors import UserError
 
 if TYPE_CHECKING:
     from encodery.runs.sweep_spec import RunSpec
-    from encodery.sweep.sweep_file import Resources, SweepFile
+    from encodery.sweep.sweep_file import SweepFile
 
 ACTIONS = ["plan", "run", "status", "stop", "retry", "best", "import"]
 SHOWN = 40  # runs in a plan
-FAILED = ("failed", "timeout", "oom")  # what `retry` queues again
 WATCH = 2.0  # seconds between two looks
 CLEAR = "\033[H\033[2J"  # what a terminal forgets its lines by
 
@@ -156,18 +155,10 @@ def _file(args: argparse.Namespace, rest: list[str]) -> "SweepFile":
 
 def _folder(args: argparse.Namespace, file: "SweepFile") -> Path:
     from encodery.core.files import digest_text
+    from encodery.sweep.run import not_a_run
 
     name = file.name if args.what else f"sweep-{digest_text(file.text)[:8]}"
-    return _not_a_run(Path(args.out) if args.out else Path("runs") / name)
-
-
-def _not_a_run(folder: Path) -> Path:
-    """A sweep in the directory of a run would be hidden by it: tables see one run there."""
-    from encodery.core.files import is_run
-
-    if is_run(folder):
-        raise UserError(f"{folder} is the directory of a run; give the sweep another folder, such as -o {folder}-sweep")
-    return folder
+    return not_a_run(Path(args.out) if args.out else Path("runs") / name)
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> int:
@@ -261,6 +252,8 @@ def _states(specs: "Sequence[RunSpec]", statuses: Mapping[str, Any]) -> tuple[li
 
 def _how_to_retry(states: Iterable[str], folder: Path) -> str | None:
     """What to do about runs that failed."""
+    from encodery.sweep.fixed_plan import FAILED
+
     failed = any(state in FAILED for state in states)
     return f"`encodery sweep retry {folder}` queues failed runs again" if failed else None
 
@@ -270,11 +263,9 @@ def _plain(spec: "RunSpec") -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace, rest: list[str]) -> int:
-    from encodery.core import files
     from encodery.core.progress import Progress
-    from encodery.sweep import best, command_line
-    from encodery.sweep.execute import execute
-    from encodery.sweep.sources import source
+    from encodery.sweep import command_line
+    from encodery.sweep.run import run_sweep
 
     if args.commands:
         return _run_commands(args, rest)
@@ -282,19 +273,8 @@ def _run(args: argparse.Namespace, rest: list[str]) -> int:
     folder = _folder(args, file)
     resources = command_line.resources(file.sweep, args.devices, args.runs_per_device, args.threads)
     limits = command_line.limits(file.sweep, args.timeout, args.retries)
-    _require_devices(resources, args.executor)
-    folder.mkdir(parents=True, exist_ok=True)
     progress = Progress(args.quiet)
-    about = {"metric": file.sweep.metric.to_dict(), "command": _again()}
-    runs = source(file, folder, about, args.allow_code, progress.say)
-    files.write_atomic(folder / "sweep.yaml", file.text)
-    try:
-        outcomes = execute(
-            folder, runs, resources, limits, args.executor, progress,
-            score=lambda _, run: best.score(run, file.sweep.metric),
-        )  # fmt: skip
-    finally:
-        runs.close()
+    outcomes = run_sweep(file, folder, resources, limits, args.executor, progress, _again(), args.allow_code)
     args.next = f"encodery table {folder}, encodery report {folder}, encodery sweep best {folder} --export best.yaml"
     return _ended(outcomes, folder)
 
@@ -307,6 +287,7 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.sweep.execute import execute
     from encodery.sweep.fixed_plan import FixedPlan
     from encodery.sweep.plan import commands
+    from encodery.sweep.run import not_a_run, require_devices
     from encodery.sweep.sweep_file import Sweep
 
     if args.what or rest or args.seeds is not None:
@@ -314,20 +295,12 @@ def _run_commands(args: argparse.Namespace, rest: list[str]) -> int:
     path = Path(args.commands)
     specs = commands(path)
     resources = command_line.resources(Sweep(), args.devices, args.runs_per_device, args.threads)
-    _require_devices(resources, args.executor)
-    folder = _not_a_run(Path(args.out) if args.out else Path("runs") / as_name(path.stem))
+    require_devices(resources, args.executor)
+    folder = not_a_run(Path(args.out) if args.out else Path("runs") / as_name(path.stem))
     folder.mkdir(parents=True, exist_ok=True)
     write_plan(folder, specs, {"command": _again()})
     limits = command_line.limits(Sweep(), args.timeout, args.retries)
     return _ended(execute(folder, FixedPlan(specs), resources, limits, args.executor, Progress(args.quiet)), folder)
-
-
-def _require_devices(resources: "Resources", executor: str) -> None:
-    """What this machine does not have is found before anything is planned or written; other machines know theirs."""
-    from encodery.sweep.slots import find_slots
-
-    if executor == "local":
-        find_slots(resources)
 
 
 def _again() -> list[str]:
@@ -337,7 +310,7 @@ def _again() -> list[str]:
 def _ended(outcomes: Any, folder: Path) -> int:
     """How many ended how; 1 where some failed, 3 where some are left. Runs of older plans do not count."""
     from encodery.runs.sweep_spec import read_plan
-    from encodery.sweep.fixed_plan import OPEN
+    from encodery.sweep.fixed_plan import FAILED, OPEN
 
     specs = read_plan(folder)
     planned = {spec.id for spec in specs}

@@ -1,6 +1,10 @@
-"""What the command line adds to a sweep: `--a.b 1,2` is an axis, `--a.b 1` a setting that wins over the file's."""
+"""What the command line, or a call from Python, adds to a sweep: axes, and settings that win over the file's.
 
-from collections.abc import Mapping, Sequence
+On the command line `--a.b 1,2` is an axis and `--a.b 1` a setting.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +62,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, list[Any] | str], dict[str, A
         if values is None:
             fixed[key] = value
         else:
-            _check(key, values)
+            _check(key, values, "command line")
             axes[key] = values
     return axes, fixed
 
@@ -80,40 +84,77 @@ def _of_the_file(key: str) -> str:
     return "is a key of sweep files and has no option on the command line; set it in the file"
 
 
-def _check(key: str, values: list[Any] | str) -> None:
+def _check(key: str, values: list[Any] | str, whose: str) -> None:
     try:
         search_space.values(values)
     except ValueError as error:
-        raise UserError(f"command line: {key}: {error}.") from None
+        raise UserError(f"{whose}: {key}: {error}.") from None
 
 
 def apply(file: SweepFile, words: Sequence[str], seeds: int | None = None) -> SweepFile:
     """The sweep with the command line on top."""
     axes, fixed = split(words)
-    sweep, here = file.sweep, Location("command line", Path.cwd())
-    if sweep.stages and (axes or seeds is not None):
+    if file.sweep.stages and (axes or seeds is not None):
         raise UserError("command line: this sweep has stages; write axes and seeds into the stage that they belong to.")
     if seeds is not None and seeds < 1:
         raise UserError("--seeds: must be at least 1")
-    stages = {name: _changed(stage, {}, fixed) for name, stage in sweep.stages.items()}
-    sweep = _changed(sweep, axes, fixed).model_copy(update={"stages": stages})
-    if seeds is not None:
-        sweep = sweep.model_copy(update={"seeds": seeds})
+    lines = "".join(f"# command line: {word}\n" for word in words)
+    return _laid(file, axes, fixed, {} if seeds is None else {"seeds": seeds}, "command line", lines)
+
+
+def lay(file: SweepFile, given: Mapping[str, Any]) -> SweepFile:
+    """The sweep with sections of a config and keys of a sweep file on top, as Python gives them."""
+    sections = {key: value for key, value in given.items() if key in Config.model_fields}
+    keys = {key: value for key, value in given.items() if key not in sections and key != "grid"}
+    axes = {}
+    for name, values in dict(given.get("grid") or {}).items():
+        values = _as_list(values)
+        key = long_key(name, values[0] if isinstance(values, list) and values else values)
+        _check(key, values, "Python: grid")
+        axes[key] = values
+    line = f"# Python: {json.dumps(dict(given), default=lambda one: one.tolist() if hasattr(one, 'tolist') else str(one))}\n" if given else ""
+    return _laid(file, axes, dict(_flat(sections)), keys, "Python", line)
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of nested sections."""
+    for name, value in tree.items():
+        key = f"{above}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{key}.")
+        else:
+            yield long_key(key, value), str(value) if isinstance(value, Path) else value
+
+
+def _as_list(values: Any) -> Any:
+    """A tuple, a range or an array is a list of values; a text is `log(…)` and the like."""
+    if hasattr(values, "tolist"):  # numpy's numbers are none that YAML knows
+        return values.tolist()
+    return list(values) if isinstance(values, tuple | range) else values
+
+
+def _laid(
+    file: SweepFile, axes: Mapping[str, Any], fixed: Mapping[str, Any], keys: Mapping[str, Any], whose: str, lines: str
+) -> SweepFile:
+    """The sweep with other axes, settings and keys; `whose` they are is what errors call them."""
+    sweep, here = file.sweep, Location(whose, Path.cwd())
+    stages = {name: _changed(stage, {}, fixed, whose).to_dict() for name, stage in sweep.stages.items()}
+    tree = _changed(sweep, axes, fixed, whose).to_dict() | {"stages": stages} | dict(keys)
     places: dict[Key, Location] = {**file.places, **{("grid", key): here for key in axes}}
+    places |= {(key,): here for key in keys}
     blocks: list[Key] = [(), *(("stages", name) for name in sweep.stages)]
     places |= {(*at, "fixed", key): here for at in blocks for key in fixed}
-    sweep = checked(Sweep, Layer(sweep.to_dict(), places))  # together they may not fit, such as tpe and an axis
-    lines = "".join(f"# command line: {word}\n" for word in words)
+    sweep = checked(Sweep, Layer(tree, places))  # together they may not fit, such as tpe and an axis
     return replace(file, sweep=sweep, places=places, text=f"{file.text.rstrip()}\n{lines}")
 
 
-def _changed(block: B, axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> B:
+def _changed(block: B, axes: Mapping[str, Any], fixed: Mapping[str, Any], whose: str) -> B:
     """A block in which these keys have other values; they must not be tied to others."""
     given = {*axes, *fixed}
     for line in block.zip:
         for key, value in line.items():
             if long_key(key, value) in given:
-                raise UserError(f"command line: {key} is tied to others by zip; change it in the file.")
+                raise UserError(f"{whose}: {key} is tied to others by zip; change it in the file.")
     grid = {key: value for key, value in block.grid.items() if not given & {key, axis_name(key, value)}}
     variants = {name: _without(variant, given) for name, variant in block.variants.items()}
     kept = _without(block.fixed, given)

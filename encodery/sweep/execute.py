@@ -12,6 +12,7 @@ from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, Source
 from encodery.sweep import outcome, processes, state
+from encodery.sweep.fixed_plan import FAILED
 from encodery.sweep.scheduler import Scheduler, Score
 from encodery.sweep.slots import find_slots
 from encodery.sweep.state import RunStatus, status
@@ -93,7 +94,7 @@ def retry(folder: Path, ids: list[str] | None = None) -> list[str]:
     done. They start with the next `sweep run`, from their last checkpoint.
     """
     every = status(folder)
-    failed = [run for run in every if run.state in ("failed", "timeout", "oom")]
+    failed = [run for run in every if run.state in FAILED]
     chosen = failed if ids is None else state.select(every, ids)
     for run in chosen:
         if run.state in ("done", "running"):

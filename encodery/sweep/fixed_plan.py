@@ -6,6 +6,7 @@ from pathlib import Path
 from encodery.runs.sweep_spec import Outcome, RunSpec
 
 OPEN = ("queued", "running", "stopped")  # states of runs that `sweep run` does or resumes
+FAILED = ("failed", "timeout", "oom")  # what `sweep retry` queues again
 
 
 def blocked(specs: Sequence[RunSpec], states: Mapping[str, str]) -> dict[str, str]:

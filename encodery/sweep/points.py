@@ -204,6 +204,8 @@ def seeds(block: Block, first: int) -> list[int]:
         return [first]
     numbers = list(range(first, first + given)) if isinstance(given, int) else search_space.values(given)
     wrong = [seed for seed in numbers if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0]
-    if wrong or not numbers:
-        raise UserError(f"seeds: expected whole numbers from 0 on{f', not {wrong[0]}' if wrong else ''}.")
+    if not numbers:
+        raise UserError(f"seeds: expected at least one seed, not {given}.")
+    if wrong:
+        raise UserError(f"seeds: expected whole numbers from 0 on, not {wrong[0]}.")
     return numbers

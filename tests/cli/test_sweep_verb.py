@@ -54,6 +54,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     module.retry = lambda folder, ids: ids or ["0123abcd"]  # type: ignore[attr-defined]
     module.stop = lambda folder, now: calls.append({"stopped": folder, "now": now})  # type: ignore[attr-defined]
     module.states = states  # type: ignore[attr-defined]
+    monkeypatch.setattr("encodery.sweep.run.execute", execute)
     monkeypatch.setitem(sys.modules, "encodery.sweep.execute", module)
     state = types.ModuleType("encodery.sweep.state")
     state.status = lambda folder: []  # type: ignore[attr-defined]
@@ -217,7 +218,7 @@ def test_exit_codes(room: Path, executed: list[dict[str, Any]], capsys: Any, sta
 
 def test_a_stopped_sweep_says_how_many_runs_are_left(room: Path, monkeypatch: Any, executed: Any, capsys: Any) -> None:
     stopped = lambda folder, source, *_, **__: [Outcome(source.specs[0].id, "stopped")]  # noqa: E731
-    monkeypatch.setattr(sys.modules["encodery.sweep.execute"], "execute", stopped)
+    monkeypatch.setattr("encodery.sweep.run.execute", stopped)
     assert cli.main(["sweep", "run", "run.yaml", "--seeds", "3", "-o", "out"]) == 3
     said = capsys.readouterr().out.splitlines()
     assert said == ["2 queued, 1 stopped (out)", "3 runs left: the same command resumes"]
