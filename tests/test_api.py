@@ -258,7 +258,9 @@ def test_run_sweep_is_the_command_and_resumes(tmp_path, monkeypatch):
     ]  # fmt: skip
     assert {run.config["train"]["max_steps"] for run in sweep.runs} == {3}
     means = {
-        lr: np.mean([run.scores["table/moods:dev"]["accuracy"] for run in sweep.runs if run.config["optim"]["lr"] == lr])
+        lr: np.mean(
+            [run.scores["table/moods:dev"]["accuracy"] for run in sweep.runs if run.config["optim"]["lr"] == lr]
+        )
         for lr in rates
     }
     ranking = sweep.ranking()

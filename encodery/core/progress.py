@@ -19,7 +19,9 @@ class Bar:
         self.task: Any = None
         self.begin = self.said = time.monotonic()
 
-    def open(self, name: str, total: float, done: float = 0, *, count: bool = True, transient: bool = False) -> None:
+    def open(
+        self, name: str, total: float | None, done: float = 0, *, count: bool = True, transient: bool = False
+    ) -> None:
         """Show the bar, if this is a terminal."""
         if self.quiet or self.bar is not None or not sys.stderr.isatty():
             return

@@ -112,7 +112,8 @@ def lay(file: SweepFile, given: Mapping[str, Any]) -> SweepFile:
         key = long_key(name, values[0] if isinstance(values, list) and values else values)
         _check(key, values, "Python: grid")
         axes[key] = values
-    line = f"# Python: {json.dumps(dict(given), default=lambda one: one.tolist() if hasattr(one, 'tolist') else str(one))}\n" if given else ""
+    said = json.dumps(dict(given), default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one))
+    line = f"# Python: {said}\n" if given else ""
     return _laid(file, axes, dict(_flat(sections)), keys, "Python", line)
 
 

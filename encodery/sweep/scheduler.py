@@ -142,11 +142,13 @@ class Scheduler:
             try:
                 if self.share:
                     self.recover()
+                self.show()
                 self.loop()
             except BaseException:
                 self.abandon()
                 raise
             finally:
+                self.progress.stop()
                 self.launcher.close()
                 self.write_late()
         if self.alarm.insisted:
@@ -300,6 +302,7 @@ class Scheduler:
         for spec in list(self.elsewhere.values()):
             self.look_elsewhere(spec)
         self.write_late()
+        self.show()
         if time.monotonic() >= self.next_beat:
             self.next_beat = time.monotonic() + BEAT
             for job in self.running.values():
@@ -405,17 +408,49 @@ class Scheduler:
             self.took.append(status.ended - status.started)
         self.progress.say("  ".join(filter(None, (status.name, spoken(status), self.standing()))))
 
+    @property
+    def specs(self) -> list[RunSpec] | None:
+        """All runs of the sweep, where the source knows them from the start."""
+        specs = getattr(self.source, "specs", None)
+        return specs if isinstance(specs, list) else None
+
+    def show(self) -> None:
+        """At a terminal a bar that moves while runs work. A log gets lines for what happens alone."""
+        self.progress.open("sweep", len(self.specs) if self.specs is not None else None, transient=True)
+        if self.progress.bar is not None:
+            seconds = self.seconds_left()
+            time_left = f", about {duration(seconds)} left" if seconds is not None else ""
+            so_far = duration(time.monotonic() - self.progress.begin)
+            self.progress.show(self.done(), f"{len(self.running)} running, {so_far} so far{time_left}", str)
+
+    def done(self) -> int:
+        """How many runs are done; those of older plans do not count."""
+        ended = (
+            self.ended.values() if self.specs is None
+            else [self.ended[spec.id] for spec in self.specs if spec.id in self.ended]
+        )  # fmt: skip
+        return sum(one.state == "done" for one in ended)
+
+    def seconds_left(self) -> float | None:
+        """By what the runs took that were done here; None before the first was, and where nobody knows what comes."""
+        if not self.took or self.stopping or self.specs is None:
+            return None
+        states = {id: one.state for id, one in self.ended.items()}
+        waiting = blocked(self.specs, states)
+        left = sum(spec.id not in waiting and states.get(spec.id, "queued") in OPEN for spec in self.specs)
+        if not left:
+            return None
+        each = sum(self.took) / len(self.took)
+        behind = sum(min(time.time() - (job.status.started or time.time()), each) for job in self.running.values())
+        return max(left * each - behind, 0.0) / min(len(self.slots), left)
+
     def standing(self) -> str:
         """`3 of 6 done, about 1:20 left`, where the source knows all its runs from the start."""
-        specs = getattr(self.source, "specs", None)
-        if not isinstance(specs, list) or len(specs) < 2:
+        if self.specs is None or len(self.specs) < 2:
             return ""
-        states = {id: one.state for id, one in self.ended.items()}
-        waiting = blocked(specs, states)
-        left = sum(spec.id not in waiting and states.get(spec.id, "queued") in OPEN for spec in specs)
-        seconds = sum(self.took) / max(len(self.took), 1) * -(-left // max(len(self.slots), 1))
-        time_left = f", about {duration(seconds)} left" if left and self.took and not self.stopping else ""
-        return f"[{sum(states.get(spec.id) == 'done' for spec in specs)} of {len(specs)} done{time_left}]"
+        seconds = self.seconds_left()
+        time_left = f", about {duration(seconds)} left" if seconds is not None else ""
+        return f"[{self.done()} of {len(self.specs)} done{time_left}]"
 
     def settle(self, status: RunStatus) -> None:
         self.ended[status.id] = scored(self.folder, status, self.score, self.progress)

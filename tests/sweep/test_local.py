@@ -1,9 +1,11 @@
 """The local scheduler, with runs that are trivial commands."""
 
 import os
+import re
 import signal
 import threading
 import time
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from encodery.cli import main
 from encodery.core.progress import Progress
 from encodery.errors import RunFailed
 from encodery.runs.sweep_spec import RunSpec
-from encodery.sweep import slots, state
+from encodery.sweep import scheduler, slots, state
 from encodery.sweep.execute import execute, retry, stop
 from encodery.sweep.fixed_plan import FixedPlan
 from encodery.sweep.launch import Launcher
@@ -246,6 +248,28 @@ def test_each_end_tells_how_many_are_done_and_how_long_the_rest_takes(
     ends = [line for line in capsys.readouterr().err.splitlines() if "[" in line]
     assert ends[0].endswith("[1 of 3 done, about 0 s left]")
     assert ends[1].endswith("[1 of 3 done]")
+
+
+def test_a_bar_moves_at_a_terminal_while_runs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[float, str]] = []
+
+    class Seen(Progress):
+        def open(self, *_: object, **__: object) -> None:
+            self.bar = self.bar or types.SimpleNamespace(stop=lambda: shown.append((0, "stopped")))
+
+        def show(self, done: float, now: str, *_: object, **__: object) -> None:
+            shown.append((done, now))
+
+        def say(self, line: str) -> None:
+            """Not asked here."""
+
+    monkeypatch.setattr(scheduler, "TICK", 0.1)
+    specs = [command("sleep 0.3", "a"), command("sleep 0.3", "b")]
+    Scheduler(tmp_path, FixedPlan(specs), [Slot(0, "cpu", (), 1)], Limits(), Seen()).run()
+    assert {done for done, _ in shown} == {0, 1}
+    assert any("1 running, 0 s so far" in now for _, now in shown)
+    assert any(re.search(r"1 running, \d s so far, about \d s left", now) for _, now in shown)
+    assert shown[-1] == (0, "stopped")
 
 
 def test_retry_lets_failed_runs_run_again(tmp_path: Path) -> None:
