@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encodery.cli.parsing import Parser, without_bad_rows
-from encodery.core.text import counted
+from encodery.core.text import are, counted
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -449,6 +449,9 @@ def _best(args: argparse.Namespace, rest: list[str]) -> int:
     for best_run in chosen:
         print(best_run)
         others = len(tasks[best_run.task]) - 1
+        equal = sum(one.mean == best_run.mean for one in tasks[best_run.task]) - 1
+        if equal:
+            print(f"  {counted(equal, 'other configuration')} {are(equal)} exactly as good")
         if others:
             print(
                 f"  the best of {others + 1} configurations by {best_run.goal}: its score is partly luck, "

@@ -145,7 +145,8 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def spell_scores(scores: Mapping[str, float], main: str) -> str:
-    """`accuracy 0.8123  f1 0.7610 …`, the headline first."""
-    order = [main, *(name for name in scores if name != main)]
-    return "  ".join(f"{name} {scores[name]:.4f}" for name in order if name in scores)
+def spell_scores(scores: Mapping[str, float], main: str, most: int | None = None) -> str:
+    """`accuracy 0.8123  f1 0.7610 …`, the headline first, and at most so many."""
+    order = [name for name in (main, *(name for name in scores if name != main)) if name in scores]
+    rest = f"  … and {len(order) - most} more" if most is not None and len(order) > most else ""
+    return "  ".join(f"{name} {scores[name]:.4f}" for name in order[:most]) + rest

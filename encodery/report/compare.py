@@ -1,6 +1,6 @@
 """Rows against a baseline: difference, interval, paired tests over seeds, McNemar's test over examples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from encodery.core.text import counted
 from encodery.errors import UserError
@@ -15,9 +15,10 @@ COLUMNS = ("difference", "low", "high", "pairs", *TESTS, *TESTS.values(), "mcnem
 
 def against(rows: Sequence[Row], baseline: str) -> list[str]:
     """Add the comparison to every row that has a baseline for its data; the remarks say what to keep in mind."""
+    varies = dict.fromkeys(key for row in rows for key in row.settings)
+    baseline = _in_full(baseline, varies)
     matching = [row for row in rows if is_meant(row, baseline)]
     if not matching:
-        varies = dict.fromkeys(key for row in rows for key in row.settings)
         raise UserError(
             f"--baseline {baseline}: no row matches it. It is the name of a variant or of a run, a value, or "
             f"key=value; what varies: {', '.join(varies) or 'nothing'}"
@@ -31,6 +32,13 @@ def against(rows: Sequence[Row], baseline: str) -> list[str]:
             row.base = base
             _compare(row, base, marks)
     return [*_adjust(rows), *_remarks(rows), *marks.remarks]
+
+
+def _in_full(baseline: str, keys: Iterable[str]) -> str:
+    """`lr=1e-5` is `optim.lr=1e-5` where that alone varies."""
+    name, equals, value = baseline.partition("=")
+    ends = [key for key in keys if key.rpartition(".")[2] == name]
+    return f"{ends[0]}={value}" if equals and len(ends) == 1 else baseline
 
 
 def is_meant(row: Row, baseline: str) -> bool:

@@ -43,6 +43,7 @@ from encodery.training.task_data import Split, TaskData
 from encodery.training.utilisation import Meter, peak_of
 
 WEIGHTING = "weighting"
+LINE = 8  # scores in a line of the log; all of them are in metrics.jsonl and scores.json
 
 
 class Session:
@@ -319,7 +320,7 @@ class Session:
         where = {"split": split.name} | ({"task": task.name} if several else {})
         self.run.record(step, **where, **{f"eval.{k}": v for k, v in scores.items()})
         name = f"{task.name}:{split.name}" if several else split.name
-        self.log(f"step {step}  {name}  {spell_scores(scores, metric)}")
+        self.log(f"step {step}  {name}  {spell_scores(scores, metric, LINE)}")
         require_metric(metric, scores, task.name)
         return metric, scores[metric]
 
@@ -353,7 +354,7 @@ class Session:
             self.run.write_card(model_card(self.run, self.config.to_dict(), result))
             for key, scores in result["scores"].items():
                 remarks = score_remarks(result, key, self.objective_of(key))
-                self.log(f"{key}  {spell_scores(scores, result['main'][key])}{remarks}")
+                self.log(f"{key}  {spell_scores(scores, result['main'][key], LINE)}{remarks}")
                 if warning := majority_warning(result, key):
                     self.log(warning)
             self.run.mark_done()

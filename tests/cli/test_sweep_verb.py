@@ -252,8 +252,17 @@ def test_best_prints_and_exports(room: Path, executed: list[dict[str, Any]], cap
     said = capsys.readouterr().out
     assert "0.2000 (n=1)  optim.lr=0.0002" in said
     assert "the best of 2 configurations" in said
+    assert "exactly as good" not in said
     assert cli.main(["config", "best.yaml"]) == 0
     assert cli.main(["sweep", "best", "out", "--json"]) == 0
+
+
+def test_best_says_which_are_equal(room: Path, executed: list[dict[str, Any]], capsys: Any) -> None:
+    cli.main(["sweep", "run", "run.yaml", "--optim.lr", "1e-4,2e-4,3e-4", "-o", "out"])
+    for spec in read_plan(room / "out"):
+        done(room / "out", spec.name, 0.5)
+    assert cli.main(["sweep", "best", "out"]) == 0
+    assert "2 other configurations are exactly as good" in capsys.readouterr().out
 
 
 def test_import_writes_a_sweep_that_plans(room: Path, capsys: Any) -> None:

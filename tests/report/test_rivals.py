@@ -83,6 +83,7 @@ def test_bold_follows_the_seeds_that_both_have(tmp_path: Path) -> None:
         scored(tmp_path / f"plain{seed}", score, "rows", seed=seed)
     scored(tmp_path / "fast", 0.5, "rows", optim__lr=3e-5, method__kind="plain")
     made = table.table([tmp_path], baseline="optim.lr=2e-5")
+    assert table.table([tmp_path], baseline="lr=2e-5").to_dict() == made.to_dict()
     row = next(row for row in made.rows if row.settings["optim.lr"] == "3e-05")
     assert (row.more["difference"], row.more["better"]) == (0.0, False)
     assert "difference over the 1 seed that both have" in row.notes
