@@ -351,7 +351,7 @@ def name_of(id: str, stage: str, variant: str | None, axes: Mapping[str, Any]) -
     """A folder name that says what is particular about the run: letters, digits, `.`, `_` and `-` only."""
     words = [id, *([stage] if stage != "main" else []), *([variant] if variant else [])]
     for key, value in axes.items():
-        text = value if isinstance(value, str) else json.dumps(value)
+        text = value if isinstance(value, str) else json.dumps(value).replace("e+", "e")  # a name has no plus sign
         start = earlier_run(key, value)
         named = "-".join(Path(part).name for part in text.split("+")) if "/" in text else text  # several tasks: a+b
         words.append(f"from-{start}" if start else f"{key.rpartition('.')[2]}-{named}")

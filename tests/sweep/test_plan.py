@@ -16,7 +16,7 @@ from encodery.config import load
 from encodery.errors import UserError
 from encodery.runs.identity import identity_of_config
 from encodery.runs.sweep_spec import RunSpec, read_about, read_plan, write_plan
-from encodery.sweep.plan import Planner, commands, short
+from encodery.sweep.plan import Planner, commands, name_of, short
 from encodery.sweep.sweep_file import read
 from encodery.training import build
 from tests.sweep.small_sweeps import planned, sweep_file
@@ -472,6 +472,11 @@ def test_commands_are_runs_by_their_text(tmp_path: Path) -> None:
     path.write_text("\n# nothing\n")
     with pytest.raises(UserError, match="it contains no commands"):
         commands(path)
+
+
+def test_a_large_number_is_not_named_like_a_small_one() -> None:
+    assert name_of("0123abcd", "main", None, {"optim.lr": 1e30}) == "0123abcd-lr-1e30"
+    assert name_of("0123abcd", "main", None, {"optim.lr": 1e-30}) == "0123abcd-lr-1e-30"
 
 
 def test_a_folder_without_a_plan_is_named(tmp_path: Path) -> None:
