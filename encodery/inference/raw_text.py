@@ -17,14 +17,23 @@ from encodery.inference.classifier import CHUNK, Classifier
 from encodery.inference.ensemble import average
 from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
+from encodery.tasks.forms.spans import read_squad
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
-from encodery.tasks.sources.file_layout import TABLES, WORD_A_LINE, csv_layout, detect_delimiter, detect_encoding
+from encodery.tasks.sources.file_layout import (
+    TABLES,
+    WORD_A_LINE,
+    csv_layout,
+    detect_delimiter,
+    detect_encoding,
+    layout,
+)
 from encodery.tasks.sources.readers import ADVICE as BAD_ROWS
 from encodery.tasks.sources.readers import (
     Bad,
     Sheet,
     as_utf8,
     decoded,
+    is_rows,
     named,
     need_columns,
     open_nested,
@@ -63,14 +72,18 @@ def of_file(
     The columns of the file stay with each example, in its extra `columns`, with the names that they have there.
     """
     data = sys.stdin.buffer.read() if name == "-" else None
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
     says = model.head.answer_kind
     if data is not None and not data.lstrip().startswith(b"{"):
         examples, sheet = _of_lines(data, pairs=model.head.texts == 2)
-    elif says == "tagging" and data is None and Path(name).suffix.lower() in WORD_A_LINE:
-        sheet = read_tagged(Path(name), 0, 0, None, hidden=True)  # the second column, if any, is not read
+    elif says == "tagging" and data is None and _has_a_word_a_line(Path(name)):
+        place, codec = _word_place(trained, Path(name)), _codec(Path(name), trained, encoding)
+        sheet = read_tagged(Path(name), place, "tags", None, hidden=True, encoding=codec)
         examples = tagged_examples(_without_tags(sheet), hidden=True, names=None)
+    elif says == "span" and data is None and _is_squad(Path(name)):
+        examples, sheet = read_squad(Path(name), hidden=True)
+        examples = [replace(one, extra={**one.extra, COLUMNS: _of_question(one)}) for one in examples]
     else:
-        trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
         sheet = _of_table(Path(name), trained, encoding) if data is None else _of_json(data)
         own = sheet.columns
         open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
@@ -97,14 +110,39 @@ def _advice(sheet: Sheet, name: str) -> str:
     return f"The file looks like {codec}: add --encoding {codec}." if codec else BAD_ROWS
 
 
+def _codec(path: Path, trained: Mapping[str, Any], encoding: str | None) -> str | None:
+    """As given; else UTF-16, which is unmistakable, or cp1252 where the run's own files were that. None is UTF-8."""
+    codec = encoding or (detect_encoding(path.read_bytes()) if path.is_file() else None)
+    return None if encoding is None and codec == "cp1252" and trained.get("encoding") is None else codec
+
+
+def _has_a_word_a_line(path: Path) -> bool:
+    """Whether it is no table, by its ending or by what is in it."""
+    return path.suffix.lower() in WORD_A_LINE or (path.is_file() and layout(path, {}, labelled=False) is None)
+
+
+def _word_place(trained: Mapping[str, Any], path: Path) -> int | str:
+    """The column that the run was told, in files of its own kind; else the usual one of the file's kind."""
+    told, own = trained.get("text"), Path(str(trained.get("train"))).suffix.lower()
+    alike = (own == ".conllu") == (path.suffix.lower() == ".conllu")
+    return told if isinstance(told, int) and alike else "words"
+
+
+def _is_squad(path: Path) -> bool:
+    """Whether it is JSON in SQuAD's layout, with paragraphs and their questions."""
+    return path.suffix.lower() == ".json" and path.is_file() and not is_rows(path)
+
+
+def _of_question(example: Example) -> Row:
+    return {"id": example.id, "question": example.texts[0], "context": example.texts[1]}
+
+
 def _of_table(path: Path, trained: Mapping[str, Any], encoding: str | None) -> Sheet:
     """A file of rows. The delimiter is recognised; the encoding only where it is unmistakable or was the run's own, as
     a wrong byte must not turn a file of UTF-8 into another one."""
     if not path.is_file() or path.suffix.lower() == ".parquet":
         return read(path)
-    codec = encoding or detect_encoding(path.read_bytes())
-    if encoding is None and codec == "cp1252" and trained.get("encoding") is None:
-        codec = None
+    codec = _codec(path, trained, encoding)
     delimiter = None
     with suppress(UserError):  # one column has none
         delimiter = detect_delimiter(path, as_utf8(path, path.read_bytes(), codec))
@@ -282,21 +320,22 @@ def _flat(rows: Iterable[Row]) -> Iterator[list[Any]]:
     """
     for number, row in enumerate(rows):
         chances = row.get("probabilities") or {}
+        plain = not any("," in label for label in chances)
         flat = {key: value for key, value in row.items() if key != "probabilities"}
         if isinstance(flat.get("prediction"), float):
             flat["prediction"] = float(f"{flat['prediction']:.9g}")
         flat |= {f"p_{label}": float(f"{chance:.9g}") for label, chance in chances.items()}
         if number == 0:
             yield list(flat)
-        yield [_cell(value) for value in flat.values()]
+        yield [_cell(value, joined=key == "prediction" and plain) for key, value in flat.items()]
 
 
-def _cell(value: Any) -> Any:
-    """A value in a table: lists of words with commas, other lists and objects as JSON, nothing for what is absent.
+def _cell(value: Any, joined: bool = False) -> Any:
+    """A value in a table: lists and objects as JSON, nothing for what is absent.
 
-    Words that hold a comma themselves are a JSON list, which `score` reads too.
+    Answers that are several labels or tags are `joined` by commas, unless a label holds one; `score` reads both.
     """
-    if isinstance(value, list) and all(isinstance(one, str) and "," not in one for one in value):
+    if joined and isinstance(value, list) and all(isinstance(one, str) and "," not in one for one in value):
         return ",".join(value)
     return "" if value is None else files.readable_json(value) if isinstance(value, list | dict) else value
 

@@ -305,3 +305,64 @@ def test_bytes_of_windows_are_answered_with_the_flag(mails, tmp_path, encodery):
     said = encodery("predict", mails, "--file", tmp_path / "new.csv")
     assert (said.code, "looks like cp1252: add --encoding cp1252" in said.err) == (2, True)
     assert encodery("predict", mails, "--file", tmp_path / "new.csv", "--encoding", "cp1252").code == 0
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagger")
+    sentences_ = "\n\n".join(f"{name} B-PER\nruns O" for name in ("Anna", "Zoe", "Ben", "Eva") * 4)
+    (folder / "a.conll").write_text(sentences_ + "\n\n")
+    task = {
+        "kind": "table",
+        "form": "tags",
+        "name": "names",
+        "train": str(folder / "a.conll"),
+        "dev": str(folder / "a.conll"),
+    }
+    return en.train(config_for(folder, task), folder / "run").path
+
+
+@pytest.mark.slow
+def test_words_of_a_file_are_where_its_kind_has_them(tagger, tmp_path, encodery):
+    (tmp_path / "a.conllu").write_text("1\tAnna\t_\tB-PER\n2-3\tdo\t_\t_\n2\truns\t_\tO\n\n")
+    (tmp_path / "a.conll").write_text("Anna\nruns\n\n")
+    (tmp_path / "a.txt").write_text("Anna O\nruns O\n\n" * 3)
+    for name, count in (("a.conllu", 1), ("a.conll", 1), ("a.txt", 3)):
+        rows = [json.loads(line) for line in encodery("predict", tagger, "--file", tmp_path / name).out.splitlines()]
+        assert [row["words"] for row in rows] == [["Anna", "runs"]] * count
+    assert "has no labels" in encodery("evaluate", tagger, "--on", tmp_path / "a.conll").out
+
+
+@pytest.mark.slow
+def test_words_in_a_table_are_one_json_list_whatever_they_hold(tagger, tmp_path, encodery):
+    (tmp_path / "a.conll").write_text("a,b O\nc O\n\nd O\ne O\n\n[x O\n\n")
+    said = encodery("predict", tagger, "--file", tmp_path / "a.conll", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert [json.loads(row["words"]) for row in rows] == [["a,b", "c"], ["d", "e"], ["[x"]]
+    assert all(len(row["prediction"].split(",")) == len(json.loads(row["words"])) for row in rows)
+
+
+@pytest.mark.slow
+def test_questions_in_squads_json_are_answered(tmp_path, encodery):
+    places = ["Rome", "Oslo", "Bern", "Riga"]
+    paragraphs = [
+        {"context": f"The cat is in {where}.", "qas": [{"id": where, "question": "Where is the cat?",
+         "answers": [{"text": where, "answer_start": 14}]}]} for where in places
+    ]  # fmt: skip
+    (tmp_path / "qa.json").write_text(json.dumps({"data": [{"title": "cats", "paragraphs": paragraphs}]}))
+    task = {
+        "kind": "table",
+        "form": "spans",
+        "name": "qa",
+        "train": str(tmp_path / "qa.json"),
+        "dev": str(tmp_path / "qa.json"),
+    }
+    run = en.train(config_for(tmp_path, task), tmp_path / "run").path
+    for question in paragraphs:
+        del question["qas"][0]["answers"]
+    (tmp_path / "new.json").write_text(json.dumps({"data": [{"title": "cats", "paragraphs": paragraphs}]}))
+    rows = [json.loads(line) for line in encodery("predict", run, "--file", tmp_path / "new.json").out.splitlines()]
+    assert [(row["id"], row["question"]) for row in rows] == [
+        (w, "Where is the cat?") for w in ("Rome", "Oslo", "Bern", "Riga")
+    ]
+    assert all(row["prediction"] in row["context"] for row in rows)

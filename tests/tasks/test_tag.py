@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from encodery.errors import UserError
 from encodery.tasks.base import Example
 from encodery.tasks.forms.metrics import entities, span_scores
-from encodery.tasks.forms.tagging import first_pieces
+from encodery.tasks.forms.tagging import first_pieces, read_tagged
 from encodery.tasks.table import Table, TagTable
 from encodery.tasks.tag import Tag
 from encodery.tasks.toy import PARTS, ToyTags
@@ -204,7 +204,7 @@ def test_bad_rows_are_named(row: dict[str, Any], words: str, tmp_path: Path) -> 
 
 def test_a_line_without_a_tag_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("EU B-ORG\nrejects\n")
-    with pytest.raises(UserError, match="line 2 has 1 columns"):
+    with pytest.raises(UserError, match="line 2 has a word and no tag"):
         TagTable(train=str(tmp_path / "a.conll"), dev=str(tmp_path / "a.conll")).examples("train")
 
 
@@ -221,3 +221,41 @@ def test_real_sets_have_their_official_counts(real_data: Path) -> None:
         tag = Tag(part=part, data=str(real_data))
         assert tuple(len(tag.examples(split)) for split in tag.splits()) == sizes
         assert all(tag.origin(split).part is None for split in tag.splits())
+
+
+def read_words(path: Path, text: str, hidden: bool = False) -> list[tuple[tuple[str, ...], object]]:
+    path.write_text(text, encoding="utf-8")
+    sheet = read_tagged(path, "words", "tags", None, hidden=hidden)
+    assert not sheet.bad
+    return [(tuple(row.values["words"]), row.values["tags"]) for row in sheet.rows]
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u3000", "\u2028", "\x85", "\x0c"])
+def test_other_blanks_than_tab_and_space_belong_to_the_word(blank: str, tmp_path: Path) -> None:
+    text = f"10{blank}000 X O\nEuro X B-M\n\n{blank}a X O\n\n"
+    assert read_words(tmp_path / "a.conll", text) == [
+        ((f"10{blank}000", "Euro"), ["O", "B-M"]),
+        ((f"{blank}a",), ["O"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "comment", ["# id 52-0\tdomain=en", "# sent_id = 5", "# domain=en", "#\n# text = # O", "# global.columns = a b"]
+)
+def test_comments_above_a_sentence_are_no_words(comment: str, tmp_path: Path) -> None:
+    wanted = [(("#", "Anna"), ["O", "B-PER"]), (("Zoe",), ["B-PER"])]
+    text = f"{comment}\n# _ _ O\nAnna _ _ B-PER\n\n{comment}\nZoe _ _ B-PER\n\nof _ _ O\n\n"
+    assert read_words(tmp_path / "a.conll", text)[:2] == wanted
+
+
+def test_where_every_sentence_begins_with_one_it_is_a_comment(tmp_path: Path) -> None:
+    assert read_words(tmp_path / "a.conll", "# one\nAnna O\n\n# two\nZoe O\n\n") == [
+        (("Anna",), ["O"]),
+        (("Zoe",), ["O"]),
+    ]
+    assert read_words(tmp_path / "b.conll", "# O\nAnna O\n\nZoe O\n\n")[0] == (("#", "Anna"), ["O", "O"])
+
+
+@pytest.mark.parametrize("text", ["Anna\nwent\n\nZoe\n", "Anna _\nwent _\n\nZoe _\n"])
+def test_a_file_without_tags_has_words(text: str, tmp_path: Path) -> None:
+    assert read_words(tmp_path / "a.conll", text, hidden=True) == [(("Anna", "went"), None), (("Zoe",), None)]

@@ -1,15 +1,19 @@
 """What all tasks share that ask for a tag of every word: pieces and words, windows, span F1."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from encodery.core.text import counted
 from encodery.errors import RunFailed, UserError
 from encodery.tasks.base import HIDDEN, Answer, Example, Features, Pieces, Task
 from encodery.tasks.forms.classification import CHUNK, best_window, paired, softmax, windows
+from encodery.tasks.sources.file_layout import cells_of
 from encodery.tasks.sources.readers import Bad, Row, Sheet, as_utf8, need_columns, read, shown
 from encodery.tasks.sources.rows import good_rows, label_name, must_be_in, name_of
 
@@ -25,7 +29,7 @@ def read_tagged(
 ) -> Sheet:
     """Sentences with the columns `words`, `tags` (absent only if they may be hidden) and `id`."""
     if path.suffix.lower() not in ROWS:
-        return _read_columns(path, words, tags, encoding)
+        return _read_columns(path, words, tags, encoding, hidden)
     sheet = read(path, [str(words), str(tags), *filter(None, [id])], encoding=encoding)
     need_columns(sheet, [str(words), *filter(None, [id])])
     if not hidden:
@@ -36,27 +40,49 @@ def read_tagged(
     return sheet
 
 
-def _read_columns(path: Path, words: Column, tags: Column, encoding: str | None) -> Sheet:
-    """A word a line, columns parted by a tab or blanks, an empty line after each sentence."""
+def _read_columns(path: Path, words: Column, tags: Column, encoding: str | None, hidden: bool) -> Sheet:
+    """A word a line, columns parted by tabs or spaces, an empty line after each sentence."""
     universal = path.suffix.lower() == ".conllu"
     word_at, tag_at = _column_number(words, 1 if universal else 0), _column_number(tags, 3 if universal else -1)
     sheet = Sheet(str(path), ("words", "tags", "id"))
-    for line, block in _blocks(path, encoding):
+    blocks = list(_blocks(path, encoding))
+    is_comment = comments_of([[text for _, text in block] for _, block in blocks])
+    for line, block in blocks:
         comments = dict(_comment(text) for _, text in block if universal and text.startswith("#"))
-        kept: list[tuple[str, str]] = []
+        kept: list[tuple[str, str | None]] = []
         try:
-            for number, text in block:
-                cells = text.split("\t") if "\t" in text else text.split()
+            for number, text in block if universal else dropwhile(lambda numbered: is_comment(numbered[1]), block):
+                cells = cells_of(text)
                 if (universal and _skipped(cells[0])) or cells[0] == "-DOCSTART-":
                     continue
-                kept.append((_cell(cells, word_at, number), _cell(cells, tag_at, number)))
+                kept.append((_cell(cells, word_at, number), _tag(cells, tag_at, number, hidden)))
         except Bad as bad:
             sheet.refuse(line, bad, block[0][1])
             continue
         if kept:
-            values = {"words": [w for w, _ in kept], "tags": [t for _, t in kept], "id": comments.get("sent_id")}
-            sheet.rows.append(Row(line, values))
+            given: list[str | None] | None = [tag for _, tag in kept]
+            if hidden and set(given or ()) <= {None, "_"}:  # what a file without tags has in their place
+                given = None
+            sheet.rows.append(
+                Row(line, {"words": [word for word, _ in kept], "tags": given, "id": comments.get("sent_id")})
+            )
     return sheet
+
+
+def comments_of(sentences: Sequence[Sequence[str]]) -> Callable[[str], bool]:
+    """What tells a comment above a sentence from the word `#`, which has as many columns as other words.
+
+    A comment has a `name = value` or other columns; and where every sentence begins with `#`, these lines are comments.
+    """
+    counts = Counter(len(cells_of(line)) for lines in sentences for line in lines if not line.startswith("#"))
+    usual = counts.most_common(1)[0][0] if counts else 0
+    always = len(sentences) > 1 and all(lines[0].startswith("#") for lines in sentences)
+    named = re.compile(r"#\s*[\w.]+\s*=")
+
+    def is_comment(line: str) -> bool:
+        return line.startswith("#") and (always or bool(named.match(line)) or len(cells_of(line)) != usual)
+
+    return is_comment
 
 
 def _column_number(column: Column, usual: int) -> int:
@@ -75,9 +101,18 @@ def _skipped(cell: str) -> bool:
 
 
 def _cell(cells: Sequence[str], place: int, line: int) -> str:
-    if not -len(cells) <= place < len(cells) or (len(cells) < 2):
-        raise Bad(f"line {line} has {len(cells)} columns, but column {place} is needed")
+    if not -len(cells) <= place < len(cells):
+        raise Bad(f"line {line} has {counted(len(cells), 'column')}, but column {place} (from 0) is needed")
     return cells[place]
+
+
+def _tag(cells: Sequence[str], place: int, line: int, hidden: bool) -> str | None:
+    """The tag of a word; a file without tags has words alone."""
+    if len(cells) < 2 and hidden:
+        return None
+    if len(cells) < 2:
+        raise Bad(f"line {line} has a word and no tag")
+    return _cell(cells, place, line)
 
 
 def _blocks(path: Path, encoding: str | None) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -92,7 +127,7 @@ def _blocks(path: Path, encoding: str | None) -> Iterator[tuple[int, list[tuple[
     block: list[tuple[int, str]] = []
     for number, line in enumerate([*text.split("\n"), ""], 1):
         line = line.removesuffix("\r")
-        if line.strip():
+        if line.strip(" \t"):
             block.append((number, line))
         elif block:
             yield block[0][0], block

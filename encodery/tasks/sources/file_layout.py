@@ -134,10 +134,15 @@ def _field_counts(data: bytes, delimiter: str, quoted: bool) -> list[int]:
 def looks_tagged(text: str) -> bool:
     """Whether it is a word a line with its tag, and an empty line after each sentence."""
     lines = [line.rstrip("\r") for line in text.split("\n")[:-1]][:2000]
-    words = [line.split("\t") if "\t" in line else line.split() for line in lines if line.strip()]
+    words = [cells_of(line) for line in lines if line.strip(" \t")]
     words = [cells for cells in words if not cells[0].startswith(("#", "-DOCSTART-"))]
     blank = len(lines) - len(words)
     if len(words) < 4 or not blank or len({len(cells) for cells in words}) != 1 or len(words[0]) < 2:
         return False
     tags = {cells[-1] for cells in words}
     return len(tags) <= max(3, len(words) / 2) and not any(" " in cells[0].strip() for cells in words)
+
+
+def cells_of(line: str) -> list[str]:
+    """The columns of a word's line. Other blanks than tab and space, as in `10 000` with U+00A0, belong to the word."""
+    return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
