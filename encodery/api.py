@@ -388,6 +388,7 @@ def evaluate(
     from encodery.inference.task_argument import resolve_split
     from encodery.models.locate import kept_on_the_way
 
+    _refuse_frame(on, "evaluate")
     several = _several(model)
     sources = [_source(one) for one in several]
     own = [RunDir.open(one) for one in sources if files.is_run(one)] or kept_on_the_way(sources)
@@ -494,4 +495,13 @@ def _whole_sections(sections: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _config(source: str | Path | Mapping[str, Any] | RunDir | Run | None) -> str | Path | Mapping[str, Any] | None:
+    _refuse_frame(source, "train")
     return source.path if isinstance(source, RunDir | Run) else source
+
+
+def _refuse_frame(given: object, verb: str) -> None:
+    """A run names its data by file, so that it can be read again; predict alone takes data frames."""
+    if hasattr(given, "columns"):
+        raise UserError(
+            f"{verb}: a data frame is no file: write it (frame.to_parquet('rows.parquet')) and give 'rows.parquet'"
+        )

@@ -303,6 +303,16 @@ def test_a_folder_without_a_plan_is_no_sweep(tmp_path):
         en.Sweep(tmp_path)
 
 
+def test_a_data_frame_is_told_to_become_a_file(trained):
+    import pandas as pd
+
+    frame = pd.DataFrame({"text": ["good"], "label": ["pos"]})
+    with pytest.raises(UserError, match=r"train: a data frame is no file: write it"):
+        en.train(frame)
+    with pytest.raises(UserError, match=r"evaluate: a data frame is no file"):
+        en.evaluate(trained("single"), frame)
+
+
 def test_a_model_takes_lists_series_and_data_frames(trained):
     import pandas as pd
 

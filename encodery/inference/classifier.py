@@ -20,6 +20,8 @@ from encodery.inference.answer_head import AnyHead, head_of, speaks
 from encodery.models import locate
 from encodery.models.model import Model
 from encodery.tasks.base import Answer, Example, Task
+from encodery.tasks.forms.tagging import tagged_examples
+from encodery.tasks.sources.readers import Row, Sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +104,8 @@ class Classifier:
         """
         if hasattr(texts, "columns"):
             return self._of_frame(texts)
+        if self._are_words(texts):
+            return self._of_words(list(texts))
         if hasattr(texts, "index") and hasattr(texts, "tolist"):
             _require_text_in(texts, "the series", "series", "series.dropna()", pairs=True)
         if hasattr(texts, "tolist"):
@@ -122,6 +126,8 @@ class Classifier:
         if missing:
             have = ", ".join(map(str, frame.columns))
             raise UserError(f'the data frame has no column "{missing[0]}", which {self.source} reads; it has {have}')
+        if self._are_words(frame[names[0]]):
+            return frame.assign(prediction=[one.answer for one in self._of_words(frame[names[0]].tolist())])
         for name in names:
             _require_text_in(frame[name], f'column "{name}"', f'frame["{name}"]', f'frame.dropna(subset=["{name}"])')
         texts = [tuple(row) for row in zip(*(frame[name].tolist() for name in names), strict=True)]
@@ -131,6 +137,21 @@ class Classifier:
         columns = {"prediction": [one.answer for one in predictions]}
         columns |= {name: [one.probabilities[name[2:]] for one in predictions] for name in chances}
         return frame.assign(**columns)
+
+    def _are_words(self, given: Any) -> bool:
+        """Whether a model of tags is given sentences that are lists of words."""
+        several = isinstance(given, list) or hasattr(given, "tolist")
+        return self.head.answer_kind == "tagging" and several and all(isinstance(one, list) for one in given)
+
+    def _of_words(self, sentences: Sequence[Sequence[str]]) -> list[Prediction]:
+        """Tags for sentences that are lists of words."""
+        rows = [Row(place, {"words": list(words), "tags": None}) for place, words in enumerate(sentences)]
+        sheet = Sheet("the sentences", ("words", "tags", "id"), rows)
+        examples = tagged_examples(sheet, hidden=True, names=None)
+        if sheet.bad:
+            raise TypeError(f"row {sheet.bad[0].line}: {sheet.bad[0].why}")
+        answers = self.answers(examples)
+        return [Prediction.of(answers[example.id]) for example in examples]
 
     def text_columns(
         self, there: Sequence[str], given: tuple[str | None, str | None] = (None, None)

@@ -103,8 +103,13 @@ def check_same(
         )
         run.drop_attempt()
         info, lines = {}, []
+    listing = "\n".join(lines)
+    if lines and allow_change and run.is_done and not asks_for_steps(run, resolved):
+        raise UserError(
+            f"{run.path} is done, and was made with other settings:\n{listing}\n"
+            "Nothing is left to train with these: give another -o, start again with --fresh, or ask for more steps too."
+        )
     if lines and not allow_change:
-        listing = "\n".join(lines)
         raise UserError(
             f"{run.path} was made with other settings:\n{listing}\n"
             "Give another -o, start again with --fresh, or continue anyway with --allow-change."

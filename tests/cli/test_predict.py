@@ -334,6 +334,20 @@ def test_words_of_a_file_are_where_its_kind_has_them(tagger, tmp_path, encodery)
 
 
 @pytest.mark.slow
+def test_a_model_of_tags_takes_lists_of_words(tagger):
+    import pandas as pd
+
+    model = en.load(tagger)
+    frame = pd.DataFrame({"tokens": [["Anna", "x y"], ["Zoe"]], "n": [1, 2]})
+    answers = model(frame)
+    assert [len(tags) for tags in answers["prediction"]] == [2, 1]
+    assert [one.tags for one in model(frame["tokens"])] == [tuple(tags) for tags in answers["prediction"]]
+    assert model([["Zoe"]])[0] == model(["Zoe"])[0]
+    with pytest.raises(TypeError, match="row 1: 3 is not a word"):
+        model([["Anna"], [3]])
+
+
+@pytest.mark.slow
 def test_words_in_a_table_are_one_json_list_whatever_they_hold(tagger, tmp_path, encodery):
     (tmp_path / "a.conll").write_text("a,b O\nc O\n\nd O\ne O\n\n[x O\n\n")
     said = encodery("predict", tagger, "--file", tmp_path / "a.conll", "--format", "csv")

@@ -328,6 +328,14 @@ def test_rows_in_a_json_file(layout: str, tmp_path: Path) -> None:
     assert [example.id for example in task.examples("train")][:1] == ["k0"]
 
 
+@pytest.mark.parametrize("tags", ["ner", "pos", "chunk_tags"])
+def test_lists_of_words_and_of_tags_with_their_usual_names(tags: str, tmp_path: Path) -> None:
+    rows = [{"words": [f"Anna{i}", "sleeps"], tags: ["B-PER", "O"]} for i in range(30)]
+    (tmp_path / "ner.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = infer(tmp_path / "ner.jsonl", {}).options
+    assert (found["form"], found["text"], found["label"]) == ("tags", "words", tags)
+
+
 def test_tags_and_answers_as_rows_of_a_json_file(tmp_path: Path) -> None:
     tagged = [{"tokens": [f"Anna{i}", "sleeps"], "ner_tags": ["B-PER", "O"]} for i in range(30)]
     (tmp_path / "ner.json").write_text("\n".join(map(json.dumps, tagged)))

@@ -62,5 +62,6 @@ def test_R18_fewer_steps_and_other_changes_leave_a_finished_run_as_it_is(
     before = (out / "DONE").read_bytes(), (out / "config.yaml").read_bytes()
     train_run(settings("train.max_steps=3", KEEP), out, allow_change=True, progress=Progress())
     assert "is done already with 4 steps" in capsys.readouterr().err
-    trained(out, "train.max_steps=4", "optim.lr=1e-4", KEEP, allow_change=True)
+    with pytest.raises(UserError, match=r"is done, and was made with other settings:\n.*optim\.lr.*\nNothing is left"):
+        trained(out, "train.max_steps=4", "optim.lr=1e-4", KEEP, allow_change=True)
     assert ((out / "DONE").read_bytes(), (out / "config.yaml").read_bytes()) == before

@@ -100,19 +100,19 @@ def _skipped(cell: str) -> bool:
     return cell.startswith("#") or not cell.isdecimal()
 
 
-def _cell(cells: Sequence[str], place: int, line: int) -> str:
-    if not -len(cells) <= place < len(cells):
-        raise Bad(f"line {line} has {counted(len(cells), 'column')}, but column {place} (from 0) is needed")
-    return cells[place]
+def _cell(cells: Sequence[str], column: int, line: int) -> str:
+    if not -len(cells) <= column < len(cells):
+        raise Bad(f"line {line} has {counted(len(cells), 'column')}, but column {column} (from 0) is needed")
+    return cells[column]
 
 
-def _tag(cells: Sequence[str], place: int, line: int, hidden: bool) -> str | None:
+def _tag(cells: Sequence[str], column: int, line: int, hidden: bool) -> str | None:
     """The tag of a word; a file without tags has words alone."""
     if len(cells) < 2 and hidden:
         return None
     if len(cells) < 2:
         raise Bad(f"line {line} has a word and no tag")
-    return _cell(cells, place, line)
+    return _cell(cells, column, line)
 
 
 def _blocks(path: Path, encoding: str | None) -> Iterator[tuple[int, list[tuple[int, str]]]]:
