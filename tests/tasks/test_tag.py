@@ -259,3 +259,9 @@ def test_where_every_sentence_begins_with_one_it_is_a_comment(tmp_path: Path) ->
 @pytest.mark.parametrize("text", ["Anna\nwent\n\nZoe\n", "Anna _\nwent _\n\nZoe _\n"])
 def test_a_file_without_tags_has_words(text: str, tmp_path: Path) -> None:
     assert read_words(tmp_path / "a.conll", text, hidden=True) == [(("Anna", "went"), None), (("Zoe",), None)]
+
+
+def test_a_missing_column_is_told_its_flag(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"words": ["a"], "tags": ["O"]}) + "\n")
+    with pytest.raises(UserError, match=r'no column "tokens".*--tasks\.text, or --text-column'):
+        TagTable(train=str(tmp_path / "a.jsonl"), dev=str(tmp_path / "a.jsonl")).examples("train")

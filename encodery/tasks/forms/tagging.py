@@ -22,6 +22,7 @@ from encodery.tasks.sources.rows import good_rows, label_name, must_be_in, name_
 
 ROWS = (".jsonl", ".ndjson", ".json", ".parquet")
 Column = str | int
+NAMES = "; name the column of the {0} with --tasks.{1}, or --{1}-column where a run is evaluated"
 
 
 def read_tagged(
@@ -31,9 +32,9 @@ def read_tagged(
     if path.suffix.lower() not in ROWS:
         return _read_columns(path, words, tags, encoding, hidden)
     sheet = read(path, [str(words), str(tags), *filter(None, [id])], encoding=encoding)
-    need_columns(sheet, [str(words), *filter(None, [id])])
+    need_columns(sheet, [str(words), *filter(None, [id])], NAMES.format("words", "text"))
     if not hidden:
-        need_columns(sheet, [str(tags)])
+        need_columns(sheet, [str(tags)], NAMES.format("tags", "label"))
     for row in sheet.rows:
         row.values["words"], row.values["tags"] = row.values.get(str(words)), row.values.get(str(tags))
         row.values["id"] = row.values.get(id) if id else None
