@@ -317,7 +317,9 @@ def threshold_limits(run: RunDir, rows: Mapping[str, Row]) -> Iterator[str]:
     for key, row in rows.items():
         task, split = task_and_split(key)
         if found.get(task, {}).get("chosen_on") == split:
-            every = f", and so is the mean: each of the {row.summary.n} seeds chose its own" if row.summary.n > 1 else ""
+            every = (
+                f", and so is the mean: each of the {row.summary.n} seeds chose its own" if row.summary.n > 1 else ""
+            )
             yield f"{key}: the threshold was chosen on these very rows: the score is optimistic{every}."
 
 
