@@ -56,6 +56,7 @@ class TaskData:
     choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
     pieces: TokenizerPieces
     max_length: int
+    positions: int  # of the encoder: no max_length can be more
     sampler: Sampler | None = None  # rows are drawn by scores
 
     @property
@@ -114,7 +115,7 @@ def make_task_data(
     sampler = subset.sampler(task, entry, train.table, rows) if isinstance(rows, np.ndarray) else None
     if sampler:
         notes.append(f"rows of {task.name} are drawn by the scores of {entry.sample_by}: {sampler}")
-    task_data = TaskData(task, entry, train, rows, choice, pieces, length, sampler)
+    task_data = TaskData(task, entry, train, rows, choice, pieces, length, longest_of(encoder), sampler)
     if entry.sampling == "balanced":
         check_sampling(task, config)
         notes += sampling_notes(task_data)
@@ -420,8 +421,12 @@ def lengths_line(task_data: TaskData) -> str | None:
     if not longer:
         return f"{median}, none is cut at max_length {limit}"
     share = longer / len(measured) * len(full) / len(table)
-    windows = ", or tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
-    return f"{median}, {share:.1%} are cut at max_length {limit}: set train.max_length higher{windows}"
+    windows = "tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
+    cut = f"{median}, {share:.1%} are cut at max_length {limit}"
+    if limit < task_data.positions:
+        return f"{cut}: set train.max_length higher{', or ' + windows if windows else ''}"
+    instead = f"give {windows}, or " if windows else ""
+    return f"{cut}, and this encoder has no more positions: {instead}take one that reads longer texts (--model)"
 
 
 def empty_texts(task_data: TaskData) -> str:
