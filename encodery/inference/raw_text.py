@@ -229,16 +229,16 @@ def answered(
         chunk = examples[begin : begin + CHUNK]
         answers = average(head, heads, [model.answers(chunk, on_progress=on_progress) for model in models])
         for example in chunk:
-            answer = {key: value for key, value in answers[example.id].items() if key not in head.unwritten}
+            answer = head.told(answers[example.id])
             if head.answer_kind == "tagging":
                 answer = {"words": list(words_of(example)), **answer}
-            columns = None if brief else example.extra.get(COLUMNS)
-            texts = dict(zip(("text", "text2"), example.texts, strict=False))
-            yield {**({"id": example.id, **texts} if columns is None else _kept(columns, set(answer))), **answer}
+            given = None if brief else example.extra.get(COLUMNS)
+            texts = {"id": example.id, **dict(zip(("text", "text2"), example.texts, strict=False))}
+            yield {**_kept(texts if given is None else given, set(answer)), **answer}
 
 
 def _kept(columns: Row, taken: set[str]) -> Row:
-    """The columns of a file; one that is called like a part of the answer gets `input_` before it."""
+    """The columns of a file, or the texts; one that is called like a part of the answer gets `input_` before it."""
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
@@ -329,7 +329,8 @@ def _for_people(row: Row) -> str:
     said, chances = row["prediction"], row.get("probabilities") or {}
     if "words" in row:
         return " ".join(f"{word}/{tag}" for word, tag in zip(row["words"], said, strict=True))
-    texts = " | ".join(short(row[key], SHOWN) for key in ("text", "text2") if key in row)
+    first = "input_text" if "input_text" in row else "text"  # of an answer that has a text itself
+    texts = " | ".join(short(row[key], SHOWN) for key in (first, "text2") if key in row)
     if isinstance(said, float):
         return f"{said:8.4f}  {texts}"
     best = ", ".join(said) if isinstance(said, list) else said
