@@ -159,6 +159,17 @@ def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_labels_that_are_one_number_are_named_with_what_merges_them(tmp_path: Path) -> None:
+    rows = [(f"{text} {i}", ("1", "01", "2")[i % 3]) for i, text in enumerate(sentences(48))]
+    task = {"kind": "table", "train": str(write_csv(tmp_path / "a.csv", ["text", "label"], rows))}
+    log = log_of(tmp_path, task)
+    assert """labels 1, 01 are one number, each a class of its own; tasks.labels '{"01": "1"}' merges them""" in log
+    assert "labels are the numbers" not in log
+    (merged,) = load.load(config_for(tmp_path, task), ["--tasks.labels", '{"01": "1"}']).tasks
+    assert merged[0].labels == ("1", "2")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "line"),
     [(("1", "2", "3"), "tasks.form regression reads them as a quantity"), (("0", "1"), "tasks.labels gives names")],
