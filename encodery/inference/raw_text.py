@@ -18,6 +18,7 @@ from encodery.inference.ensemble import average
 from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
+from encodery.tasks.sources.candidates import are_candidates
 from encodery.tasks.sources.file_layout import TABLES, WORD_A_LINE, csv_layout, detect_delimiter, detect_encoding
 from encodery.tasks.sources.readers import ADVICE as BAD_ROWS
 from encodery.tasks.sources.readers import (
@@ -164,7 +165,7 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
 
     def example(number: int, row: FileRow) -> Example:
         texts = row.values.get(second)
-        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+        if not are_candidates(texts):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", second)
         return Example(name_of(row.values, id) if id else str(number), (text_of(row.values, first), *texts))
 

@@ -48,14 +48,14 @@ class Limits:
     seconds: float = 60.0
 
 
-def _whole(text: str) -> str:
+def _without_halves(text: str) -> str:
     """JSON can spell what is no text."""
     if why := half_character(text):
         raise ValueError(f"{why}, which is no text")
     return text
 
 
-AnyText = Annotated[str, AfterValidator(_whole)]
+AnyText = Annotated[str, AfterValidator(_without_halves)]
 
 
 class PredictRequest(BaseModel):

@@ -1,7 +1,7 @@
 """Rows with several candidates of which one is right: which one a row names, and what tells such a file from others."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from encodery.tasks.sources.readers import Bad, shown
 
@@ -25,7 +25,7 @@ def right_one(value: Any, texts: list[str], column: str) -> str | None:
     raise Bad(f"{shown(value)} does not name one of the {len(texts)} candidates", column)
 
 
-def are_candidates(texts: Any) -> bool:
+def are_candidates(texts: Any) -> TypeGuard[list[str]]:
     """Two texts or more."""
     return isinstance(texts, list) and len(texts) > 1 and all(isinstance(text, str) for text in texts)
 

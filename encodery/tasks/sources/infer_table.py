@@ -321,11 +321,11 @@ class _Guess:
         text = [known] if known else [n for n in texts if self.columns[n].texts] or texts or ["text"]
         if not sure or len(text) > 1 or len(labels) > 1:
             raise self._undecided_ranking(text, candidates, labels, sure)
-        found = {"form": "ranking", "text": text[0], "candidates": candidates, "label": labels[0]}
-        self._say_lists({**self.given, **found})
+        settings = {"form": "ranking", "text": text[0], "candidates": candidates, "label": labels[0]}
+        self._say_lists({**self.given, **settings})
         if others := [name for name in texts if name != text[0] and self.columns[name].sentences]:
             self.remarks.append(f"{', '.join(others)} also holds texts: a ranking has one beside its candidates")
-        return found
+        return settings
 
     def _undecided_ranking(self, texts: Sequence[str], candidates: str, labels: Sequence[str], sure: bool) -> UserError:
         lines = []
