@@ -13,7 +13,7 @@ from encodery.config import layers
 from encodery.config.components import find, names
 from encodery.config.layers import Layer, Location, differences, flat, leaves
 from encodery.config.own_code import FOLDER, LISTING, Code
-from encodery.config.schema import Config, Entry
+from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry
 from encodery.config.validate import check, check_beside_task, options
 from encodery.core import files, yaml
 from encodery.core.files import as_name
@@ -52,7 +52,7 @@ class Resolved:
     method: Options
     mix: Options
     weighting: Options
-    origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`
+    origins: dict[str, str] = field(compare=False)  # dotted key -> `rte.yaml:3`, `command line`, `default`, …
     notes: list[str] = field(compare=False)
     folder: Path = field(compare=False)
     name: str = field(compare=False)
@@ -158,7 +158,8 @@ def _resolve(
     else:
         layers.with_overrides(layer, overrides)
     checked = check(layer, code, weights)
-    origins = {".".join(map(str, key)): _origin(layer, key) for key, _ in leaves(checked.config.to_dict(), ())}
+    config = checked.config
+    origins = {".".join(map(str, key)): _origin(layer, key, config) for key, _ in leaves(config.to_dict(), ())}
     name = name or _own_name(checked.config)
     method, mix, weighting = (checked.kinds[section] for section in ("method", "mix", "weighting"))
     return Resolved(
@@ -208,9 +209,12 @@ def short(resolved: Resolved, folder: Path | None = None) -> str:
     return yaml.write({key: tree[key] for key in order})
 
 
-def _origin(layer: Layer, key: Key) -> str:
+def _origin(layer: Layer, key: Key, config: Config) -> str:
     place = layer.places.get(key)
-    return place.text if place else "default"
+    if place:
+        return place.text
+    own = config.model.name == DEFAULT_MODEL and len(key) == 2 and key[1] in DEFAULT_MODEL_SETTINGS.get(str(key[0]), {})
+    return f"default of {DEFAULT_MODEL}" if own else "default"
 
 
 def _own_name(config: Config) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from encodery.config.components import find, names
-from encodery.config.schema import Config, Entry
+from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry
 from encodery.config.validate import KINDS
 from encodery.core.options import Options
 from encodery.core.text import markdown_table
@@ -104,7 +104,7 @@ def reference() -> str:
     plain = [name for name in Config.model_fields if name not in sections]
     blocks = [_HEAD, "## Top-level keys\n", _table(Config, plain)]
     for name, kind in sections.items():
-        blocks += [f"## {name}\n", _about(kind), _table(kind)]
+        blocks += [f"## {name}\n", _about(kind), _table(kind, own=DEFAULT_MODEL_SETTINGS.get(name, {}))]
         blocks += _inner(f"### {name}.", kind)
     blocks += _inner("## ", Config, plain)
     blocks += ["## tasks: keys of every entry\n", _about(Entry), _table(Entry)]
@@ -148,14 +148,16 @@ def _inner(title: str, kind: type[BaseModel], only: list[str] | None = None) -> 
     return blocks
 
 
-def _table(kind: type[BaseModel], only: list[str] | None = None) -> str:
+def _table(kind: type[BaseModel], only: list[str] | None = None, own: Mapping[str, Any] | None = None) -> str:
+    """A line for each key; `own` holds the defaults that our own encoder has instead."""
     keys = {key: value for key, value in kind.model_json_schema().get("properties", {}).items() if key != "part"}
-    rows = [_row(key, value) for key, value in keys.items() if only is None or key in only]
+    rows = [_row(key, value, own or {}) for key, value in keys.items() if only is None or key in only]
     return markdown_table(["key", "type", "default", "meaning"], rows) + "\n" if rows else "No keys.\n"
 
 
-def _row(key: str, value: Mapping[str, Any]) -> list[str]:
+def _row(key: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     default = f"`{json.dumps(value['default'])}`" if "default" in value else "required"
+    default += f"; with {DEFAULT_MODEL} `{json.dumps(own[key])}`" if key in own else ""
     return [f"`{key}`", _words(value), default, " ".join(value.get("description", "").split())]
 
 

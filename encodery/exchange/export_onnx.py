@@ -84,6 +84,7 @@ def export_onnx(source: str | Path, folder: Path, int8: bool = False, tolerance:
     """Write model.onnx (and model_int8.onnx) with tokenizer and config; nothing is left behind if outputs differ."""
     from transformers import AutoTokenizer
 
+    file.require_packages()
     origin = locate.resolve(str(source)).path
     require_new(folder)
     module, outputs = open_module(origin)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from encodery.errors import UserError
-from encodery.tasks.base import Task
+from encodery.tasks.base import Answer, Task
 from encodery.tasks.forms.classification import Classification, Form
 from encodery.tasks.forms.ranking import Ranking
 from encodery.tasks.forms.spans import Spans
@@ -43,6 +43,10 @@ class AnswerCard(Task):
     def unnamed(self) -> bool:
         """Whether the labels are transformers' placeholders, which say nothing."""
         return bool(self.names) and all(name.startswith("LABEL_") for name in self.names)
+
+    def told(self, answer: Answer) -> Answer:
+        """An answer as `predict` and `serve` give it: without what no file would hold."""
+        return {key: value for key, value in answer.items() if key not in self.unwritten}
 
 
 class Head(AnswerCard, Classification):
@@ -114,6 +118,12 @@ class SpanHead(AnswerCard, Spans):
     def unanswerable(self) -> bool:
         """Whether it may say that there is no answer."""
         return self.none_allowed
+
+    def told(self, answer: Answer) -> Answer:
+        """`text` and `start` are those of the prediction: of no answer there are none. Scores need the best stretch
+        all the same."""
+        none = {} if answer["prediction"] else {"text": "", "start": None}
+        return {**super().told(answer), **none}
 
 
 class RankHead(AnswerCard, Ranking):

@@ -19,6 +19,7 @@ from encodery.inference.evaluate import with_head_for
 from encodery.tasks.base import Example
 from encodery.tasks.forms.spans import read_squad
 from encodery.tasks.forms.tagging import read_tagged, tagged_examples, words_of
+from encodery.tasks.sources.candidates import are_candidates
 from encodery.tasks.sources.file_layout import (
     TABLES,
     WORD_A_LINE,
@@ -202,7 +203,7 @@ def _candidates(model: Classifier, columns: tuple[str | None, str | None], sheet
 
     def example(number: int, row: FileRow) -> Example:
         texts = row.values.get(second)
-        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+        if not are_candidates(texts):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", second)
         return Example(name_of(row.values, id) if id else str(number), (text_of(row.values, first), *texts))
 
@@ -267,16 +268,16 @@ def answered(
         chunk = examples[begin : begin + CHUNK]
         answers = average(head, heads, [model.answers(chunk, on_progress=on_progress) for model in models])
         for example in chunk:
-            answer = {key: value for key, value in answers[example.id].items() if key not in head.unwritten}
+            answer = head.told(answers[example.id])
             if head.answer_kind == "tagging":
                 answer = {"words": list(words_of(example)), **answer}
-            columns = None if brief else example.extra.get(COLUMNS)
-            texts = dict(zip(("text", "text2"), example.texts, strict=False))
-            yield {**({"id": example.id, **texts} if columns is None else _kept(columns, set(answer))), **answer}
+            given = None if brief else example.extra.get(COLUMNS)
+            texts = {"id": example.id, **dict(zip(("text", "text2"), example.texts, strict=False))}
+            yield {**_kept(texts if given is None else given, set(answer)), **answer}
 
 
 def _kept(columns: Row, taken: set[str]) -> Row:
-    """The columns of a file; one that is called like a part of the answer gets `input_` before it."""
+    """The columns of a file, or the texts; one that is called like a part of the answer gets `input_` before it."""
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
@@ -368,7 +369,8 @@ def _for_people(row: Row) -> str:
     said, chances = row["prediction"], row.get("probabilities") or {}
     if "words" in row:
         return " ".join(f"{word}/{tag}" for word, tag in zip(row["words"], said, strict=True))
-    texts = " | ".join(short(row[key], SHOWN) for key in ("text", "text2") if key in row)
+    first = "input_text" if "input_text" in row else "text"  # of an answer that has a text itself
+    texts = " | ".join(short(row[key], SHOWN) for key in (first, "text2") if key in row)
     if isinstance(said, float):
         return f"{said:8.4f}  {texts}"
     best = ", ".join(said) if isinstance(said, list) else said

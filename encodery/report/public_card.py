@@ -12,7 +12,7 @@ import yaml
 from encodery.core.environment import version
 from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
-from encodery.report.run_card import labelled, pipeline
+from encodery.report.run_card import labelled, pipeline, threshold_lines, thresholds_of
 from encodery.report.stats import wilson
 from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.forms.metric_table import spelled
@@ -129,6 +129,7 @@ def public_card(
         front_matter(run, config, result, called, license),
         f"# {called}\n\n{', '.join(run.task_names())} with {base}, trained by encodery {version()}.",
         section("Scores", score_lines(run, result, rows)),
+        *filter(None, ["\n".join(threshold_lines(run)).rstrip()]),
         section("Data", data_lines(run, config)),
         section("Recipe", recipe_lines(info, config)),
         section("Use", use_lines(run, name or "the-folder-of-this-page")),
@@ -163,7 +164,9 @@ def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[
     for key, scores in result["scores"].items():
         data, split = task_and_split(key)
         metric = result["main"][key]
-        dataset = {"name": data + labelled(run, key).removeprefix(key), "type": data, "split": split}
+        on = thresholds_of(run).get(data, {}).get("chosen_on")
+        marks = labelled(run, key).removeprefix(key) + (f" (threshold chosen on {on})" if on == split else "")
+        dataset = {"name": data + marks, "type": data, "split": split}
         if metric in scores:
             yield {
                 "task": {"type": tag}, "dataset": dataset, "metrics": [{"type": metric, "value": scores[metric]}],
@@ -279,6 +282,7 @@ def limit_lines(
     """What the numbers do not say."""
     info = run.info()
     lines = [line for key, row in rows.items() for line in seed_limits(info, key, row)]
+    lines += threshold_limits(run, rows)
     chosen = result["chosen"]
     if chosen.get("chosen_on"):
         lines.append(
@@ -305,6 +309,18 @@ def seed_limits(info: Mapping[str, Any], key: str, row: Row) -> Iterator[str]:
         yield f"{key}: this is the best of {summary.n} seeds on these very rows; expect the mean instead."
     if row.failed:
         yield f"{counted(len(row.failed), 'more seed')} failed and {are(len(row.failed))} not in the means."
+
+
+def threshold_limits(run: RunDir, rows: Mapping[str, Row]) -> Iterator[str]:
+    """Scores, and their mean over seeds, on the rows that thresholds were chosen on."""
+    found = thresholds_of(run)
+    for key, row in rows.items():
+        task, split = task_and_split(key)
+        if found.get(task, {}).get("chosen_on") == split:
+            every = (
+                f", and so is the mean: each of the {row.summary.n} seeds chose its own" if row.summary.n > 1 else ""
+            )
+            yield f"{key}: the threshold was chosen on these very rows: the score is optimistic{every}."
 
 
 def seed_of(info: Mapping[str, Any]) -> int | str:

@@ -324,7 +324,8 @@ def _notes(result: Mapping[str, Any], key: str, info: Mapping[str, Any]) -> tupl
     notes += result.get("notes", [])
     notes += [one["text"] for one in info.get("notices", []) if one["text"].startswith(CONTINUED)]
     about = result.get("evaluations", {}).get(key, {})
-    notes += [str(about[part]) for part in ("part", "note", "seen") if about.get(part)]
+    later = [str(about[part]) for part in ("part", "note", "seen") if about.get(part)]
+    notes += [note for note in later if f"{split} {note}" not in notes]  # the run says the same of its own split
     return tuple(dict.fromkeys(notes))
 
 

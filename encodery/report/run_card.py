@@ -25,7 +25,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {version()} with seed {info['seed']['init']} (method: {info['method']}).", ""]
     lines += ["## Scores", "", *_score_table(run, result), ""]
-    lines += _threshold_lines(run)
+    lines += threshold_lines(run)
     lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
     lines += ["## Data", "", *_data_lines(info), ""]
@@ -107,12 +107,17 @@ def _score_table(run: RunDir, result: Mapping[str, Any]) -> list[str]:
     return [markdown_table(["data", "metric", "model", "majority"], rows)]
 
 
-def _threshold_lines(run: RunDir) -> list[str]:
-    """The thresholds that are kept beside the weights, and where they come from."""
+def thresholds_of(run: RunDir) -> dict[str, dict[str, Any]]:
+    """By task, the thresholds that are kept beside the weights, and where they come from."""
     path = run.model / "encodery.json"
     tasks = files.read_json(path)["tasks"] if path.is_file() else {}
+    return {name: about["thresholds"] for name, about in tasks.items() if about.get("thresholds")}
+
+
+def threshold_lines(run: RunDir) -> list[str]:
+    """What every card says of them, in this run's folder and on the hub."""
     lines = []
-    for task, found in ((name, about["thresholds"]) for name, about in tasks.items() if about.get("thresholds")):
+    for task, found in thresholds_of(run).items():
         lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(found), ""]
         rows = [[label, f"{limit:.4f}"] for label, limit in found["labels"].items()]
         lines += [markdown_table(["label", "given above"], rows), ""]

@@ -6,12 +6,12 @@ import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from encodery.core import environment, files
@@ -20,6 +20,7 @@ from encodery.errors import UserError
 from encodery.serve.batching import Batcher, Closed, Failed, Full
 from encodery.serve.predictor import Predictor
 from encodery.tasks.base import Answer, Example
+from encodery.tasks.sources.rows import half_character
 
 OPEN = frozenset({"/", "/docs", "/health", "/assets/serve.css", "/assets/serve.js", "/assets/schema.js"})
 KINDS = {"css": "text/css", "js": "text/javascript"}
@@ -47,16 +48,26 @@ class Limits:
     seconds: float = 60.0
 
 
+def _without_halves(text: str) -> str:
+    """JSON can spell what is no text."""
+    if why := half_character(text):
+        raise ValueError(f"{why}, which is no text")
+    return text
+
+
+AnyText = Annotated[str, AfterValidator(_without_halves)]
+
+
 class PredictRequest(BaseModel):
     """One text, one pair, many texts, or many pairs: exactly one of these."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "a film to remember"}]})
 
-    text: str | None = Field(None, description="A text; the question of a model that answers questions.")
-    text2: str | None = Field(None, description="The second text of a pair; the context of a question.")
-    candidates: list[str] | None = Field(None, description="Of a model that ranks: the texts to choose from.")
-    texts: list[str] | None = Field(None, description="Many texts.")
-    pairs: list[tuple[str, str]] | None = Field(None, description="Many pairs of texts.")
+    text: AnyText | None = Field(None, description="A text; the question of a model that answers questions.")
+    text2: AnyText | None = Field(None, description="The second text of a pair; the context of a question.")
+    candidates: list[AnyText] | None = Field(None, description="Of a model that ranks: the texts to choose from.")
+    texts: list[AnyText] | None = Field(None, description="Many texts.")
+    pairs: list[tuple[AnyText, AnyText]] | None = Field(None, description="Many pairs of texts.")
 
     @model_validator(mode="after")
     def one_form(self) -> "PredictRequest":
@@ -85,8 +96,8 @@ class PredictResponse(BaseModel):
     """A prediction for each text, in order."""
 
     predictions: list[dict[str, Any]] = Field(
-        description="`prediction`: a label, a list of labels or tags, a number, or an answer's text; `probabilities` "
-        "by label where the model has them."
+        description="`prediction`: a label, a list of labels or tags, a number, or an answer's text (empty: no "
+        "answer); `probabilities` by label where the model has them."
     )
 
 

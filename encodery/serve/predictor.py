@@ -33,10 +33,9 @@ class Predictor:
     scores: dict[str, Any]
 
     def __call__(self, examples: Sequence[Example]) -> list[Answer]:
-        """Answers in order, without what no file would hold."""
+        """Answers in order, as `predict` gives them."""
         found = self.model.answers(examples)
-        hidden = self.model.head.unwritten
-        return [{k: v for k, v in found[example.id].items() if k not in hidden} for example in examples]
+        return [self.model.head.told(found[example.id]) for example in examples]
 
     def about(self) -> dict[str, Any]:
         """What people may know: no path of this machine is in it."""

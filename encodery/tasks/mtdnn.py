@@ -16,9 +16,9 @@ from encodery.tasks.forms.classification import Classification
 from encodery.tasks.forms.ranking import Ranking
 from encodery.tasks.forms.spans import Spans
 from encodery.tasks.forms.tagging import SPECIAL, Tagging
+from encodery.tasks.sources.candidates import right_one
 from encodery.tasks.sources.readers import Bad, Row, Sheet, read_jsonl, refuse, shown
 from encodery.tasks.sources.rows import Loaded, Read, content_digest, file_digest, good_rows, label_number, must_be_in
-from encodery.tasks.table import right_one
 
 # MT-DNN's files: a task definition in YAML, canonical TSV without a header, and its tokenised JSON lines.
 

@@ -16,6 +16,7 @@ from encodery.tasks.forms.own_classification import Scored
 from encodery.tasks.forms.ranking import Ranking
 from encodery.tasks.forms.spans import Spans, read_squad
 from encodery.tasks.forms.tagging import Tagging, read_tagged, tag_set, tagged_examples
+from encodery.tasks.sources.candidates import are_candidates, right_one
 from encodery.tasks.sources.folds import Strata, bins
 from encodery.tasks.sources.infer_table import infer
 from encodery.tasks.sources.labels import matched
@@ -71,7 +72,7 @@ class RankTable(Own, Ranking):
 
     def _example(self, hidden: bool, number: int, values: dict[str, Any]) -> Example:
         texts = values.get(self.candidates)
-        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+        if not are_candidates(texts):
             raise Bad(f"{shown(texts)} is not a list of two texts or more", self.candidates)
         label = right_one(values.get(self.label), texts, self.label)
         if label is None and not hidden:
@@ -79,20 +80,6 @@ class RankTable(Own, Ranking):
         id = name_of(values, self.id) if self.id else str(number)
         group = name_of(values, self.group) if self.group else None
         return Example(id, (text_of(values, self.text), *texts), label, group)
-
-
-def right_one(value: Any, texts: list[str], column: str) -> str | None:
-    """The right candidate's number as text; None where it is hidden."""
-    if value is None:
-        return None
-    if isinstance(value, list):
-        if len(value) == len(texts) and sorted(map(str, value)) == ["0"] * (len(texts) - 1) + ["1"]:
-            return str([str(one) for one in value].index("1"))
-    elif isinstance(value, str) and texts.count(value) == 1:
-        return str(texts.index(value))
-    elif not isinstance(value, bool) and str(value).isdecimal() and int(value) < len(texts):
-        return str(int(value))
-    raise Bad(f"{shown(value)} does not name one of the {len(texts)} candidates", column)
 
 
 # `{kind: table, form: spans}`: anyone's own questions with answers in a text.

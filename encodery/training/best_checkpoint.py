@@ -42,15 +42,19 @@ def require_metric(metric: str, scores: Mapping[str, float], task: str) -> None:
     direction(metric, "train.select_metric")
 
 
+NEAR, ABOVE = 0.985, 1.05  # of ln(classes): from here on the loss is that of guessing, and from here on worse
+
+
 def stuck(losses: Sequence[float], classes: int) -> str | None:
-    """A sentence if the training loss never left ln(classes): the usual face of a collapse (R15)."""
+    """A sentence if the training loss is no better than ln(classes): the usual face of a collapse (R15)."""
     if classes < 2 or len(losses) < 20:
         return None
     mean, limit = means(losses), math.log(classes)
-    if mean < 0.985 * limit:
+    if mean < NEAR * limit:
         return None
-    near = f"is near ln {classes} = {limit:.4f}, the loss of guessing"
-    return f"training loss {mean:.4f} over the last {len(losses)} steps {near}"
+    where = "is near ln" if mean <= ABOVE * limit else "is above ln"
+    guessing = f"{where} {classes} = {limit:.4f}, the loss of guessing"
+    return f"training loss {mean:.4f} over the last {len(losses)} steps {guessing}"
 
 
 # What the model said when it was scored on the way: weights that are chosen in the end are not asked a second time.

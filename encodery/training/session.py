@@ -484,7 +484,7 @@ class Session:
         return asked if asked is not None else task_data.task.dev_splits()
 
     def loss_alarm(self, task_data: TaskData) -> list[str]:
-        """Training loss that never left ln(classes) after warm-up."""
+        """Training loss that is no better than ln(classes) after warm-up."""
         several = len(self.built.tasks_data) > 1
         losses = self.state.task_losses.get(task_data.name, []) if several else self.state.losses
         after_warmup = self.state.step - math.ceil(optim.warmup_steps(self.config.optim, self.state.total))

@@ -25,7 +25,7 @@ from encodery.tasks.base import Example, Task, label_counts, plain_texts
 from encodery.tasks.forms.classification import Classification, double_unordered
 from encodery.tasks.forms.metric_table import among
 from encodery.tasks.forms.tagging import Tagging
-from encodery.tasks.sources.labels import spelling_warning
+from encodery.tasks.sources.labels import alike, spelling_warning
 from encodery.tasks.sources.own_files import Own
 from encodery.tasks.sources.readers import BadRow
 from encodery.tasks.sources.rows import set_aside
@@ -56,6 +56,7 @@ class TaskData:
     choice: Split | None  # what the checkpoint is chosen on: dev, or a part of train that was held out
     pieces: TokenizerPieces
     max_length: int
+    positions: int  # of the encoder: no max_length can be more
     sampler: Sampler | None = None  # rows are drawn by scores
 
     @property
@@ -114,7 +115,7 @@ def make_task_data(
     sampler = subset.sampler(task, entry, train.table, rows) if isinstance(rows, np.ndarray) else None
     if sampler:
         notes.append(f"rows of {task.name} are drawn by the scores of {entry.sample_by}: {sampler}")
-    task_data = TaskData(task, entry, train, rows, choice, pieces, length, sampler)
+    task_data = TaskData(task, entry, train, rows, choice, pieces, length, longest_of(encoder), sampler)
     if entry.sampling == "balanced":
         check_sampling(task, config)
         notes += sampling_notes(task_data)
@@ -420,8 +421,12 @@ def lengths_line(task_data: TaskData) -> str | None:
     if not longer:
         return f"{median}, none is cut at max_length {limit}"
     share = longer / len(measured) * len(full) / len(table)
-    windows = ", or tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
-    return f"{median}, {share:.1%} are cut at max_length {limit}: set train.max_length higher{windows}"
+    windows = "tasks.window_stride to read long texts in windows" if hasattr(task, "window_stride") else ""
+    cut = f"{median}, {share:.1%} are cut at max_length {limit}"
+    if limit < task_data.positions:
+        return f"{cut}: set train.max_length higher{', or ' + windows if windows else ''}"
+    instead = f"give {windows}, or " if windows else ""
+    return f"{cut}, and this encoder has no more positions: {instead}take one that reads longer texts (--model)"
 
 
 def empty_texts(task_data: TaskData) -> str:
@@ -456,12 +461,26 @@ def spelling_line(task: Task, train: Sequence[Example]) -> str | None:
 
 
 def numbers_line(task: Task) -> str | None:
-    """A hint where labels are numbers: they may be a quantity, or want names."""
+    """A hint where labels are numbers: they may be a quantity, want names, or be one number that is spelled twice."""
     if not isinstance(task, Own) or len(task.labels) < 2 or not all(_WHOLE.fullmatch(label) for label in task.labels):
         return None
+    if len(set(map(float, task.labels))) < len(task.labels):
+        return _one_number(task.labels)
     low, high = (f(task.labels, key=float) for f in (min, max))
     other = "tasks.form regression reads them as a quantity" if len(task.labels) > 2 else "tasks.labels gives names"
     return f"  labels are the numbers {low} to {high}, each a class of its own; {other}"
+
+
+def _one_number(labels: Sequence[str]) -> str | None:
+    """Labels such as 1 and 01; of 1 and 1.0 the warning of spellings tells."""
+    if alike(labels):
+        return None
+    numbers = [float(label) for label in labels]
+    value = next(number for number in numbers if numbers.count(number) > 1)
+    first, *others = sorted((label for label in labels if float(label) == value), key=lambda label: (len(label), label))
+    merged = ", ".join(f'"{other}": "{first}"' for other in others)
+    told = f"  labels {', '.join((first, *others))} are one number, each a class of its own"
+    return f"{told}; tasks.labels '{{{merged}}}' merges them"
 
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0+)?")

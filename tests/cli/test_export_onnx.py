@@ -23,6 +23,16 @@ def test_a_missing_extra_is_one_sentence(tmp_path, monkeypatch):
         file.session(tmp_path / "x.onnx")
 
 
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+def test_an_export_without_the_extra_is_told_how_to_get_it(trained, tmp_path, encodery, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    said = encodery("export", trained("pair"), tmp_path / "out", "--onnx")
+    assert (said.code, said.out) == (2, "")
+    assert "ONNX needs two more packages: pip install 'encodery[onnx]'" in said.err
+    assert "bug" not in said.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_options_that_belong_to_onnx(trained, tmp_path, encodery):
     assert "need --onnx" in encodery("export", tmp_path, tmp_path / "x", "--int8").err
 

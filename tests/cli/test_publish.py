@@ -11,6 +11,7 @@ import yaml
 from encodery.errors import RunFailed, UserError
 from encodery.exchange import publish
 from encodery.report.public_card import wilson
+from encodery.report.run_card import threshold_lines
 from encodery.runs.directory import RunDir
 from tests.report import runs
 
@@ -64,6 +65,31 @@ def test_the_card_says_what_how_and_how_well(run, tmp_path):
     cited = ["FreeLB: Enhanced", "Broad-Coverage Challenge Corpus", "GLUE: A Multi-Task", "was not checked"]
     for words in [*recipe, *cited]:
         assert words in body
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_card_says_that_scores_need_a_threshold(run, tmp_path, alone):
+    limits = {"labels": {"entailment": 0.1234}, "chosen_on": "dev", "metric": "f1", "rows": 400, "score": 0.5714}
+    card = json.loads((run / "model" / "encodery.json").read_text())
+    card["tasks"]["glue/mnli"]["thresholds"] = {**limits, "score_at_0.5": 0.0}
+    (run / "model" / "encodery.json").write_text(json.dumps(card))
+    if alone:
+        (tmp_path / "apart").mkdir()
+        run = run.rename(tmp_path / "apart" / "seed-2")
+    text = publish.pack(run, tmp_path / "out", "me/mnli").card
+    assert "## Thresholds of glue/mnli\n\nChosen on the 400 rows of dev (f1 0.5714 there, 0.0000 with 0.5)." in text
+    assert "\n".join(threshold_lines(RunDir(run))).rstrip() in text  # as the run's own card says it
+    assert "| entailment | 0.1234 |" in text
+    assert "transformers alone does not" in text
+    assert "the threshold was chosen on these very rows: the score is optimistic" in text
+    assert ("so is the mean: each of the 3 seeds chose its own" in text) == (not alone)
+    front = yaml.safe_load(text.removeprefix("---\n").partition("---\n")[0])
+    named = front["model-index"][0]["results"][0]["dataset"]["name"]
+    assert named == "glue/mnli (threshold chosen on dev)"
+
+
+def test_a_card_without_thresholds_has_no_section_of_them(run, tmp_path):
+    assert "hreshold" not in publish.pack(run, tmp_path / "out").card
 
 
 def test_wilson_is_the_interval_of_the_book():

@@ -25,6 +25,13 @@ def test_every_key_is_on_the_page_with_a_meaning():
 
 
 @pytest.mark.slow
+def test_defaults_of_petit_stand_beside_the_general_ones():
+    page = reference()
+    assert "| `lr` | number > 0 | `2e-05`; with petit `0.0005` | Peak learning rate. |" in page
+    assert "`3`; with petit `5` | Passes over the training set." in page
+
+
+@pytest.mark.slow
 def test_mappings_with_keys_of_their_own_have_a_table():
     page = reference()
     assert "## probe\n" in page

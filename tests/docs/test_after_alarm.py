@@ -12,6 +12,7 @@ ALARMS = {
     "is not better than the": ("training/best_checkpoint.py", "is not better than the"),
     "ALARM: collapsed?": ("training/session.py", "ALARM: collapsed?"),
     "is near ln": ("training/best_checkpoint.py", "is near ln"),
+    "is above ln": ("training/best_checkpoint.py", "is above ln"),
     "every prediction is": ("inference/outputs.py", "every prediction is"),
     "is not finite; task": ("training/loop.py", "is not finite; task"),
     "fp16 overflows in a row": ("training/loop.py", "fp16 overflows in a row"),

@@ -63,6 +63,17 @@ def test_it_is_taken_with_its_own_rate_where_no_model_is_named(reviews: Path) ->
     assert load.load(str(reviews), ["--model", "roberta-base"]).config.optim.lr == 2e-5
 
 
+def test_the_origin_of_its_rate_and_epochs_is_petit(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", str(reviews)]) == 0
+    lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert lines["lr"].endswith("# default of petit")
+    assert lines["epochs"].endswith("# default of petit")
+    assert lines["batch_size"].endswith("# default")
+    given = load.load(str(reviews), ["--optim.lr", "5e-4"]).origins
+    assert (given["optim.lr"], given["train.epochs"]) == ("command line", "default of petit")
+    assert load.load(str(reviews), ["--model", "roberta-base"]).origins["optim.lr"] == "default"
+
+
 @pytest.mark.parametrize("key", ["tokenizer", "init_from", "revision", "generator"])
 def test_half_a_model_is_not_completed(reviews: Path, key: str) -> None:
     with pytest.raises(UserError, match="give a name"):

@@ -108,6 +108,15 @@ def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path
     ]
 
 
+def test_a_note_of_the_run_is_not_repeated_by_a_later_evaluation(tmp_path: Path) -> None:
+    note = "0.1 of a.csv set aside by label, split_seed 0"
+    made = RunDir(run(tmp_path / "a", 0.5, origins={"dev": {"digest": "d", "rows": 3, "note": note}}))
+    about = {"scores": {"accuracy": 0.5}, "main": "accuracy", "note": note, "seen": "1 row was trained on"}
+    made.write_scores(made.read_scores() | {"evaluations": {"toy/nli:dev": about}})
+    made.mark_done()
+    assert table.table([tmp_path]).rows[0].notes == [f"dev {note}", "1 row was trained on"]
+
+
 def test_seeds_on_other_rows_are_no_seeds_of_one_row(tmp_path: Path) -> None:
     for seed, rows in ((1, "first"), (2, "second"), (3, "first")):
         run(tmp_path / f"seed-{seed}", 0.5, seed=seed, origins={"dev": {"digest": rows, "rows": 3}})

@@ -103,6 +103,10 @@ def test_health_version_model_and_schema(single: Served, runs: dict[str, Path]) 
         ({"txt": "a"}, 422, "unknown key txt; did you mean text?"),
         ({"pairs": [["a", "b"]]}, 422, "reads single texts"),
         ({"pairs": [["a"]]}, 422, "pairs.0.1: is missing"),
+        ({"text": "a\ud800"}, 422, r"text: a lone surrogate (\ud800) at position 2, which is no text"),
+        ({"texts": ["a", "\udfff"]}, 422, r"texts.1: a lone surrogate (\udfff) at position 1"),
+        ({"pairs": [["a", "\ud800"]]}, 422, "pairs.0.1: a lone surrogate"),
+        ({"text": "a", "candidates": ["b", "\ud800"]}, 422, "candidates.1: a lone surrogate"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(single: Served, body: Any, status: int, words: str) -> None:

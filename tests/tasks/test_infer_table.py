@@ -206,6 +206,72 @@ def test_forms_with_columns_of_their_own(tmp_path: Path) -> None:
     assert not looks_tagged("text\tlabel\nsome words\ta\n")
 
 
+def lines(path: Path, *columns: Sequence[Any], names: str) -> Path:
+    path.write_text("".join(json.dumps(dict(zip(names.split(), row, strict=True))) + "\n" for row in rows(*columns)))
+    return path
+
+
+ANSWERS = [[f"answer {i}", f"reply {i}", f"word {i}"] for i in range(60)]
+
+
+@pytest.mark.parametrize("best", [labels(0, 1, 2), labels("1", "0"), [a[i % 3] for i, a in enumerate(ANSWERS)]])
+def test_lists_of_texts_and_which_one_is_right_are_a_ranking(tmp_path: Path, best: list[Any]) -> None:
+    file = lines(tmp_path / "a.jsonl", [f"what is {i}" for i in range(60)], ANSWERS, best, names="q cands best")
+    assert found(file) == {"form": "ranking", "text": "q", "candidates": "cands", "label": "best"}
+    single = infer(file, {"form": "single", "label": "best"})
+    assert single.options == {"form": "single", "text": "q", "label": "best"}
+    assert single.remarks == ["cands holds lists and is left out"]
+
+
+def test_candidates_with_a_known_name_find_the_right_one_by_its_values(tmp_path: Path) -> None:
+    topics = labels("a", "b")
+    file = lines(tmp_path / "a.jsonl", TEXTS, ANSWERS, labels(2, 0), topics, names="q choices right topic")
+    assert found(file) == {"form": "ranking", "text": "q", "candidates": "choices", "label": "right"}
+    assert found(file, candidates="choices", label="right")["form"] == "ranking"
+
+
+@pytest.mark.parametrize(
+    ("lists", "label"),
+    [
+        ([["fast", "cheap", "late"][: 2 + i % 2] for i in range(60)], labels(0, 1)),  # key words
+        ([["yes", "no"]] * 60, labels(0, 1)),
+        (ANSWERS, [*labels(0, 1)[:-1], 7]),  # a bad row of a ranking, or something else
+    ],
+)
+def test_lists_that_may_be_candidates_stop_with_the_flags(tmp_path: Path, lists: list[Any], label: list[int]) -> None:
+    file = lines(tmp_path / "a.jsonl", TEXTS, lists, label, names="body words2 grade")
+    with pytest.raises(UserError) as stopped:
+        infer(file, {})
+    said = str(stopped.value)
+    assert "column words2 holds lists of texts, and grade may say which one of them is right" in said
+    assert "--tasks.form ranking --tasks.candidates words2 --tasks.text body --tasks.label grade" in said
+    assert "--tasks.form single --tasks.text body --tasks.label grade  (words2 is left out)" in said
+
+
+def test_two_columns_that_may_name_the_right_candidate_are_both_offered(tmp_path: Path) -> None:
+    file = lines(tmp_path / "a.jsonl", TEXTS, ANSWERS, labels(0, 2), labels(1, 0), names="q cands one two")
+    with pytest.raises(UserError, match=r"--tasks\.label one .*\n.*--tasks\.label two") as stopped:
+        infer(file, {})
+    assert "single" not in str(stopped.value)  # it is a ranking whichever is meant
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [
+        ("pieces", [text.split() for text in TEXTS]),
+        ("tokens", [text.upper().split()[:5] for text in TEXTS]),
+        ("tags", [["fast", "cheap"]] * 60),
+        ("numbers", [[0, 1, 1]] * 60),
+        ("few", [["only one"]] * 60),
+    ],
+)
+def test_other_lists_are_left_out_with_a_note(tmp_path: Path, name: str, lists: list[Any]) -> None:
+    file = lines(tmp_path / "a.jsonl", TEXTS, lists, labels(0, 1), names=f"text {name} label")
+    said = infer(file, {})
+    assert said.options == {"form": "single", "text": "text", "label": "label"}
+    assert said.remarks == [f"{name} holds lists and is left out"]
+
+
 def test_what_cannot_be_decided_stops_with_the_flags(tmp_path: Path) -> None:
     file = table(
         tmp_path / "a.csv", ["text", "topic", "priority"], rows(TEXTS, labels("a", "b"), labels("low", "high", "mid"))

@@ -7,7 +7,7 @@ import pytest
 
 from encodery.inference import outputs
 from encodery.runs.directory import RunDir
-from encodery.training.best_checkpoint import PredictionCache
+from encodery.training.best_checkpoint import PredictionCache, stuck
 from encodery.training.loop import TrainState
 from tests.toolbox.runs import run, settings
 from tests.training.test_multitask import NLI, SIMILARITY
@@ -16,6 +16,22 @@ from tests.training.test_session import scripted, stop_at
 
 SHORT = {"max_steps": 6, "evaluate": "2 steps"}
 SCORES = [0.5, 0.9, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (0.60, None),
+        (0.69, "0.6900 over the last 21 steps is near ln 2 = 0.6931, the loss of guessing"),
+        (0.70, "0.7000 over the last 21 steps is near ln 2"),
+        (0.8876, "training loss 0.8876 over the last 21 steps is above ln 2 = 0.6931, the loss of guessing"),
+    ],
+)
+def test_R15_a_loss_is_called_near_that_of_guessing_only_where_it_is(loss: float, said: str | None) -> None:
+    found = stuck([loss] * 21, 2)
+    assert (found is None) == (said is None)
+    assert said is None or said in str(found)
+    assert stuck([loss] * 19, 2) is None
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 import encodery as en
 from encodery.cli import main
 from encodery.errors import UserError
+from encodery.inference.answer_head import SpanHead
 from tests.toolbox.runs import config_for
 from tests.toolbox.tasks import sentences
 from tests.toolbox.vocabulary import ENGLISH
@@ -155,6 +156,22 @@ def test_question_and_context_in_answer_out(
     row = json.loads(capsys.readouterr().out)
     assert row["text"] in context
     assert row["prediction"] == answer.text
+    assert main(["predict", str(run), "--text", "very good", "--text2", context, "--quiet", "--format", "jsonl"]) == 0
+    typed = json.loads(capsys.readouterr().out)
+    assert (typed["input_text"], typed["text2"]) == ("very good", context)
+    assert (typed["text"], typed["prediction"]) == (answer.text, answer.text)
+    assert typed["start"] == answer.start
+    assert main(["predict", str(run), "--text", "very good", "--text2", context, "--quiet", "--format", "rich"]) == 0
+    assert "very good | " in capsys.readouterr().out
+
+
+def test_no_answer_has_no_text_where_people_read_it() -> None:
+    head = SpanHead(called="squad", max_length=32)
+    best = {"text": "Rome", "start": 9, "null_odds": 2.0, "nbest": [{"text": "Rome", "score": 1.0, "start": 9}]}
+    assert head.told({"prediction": "", **best}) == {"prediction": "", "text": "", "start": None, "null_odds": 2.0}
+    assert head.told({"prediction": "Rome", **best}) == {
+        "prediction": "Rome", "text": "Rome", "start": 9, "null_odds": 2.0,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

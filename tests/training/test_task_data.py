@@ -124,6 +124,21 @@ def test_six_lines_say_what_the_rows_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_more_positions_than_the_encoder_has_are_not_advised(tmp_path: Path) -> None:
+    rows = [(f"{text} {i}" + " cat dog" * 40, "xy"[i % 2]) for i, text in enumerate(sentences(24))]
+    task = {"kind": "table", "train": str(write_csv(tmp_path / "a.csv", ["text", "label"], rows))}
+    tree = config_for(tmp_path, task, train={"max_length": 512, "max_steps": 1})
+    tree["model"]["new"]["config"]["max_position_embeddings"] = 64
+    log = en.train(tree, tmp_path / "run").directory.log_file.read_text()
+    assert "max_length 512 is more than the positions of this encoder; using 64" in log
+    assert (
+        "100.0% are cut at max_length 64, and this encoder has no more positions: give tasks.window_stride to read "
+        "long texts in windows, or take one that reads longer texts (--model)" in log
+    )
+    assert "train.max_length higher" not in log
+
+
+@pytest.mark.slow
 def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> None:
     texts = [f"{text} {i}" if i % 10 else "" for i, text in enumerate(sentences(60))]
     rows = [(text, "" if i in (7, 19, 33) else "ab"[i % 2]) for i, text in enumerate(texts)]
@@ -141,6 +156,17 @@ def test_bad_rows_and_empty_texts_of_one_file_are_told_once(tmp_path: Path) -> N
     assert re.search(
         r"^- dev: \d rows from a\.csv; 0\.1 of a\.csv set aside by label, split_seed 0$", card, re.MULTILINE
     )
+
+
+@pytest.mark.slow
+def test_labels_that_are_one_number_are_named_with_what_merges_them(tmp_path: Path) -> None:
+    rows = [(f"{text} {i}", ("1", "01", "2")[i % 3]) for i, text in enumerate(sentences(48))]
+    task = {"kind": "table", "train": str(write_csv(tmp_path / "a.csv", ["text", "label"], rows))}
+    log = log_of(tmp_path, task)
+    assert """labels 1, 01 are one number, each a class of its own; tasks.labels '{"01": "1"}' merges them""" in log
+    assert "labels are the numbers" not in log
+    (merged,) = load.load(config_for(tmp_path, task), ["--tasks.labels", '{"01": "1"}']).tasks
+    assert merged[0].labels == ("1", "2")
 
 
 @pytest.mark.slow

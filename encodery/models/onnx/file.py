@@ -18,6 +18,15 @@ NEEDED = f"ONNX needs two more packages: {install('onnx')}"
 OPSET = 17
 
 
+def require_packages() -> None:
+    """Both, before anything is computed: torch's exporter has an error of its own for a missing one."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        raise UserError(NEEDED) from None
+
+
 class Named(nn.Module):
     """A transformers model as plain tensors in, and its named outputs out."""
 
@@ -39,6 +48,7 @@ def input_names(types: bool) -> list[str]:
 
 def write(module: nn.Module, types: bool, outputs: Sequence[str], path: Path) -> None:
     """To ONNX, for any number of rows of any length. `module.net` is the transformers model inside."""
+    require_packages()
     net: Any = module.net
     net.set_attn_implementation("eager")
     names = input_names(types)
@@ -49,15 +59,12 @@ def write(module: nn.Module, types: bool, outputs: Sequence[str], path: Path) ->
         shapes = module(*example)
     for name, found in zip(outputs, shapes if isinstance(shapes, tuple) else (shapes,), strict=True):
         axes[name] = {0: "rows", 1: "length"} if found.dim() > 1 and found.shape[1] == 8 else {0: "rows"}
-    try:
-        with quiet(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                module, example, str(path), input_names=names, output_names=list(outputs), dynamic_axes=axes,
-                dynamo=False, opset_version=OPSET,
-            )  # fmt: skip
-    except ModuleNotFoundError:
-        raise UserError(NEEDED) from None
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, example, str(path), input_names=names, output_names=list(outputs), dynamic_axes=axes,
+            dynamo=False, opset_version=OPSET,
+        )  # fmt: skip
 
 
 def quantise(plain: Path, small: Path, vocabulary: int, closer: bool = False) -> None:
@@ -66,10 +73,9 @@ def quantise(plain: Path, small: Path, vocabulary: int, closer: bool = False) ->
     Of a weight 7 bits are used: without the newest instructions 8-bit products overflow. Each column has its own scale,
     word embeddings stay as they are, and `onnx_even` prepares what would lose most. `closer`: more stays in float32.
     """
-    try:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:
-        raise UserError(NEEDED) from None
+    require_packages()
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
     from encodery.models.onnx.smooth import even_out
 
     even = small.with_name(f".{small.name}.even")

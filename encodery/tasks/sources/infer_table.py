@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 from encodery.core.text import counted
 from encodery.errors import UserError
+from encodery.tasks.sources.candidates import MOST, are_pieces, look_like_candidates, names_one
 from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout, usual_delimiter
 from encodery.tasks.sources.labels import has_decimal_comma, matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
@@ -51,6 +52,7 @@ _QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality",
 _TOKENS = {"tokens", "words", "token"}
 _TAGS = {"tags", "ner_tags", "pos_tags", "chunk_tags", "ner", "pos", "upos", "labels", "label", "tag", "bio"}
 _CANDIDATES = {"candidates", "choices", "options", "endings"}
+_RIGHT = "best correct right answer correct_answer best_answer index answer_index correct_index label_index answer_idx"
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
 _LINK = re.compile(r"(https?://|www\.)\S+|\S+@\S+\.\w+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -286,12 +288,69 @@ class _Guess:
         tags = next((c for c in lists if set(c.names) & _TAGS and c is not words), None)
         if words and tags and [len(value) for value in words.values] == [len(value) for value in tags.values]:
             return {"form": "tags", "text": words.name, "label": tags.name}
-        choices = next((c for c in lists if set(c.names) & _CANDIDATES), None)
-        if choices:
-            label = self.given.get("label") or self._by_name(_LABELS, lambda c: True) or "label"
-            text = self.given.get("text") or self._by_name(_TEXTS, lambda c: c.words > 0) or "text"
-            return {"form": "ranking", "text": text, "candidates": choices.name, "label": label}
+        choices = next((c.name for c in lists if set(c.names) & _CANDIDATES), None)
+        if choices := self.given.get("candidates", choices):
+            return self._ranking(choices, self._right(choices), sure=True)
+        return self._ranking_by_content(lists) if self._may_be_ranking() else None
+
+    def _may_be_ranking(self) -> bool:
+        """Nothing that was given speaks against it, and there are flags to say what it is."""
+        return self.labelled and not {"form", "text2"} & set(self.given) and not self.flag.endswith("-column")
+
+    def _ranking_by_content(self, lists: Sequence[Column]) -> dict[str, Any] | None:
+        """Lists of texts, and a column that names one of them in every row."""
+        known = _TOKENS | _TAGS | set(" ".join(_LABELS).split())
+        for column in (c for c in lists if not set(c.names) & known):
+            if (right := self._right(column.name)) and not are_pieces(self.rows, column.name):
+                always = all(names_one(self.rows, column.name, name) == 1 for name in right)
+                return self._ranking(column.name, right, always and look_like_candidates(self.rows, column.name))
         return None
+
+    def _right(self, candidates: str) -> list[str]:
+        """The column that names the right candidate: the given one, one with such a name, else all that could be."""
+        names = [self.given["label"]] if "label" in self.given else [n for n in self.columns if n != candidates]
+        names = [name for name in names if isinstance(name, str)]
+        fit = {name for name in names if names_one(self.rows, candidates, name) >= MOST}
+        known = self._by_name((_LABELS[0], _RIGHT, _LABELS[1]), lambda c: c.name in fit)
+        return [known] if known else [name for name in names if name in fit]
+
+    def _ranking(self, candidates: str, right: Sequence[str], sure: bool) -> dict[str, Any]:
+        """The settings; where several readings are left, or it may be no ranking at all, an error lists the flags."""
+        labels = right or [self.given.get("label") or self._by_name(_LABELS, lambda c: True) or "label"]
+        texts = [name for name, c in self.columns.items() if c.words > 0 and not c.technical and name not in labels]
+        known = self.given.get("text") or self._by_name(_TEXTS, lambda c: c.name in texts)
+        text = [known] if known else [n for n in texts if self.columns[n].texts] or texts or ["text"]
+        if not sure or len(text) > 1 or len(labels) > 1:
+            raise self._undecided_ranking(text, candidates, labels, sure)
+        settings = {"form": "ranking", "text": text[0], "candidates": candidates, "label": labels[0]}
+        self._say_lists({**self.given, **settings})
+        if others := [name for name in texts if name != text[0] and self.columns[name].sentences]:
+            self.remarks.append(f"{', '.join(others)} also holds texts: a ranking has one beside its candidates")
+        return settings
+
+    def _undecided_ranking(self, texts: Sequence[str], candidates: str, labels: Sequence[str], sure: bool) -> UserError:
+        lines = []
+        for text, label in list(product(texts, labels))[:6]:
+            named = {"text": text, "label": label}
+            lines.append(self._flags({"form": "ranking", "candidates": candidates, **named}) + "  (which one is right)")
+            lines += [] if sure else [self._flags({"form": "single", **named}) + f"  ({candidates} is left out)"]
+        listed = "".join(f"\n  {line}" for line in sorted(lines))
+        return UserError(
+            f"{self.sheet.file}: column {candidates} holds lists of texts, and {' or '.join(labels)} may say which one "
+            f"of them is right. What is asked? Add one of these:{listed}"
+        )
+
+    def _flags(self, settings: Mapping[str, str]) -> str:
+        if self.flag.endswith("-column"):  # which has no form and no candidates
+            settings = {key: settings[key] for key in ("text", "label")}
+        return " ".join(f"{self.flag.format(key)} {_quoted(name)}" for key, name in settings.items())
+
+    def _say_lists(self, options: Mapping[str, Any]) -> None:
+        """No column is left out silently because it holds lists."""
+        names = _names_of(options, ("text", "text2", "label", "id", "group", "candidates"))
+        if left := [name for name, column in self.columns.items() if column.lists and name not in names]:
+            hold = "holds lists and is" if len(left) == 1 else "hold lists and are"
+            self.remarks.append(f"{', '.join(left)} {hold} left out")
 
     def _by_name(self, tiers: Iterable[str], fits: Any) -> str | None:
         """The only column of the surest tier of names; an error lists them where there are several."""
@@ -488,6 +547,7 @@ class _Guess:
 
     def _say_unused(self, options: Mapping[str, Any]) -> None:
         """Texts that are left out: a remark where the name of the chosen column is sure, else an error."""
+        self._say_lists(options)
         names = _names_of(options, ("text", "text2", "label", "id", "group"))
         others = [name for name, column in self.columns.items() if column.sentences and name not in names]
         if not others or len(self.texts) == 2 or self.given.get("text"):

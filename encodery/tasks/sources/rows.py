@@ -117,12 +117,18 @@ def text_of(values: dict[str, Any], column: str) -> str:
     raise Bad(f"{'null' if value is None else shown(value)} is not text", column)
 
 
-def _must_encode(text: str, column: str) -> None:
-    """JSON can spell half a character (\\ud800), which no tokenizer can read."""
+def half_character(text: str) -> str | None:
+    """Where a text has half a character, which JSON can spell (\\ud800) and no tokenizer can read."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Bad(f"a lone surrogate (\\u{ord(text[error.start]):04x}) at position {error.start + 1}", column) from None
+        return f"a lone surrogate (\\u{ord(text[error.start]):04x}) at position {error.start + 1}"
+    return None
+
+
+def _must_encode(text: str, column: str) -> None:
+    if why := half_character(text):
+        raise Bad(why, column)
 
 
 def name_of(values: dict[str, Any], column: str) -> str:
