@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 TICKETS = "tickets.csv"
 TOY = "toy/sentiment"
-# A quarter of 144 rows is little to score on, a tenth would be less.
-SETTINGS = ["tasks.dev_fraction=0.25", "train.epochs=10", "train.evaluate=end"]
+# A quarter of 432 rows is little to score on, a tenth would be less.
+SETTINGS = ["tasks.dev_fraction=0.25", "train.epochs=5", "train.evaluate=end"]
 NEW = ["You took the monthly fee from my card twice", "The screen stays black when I start the program"]
 
 
