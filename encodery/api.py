@@ -386,14 +386,12 @@ def evaluate(
     """
     from encodery.inference.evaluate import keep_in_folder
     from encodery.inference.task_argument import resolve_split
-    from encodery.models.locate import kept_on_the_way
 
-    _refuse_frame(on, "evaluate")
     several = _several(model)
     sources = [_source(one) for one in several]
-    own = [RunDir.open(one) for one in sources if files.is_run(one)] or kept_on_the_way(sources)
     columns = {"text": text, "text2": text2, "label": label, "labels": labels}
-    splits = resolve_split(str(on), None if data is None else str(data), own, columns=columns)
+    folder = None if data is None else str(data)
+    splits = resolve_split(_file(on, "evaluate"), folder, _runs_of(sources), columns=columns)
     rows = all(asked.task.labelled for asked in splits)
     evaluations = _on_rows(several, splits, head, device) if rows else _on_text(several, splits, device, seed)
     scores: dict[str, dict[str, float]] = {}
@@ -402,6 +400,13 @@ def evaluate(
             keep_in_folder(Path(out), evaluation, sources)
         scores[evaluation.asked.key] = dict(evaluation.scores or {})
     return scores
+
+
+def _runs_of(sources: Sequence[str]) -> list[RunDir]:
+    """The runs among the models, whose columns and labels a file is read with."""
+    from encodery.models.locate import kept_on_the_way
+
+    return [RunDir.open(one) for one in sources if files.is_run(one)] or kept_on_the_way(sources)
 
 
 def _on_rows(
@@ -495,13 +500,14 @@ def _whole_sections(sections: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _config(source: str | Path | Mapping[str, Any] | RunDir | Run | None) -> str | Path | Mapping[str, Any] | None:
-    _refuse_frame(source, "train")
+    if hasattr(source, "columns"):
+        _file(source, "train")
     return source.path if isinstance(source, RunDir | Run) else source
 
 
-def _refuse_frame(given: object, verb: str) -> None:
+def _file(given: object, verb: str) -> str:
     """A run names its data by file, so that it can be read again; predict alone takes data frames."""
     if hasattr(given, "columns"):
-        raise UserError(
-            f"{verb}: a data frame is no file: write it (frame.to_parquet('rows.parquet')) and give 'rows.parquet'"
-        )
+        how = "write it (frame.to_parquet('rows.parquet')) and give 'rows.parquet'"
+        raise UserError(f"{verb}: a data frame is no file: {how}")
+    return str(given)

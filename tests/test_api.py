@@ -11,6 +11,7 @@ import torch
 import encodery as en
 from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
+from tests.toolbox.forked_python import ForkedPython
 from tests.toolbox.runs import config_for
 from tests.toolbox.tasks import sentences, single_task, write_csv
 
@@ -249,36 +250,31 @@ def test_run_sweep_is_the_command_and_resumes(tmp_path, monkeypatch):
     import numpy as np
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", ForkedPython)  # workers without seconds of imports
     config = config_for(tmp_path, single_task(tmp_path))
     rates = np.array([1e-5, 3e-4])
-    more = {"grid": {"optim.lr": rates}, "seeds": 2, "resources": {"devices": "cpu:1"}, "train": {"max_steps": 3}}
+    more = {"grid": {"optim.lr": rates}, "resources": {"devices": "cpu:1"}, "train": {"max_steps": 3}}
     sweep = en.run_sweep(config, "lr", **more)
-    assert [(run.config["optim"]["lr"], run.config["seed"]["init"]) for run in sweep.runs] == [
+    again = en.run_sweep(config, "lr", **more | {"seeds": 2})
+    assert len(sweep.runs) == 4  # the plan of the folder is the later one
+    assert [(run.config["optim"]["lr"], run.config["seed"]["init"]) for run in again.runs] == [
         (1e-5, 1), (3e-4, 1), (1e-5, 2), (3e-4, 2),
     ]  # fmt: skip
-    assert {run.config["train"]["max_steps"] for run in sweep.runs} == {3}
-    means = {
-        lr: np.mean(
-            [run.scores["table/moods:dev"]["accuracy"] for run in sweep.runs if run.config["optim"]["lr"] == lr]
-        )
-        for lr in rates
-    }
-    ranking = sweep.ranking()
-    assert list(ranking["mean"]) == pytest.approx(sorted(means.values(), reverse=True))
+    assert "resuming" not in (again.runs[0].path / "log.txt").read_text()
+    assert {run.config["train"]["max_steps"] for run in again.runs} == {3}
+    scores = [(run.config["optim"]["lr"], run.scores["table/moods:dev"]["accuracy"]) for run in again.runs]
+    means = [np.mean([score for lr, score in scores if lr == rate]) for rate in rates]
+    ranking = again.ranking()
+    assert list(ranking["mean"]) == pytest.approx(sorted(means, reverse=True))
     assert list(ranking["n"]) == [2, 2]
-    assert sweep.best().path == Path(ranking["best_run"][0])
-    assert len(sweep.table()) == 2
-    ends = {run.path: (run.path / "DONE").stat().st_mtime_ns for run in sweep.runs}
-    again = en.run_sweep(config, "lr", **more | {"seeds": 3})
-    assert len(again.runs) == 6
-    assert all((path / "DONE").stat().st_mtime_ns == end for path, end in ends.items())
+    assert again.best().path == Path(ranking["best_run"][0])
+    assert len(again.table()) == 2
     assert [run.path for run in en.Sweep("lr").runs] == [run.path for run in again.runs]
     (tmp_path / "sweep.yaml").write_text(json.dumps(config | {"grid": {"optim.lr": [0.1]}, "train": {"max_steps": 3}}))
-    by_file = en.run_sweep("sweep.yaml", "file", grid={"optim.lr": (1e-5,)}, resources={"devices": "cpu:1"})
-    assert [run.config["optim"]["lr"] for run in by_file.runs] == [1e-5]
-    with pytest.raises(RunFailed, match=r"failed: .*(?s:.)*encodery sweep retry bad"):
-        en.run_sweep(config, "bad", limits={"retries": 0}, **more | {"grid": {"optim.lr": [1e-5, 1e30]}, "seeds": 1})
-    assert len(en.Sweep("bad").runs) == 1
+    failing = {"grid": {"optim.lr": (1e-5, 1e30)}, "limits": {"retries": 0}, "resources": {"devices": "cpu:1"}}
+    with pytest.raises(RunFailed, match=r"lr-1e30-seed-1: failed: .*(?s:.)*encodery sweep retry bad"):
+        en.run_sweep("sweep.yaml", "bad", **failing)
+    assert [run.config["optim"]["lr"] for run in en.Sweep("bad").runs] == [1e-5]
 
 
 @pytest.mark.parametrize(

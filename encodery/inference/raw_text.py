@@ -86,15 +86,7 @@ def of_file(
         examples = [replace(one, extra={**one.extra, COLUMNS: _of_question(one)}) for one in examples]
     else:
         sheet = _of_table(Path(name), trained, encoding) if data is None else _of_json(data)
-        own = sheet.columns
-        open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
-        before = {row.line: dict(row.values) for row in sheet.rows}
-        examples = _words(model, columns[0], sheet) if says == "tagging" else _texts(model, columns, sheet)
-        id = _id_column(trained, sheet)
-        kept = [*own, *([id] if id and id not in own else [])]  # a nested text is in its object already
-        examples = _with_columns(examples, sheet, before, id, kept)
-        if id is None and (repeated := _named_id(trained, sheet)):
-            print(f"{sheet.file}: values of {repeated} repeat, so rows are numbered", file=sys.stderr)
+        examples = _of_rows(model, columns, sheet)
     if not skip_bad_rows:
         refuse(sheet.bad, _advice(sheet, name))
     elif sheet.bad:
@@ -102,6 +94,21 @@ def of_file(
     if not examples:
         raise UserError(f"{sheet.file}: has no rows that can be used")
     return examples
+
+
+def _of_rows(model: Classifier, columns: tuple[str | None, str | None], sheet: Sheet) -> list[Example]:
+    """What the rows of a table ask, each with its columns."""
+    trained: dict[str, Any] = model.card["tasks"][model.head.name]["task"] or {}
+    own = sheet.columns
+    open_nested(sheet, [*columns, *(trained.get(key) for key in ("text", "text2", "id"))])
+    before = {row.line: dict(row.values) for row in sheet.rows}
+    tags = model.head.answer_kind == "tagging"
+    examples = _words(model, columns[0], sheet) if tags else _texts(model, columns, sheet)
+    id = _id_column(trained, sheet)
+    if id is None and (repeated := _named_id(trained, sheet)):
+        print(f"{sheet.file}: values of {repeated} repeat, so rows are numbered", file=sys.stderr)
+    kept = [*own, *([id] if id and id not in own else [])]  # a nested text is in its object already
+    return _with_columns(examples, sheet, before, id, kept)
 
 
 def _advice(sheet: Sheet, name: str) -> str:

@@ -103,17 +103,8 @@ def check_same(
         )
         run.drop_attempt()
         info, lines = {}, []
-    listing = "\n".join(lines)
-    if lines and allow_change and run.is_done and not asks_for_steps(run, resolved):
-        raise UserError(
-            f"{run.path} is done, and was made with other settings:\n{listing}\n"
-            "Nothing is left to train with these: give another -o, start again with --fresh, or ask for more steps too."
-        )
-    if lines and not allow_change:
-        raise UserError(
-            f"{run.path} was made with other settings:\n{listing}\n"
-            "Give another -o, start again with --fresh, or continue anyway with --allow-change."
-        )
+    if lines:
+        require_allowed(run, resolved, lines, allow_change)
     named: dict[str, Any] = {"identity": identity, "identity_form": FORM}
     notes = []
     if lines:
@@ -131,6 +122,21 @@ def check_same(
     if notes:
         named["notices"] = [*info.get("notices", []), *({"time": now(), "text": text} for text in notes)]
     return named
+
+
+def require_allowed(run: RunDir, resolved: Resolved, lines: Sequence[str], allow_change: bool) -> None:
+    """A person may allow a change; of a finished run that has no more steps to take nobody would see it."""
+    listing = "\n".join(lines)
+    if not allow_change:
+        raise UserError(
+            f"{run.path} was made with other settings:\n{listing}\n"
+            "Give another -o, start again with --fresh, or continue anyway with --allow-change."
+        )
+    if run.is_done and not asks_for_steps(run, resolved):
+        raise UserError(
+            f"{run.path} is done, and was made with other settings:\n{listing}\n"
+            "Nothing is left to train with these: give another -o, start again with --fresh, or ask for more steps too."
+        )
 
 
 def with_change(
