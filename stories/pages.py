@@ -122,7 +122,8 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
     colours = {
         "random": "#8a8f98", "embeddings": "#c98a2b", "petit-15M": "#8ab4f8", "petit": "#1f6feb", "minilm": "#2a9d5c",
     }  # fmt: skip
-    for arm, colour in colours.items():
+    written: set[tuple[int, int, int]] = set()  # line, side, place: covered numbers are in the table
+    for arm, colour in reversed(colours.items()):
         shown = [(i, found[key][arm]) for i, key in enumerate(tasks) if arm in found[key]]
         for i, cell in shown:
             values = list(cell.scores.values())
@@ -131,12 +132,15 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
         centres = [stats.mean(list(cell.scores.values())) for _, cell in shown]
         axis.plot(centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm]) if shown else None
         for centre, (i, _) in zip(centres, shown, strict=True):
-            above = -9 if arm in ("random", "petit-15M") else 7  # so that close ones do not cover each other
+            above = -9 if arm in ("random", "embeddings", "petit-15M") else 7
+            if any((i, above, round(centre) + near) in written for near in range(-3, 4)):
+                continue
+            written.add((i, above, round(centre)))
             axis.annotate(f"{centre:.1f}", (centre, i), (0, above), textcoords="offset points", ha="center",
                           va="top" if above < 0 else "bottom", color=colour, fontsize=8)  # fmt: skip
     axis.set_ylim(-0.5, len(tasks) - 0.5)
     axis.set_xlabel("dev score × 100, mean over seeds with its 95 % interval")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.18), ncols=4, frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8, reverse=True)
     save(figure, axis, [PETIT_TASKS[key][0] for key in tasks], out)
 
 
