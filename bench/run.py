@@ -19,6 +19,7 @@ SHORT = {
     "heads": ["--rounds", "3", "--examples", "32"],
     "serve": ["--rounds", "3"],
     "host": ["--rounds", "3", "--steps", "5"],
+    "precision": ["--rounds", "3"],
 }
 LONG = {
     "startup": ["--rounds", "9"],
@@ -34,6 +35,7 @@ LONG = {
     "processes": ["--rounds", "5"],
     "serve": ["--rounds", "7", "--requests", "20", "--onnx"],
     "host": ["--rounds", "9", "--steps", "20", "--ahead"],
+    "precision": ["--rounds", "9"],
 }
 
 

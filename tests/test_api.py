@@ -283,6 +283,7 @@ def test_run_sweep_is_the_command_and_resumes(tmp_path, monkeypatch):
         ({"gird": {"optim.lr": [1]}}, "Python: gird: unknown key; did you mean grid"),
         ({"grid": {"optim.lrr": [1, 2]}}, r"Python: optim\.lrr: unknown key; did you mean"),
         ({"grid": {"optim.lr": 3}}, r"Python: grid: optim\.lr: expected a list"),
+        ({"grid": [1e-5, 3e-5]}, r"Python: grid: expected keys with lists of values, as in .* not \[1e-05, 3e-05\]"),
         ({"optim": {"lrr": 1}}, r"Python: optim\.lrr: unknown key"),
         ({"optim.lr": 1}, "in Python write optim="),
         ({"seeds": 0}, "seeds: expected at least one seed"),

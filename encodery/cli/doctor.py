@@ -53,7 +53,10 @@ def _versions() -> list[tuple[str, str]]:
 def _devices() -> list[tuple[str, str]]:
     import torch
 
-    rows = [("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")]
+    from encodery.inference.open_model import cpu_multiplies_bf16
+
+    faster = "; multiplies bf16 itself: try --train.precision bf16" if cpu_multiplies_bf16() else ""
+    rows = [("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads{faster}")]
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None:
         return [*rows, ("accelerator", "none: training runs on the CPU in fp32"), *_attention(torch.device("cpu"))]

@@ -17,7 +17,7 @@ from encodery.config.own_code import Code
 from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry
 from encodery.core.options import Options
 from encodery.core.redact import is_secret_key, scrub
-from encodery.core.yaml import Key
+from encodery.core.yaml import MAX_DIGITS, Key, scalar
 from encodery.errors import UserError
 
 if TYPE_CHECKING:
@@ -463,11 +463,17 @@ def _expected(error: Any, meaning: str = "") -> str:
     return message
 
 
-def _got(one: Any) -> str:
-    value = one["input"]
+def _got(error: Any) -> str:
+    value = error["input"]
     if isinstance(value, (dict, list)) or value is None:
         return f", not {'a mapping' if isinstance(value, dict) else 'a list' if isinstance(value, list) else 'null'}"
-    return f", not {scrub(json.dumps(value, default=str))[:80]}"
+    quoted = error["type"] in ("float_type", "int_type") and isinstance(value, str) and _is_number(value)
+    pyyaml = " (PyYAML reads 1e-6 so, and 1.0e-6 as a number)" if "e" in str(value) else ""
+    return f", not {scrub(json.dumps(value, default=str))[:80]}{f', which is text in quotes{pyyaml}' if quoted else ''}"
+
+
+def _is_number(text: str) -> bool:
+    return len(text) <= MAX_DIGITS and isinstance(scalar(text), int | float)
 
 
 def _items(value: Any) -> Iterator[tuple[str | int, Any]]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:  # a sweep's scheduler speaks too, and never loads torch
     from encodery.training.loop import StepReport
 
+LONG, SETTLED = 600, 20  # seconds that are left of a training that is told how to be faster; steps until that is known
+
 
 class Bar:
     """Speaks to stderr, so that stdout holds results only."""
@@ -76,6 +78,7 @@ class Progress(Bar):
         self.said = 0.0
         self.total = self.first = 0
         self.speed = 0.0
+        self.tip = ""  # what would be faster, for a training that turns out to be a long one
 
     def start(self, name: str, total: int, step: int) -> None:
         """Training begins, or goes on at a step."""
@@ -87,7 +90,11 @@ class Progress(Bar):
         now = report.tokens / max(report.seconds, 1e-9)
         self.speed = now if not self.speed else 0.9 * self.speed + 0.1 * now
         pace = (time.monotonic() - self.begin) / max(report.step - self.first, 1)
-        left = f"{duration(pace * (self.total - report.step))} left"
+        seconds = pace * (self.total - report.step)
+        if self.tip and seconds > LONG and report.step - self.first >= SETTLED:
+            self.say(self.tip)
+            self.tip = ""
+        left = f"{duration(seconds)} left"
         parts = [f"loss {loss:.4f}", f"rate {report.rate:.2e}", f"{self.speed:,.0f} tokens/s", device, left]
         text = "  ".join(filter(None, parts))
         self.show(report.step, text, lambda: f"step {report.step}/{self.total}  {text}", report.step == self.total)

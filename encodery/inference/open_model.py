@@ -133,11 +133,24 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_precision(config: Config, device: torch.device) -> str:
-    """auto: bf16 where the device is fast in it. On CPUs it is several times slower, so fp32 there."""
+    """auto: bf16 on GPUs that have it. CPUs differ, most are slower in it: fp32 there, and the same numbers on all."""
     wanted = config.train.precision
     if wanted != "auto":
         return wanted
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def cpu_multiplies_bf16() -> bool:
+    """Whether this CPU has instructions for it (AVX512-BF16 or AMX); torch imitates them, slowly, where it has not."""
+    found = torch.cpu.get_capabilities()
+    return any(found.get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
+def precision_tip(config: Config, device: torch.device) -> str:
+    """What a long training on this CPU is told, if anything."""
+    if device.type != "cpu" or config.train.precision != "auto" or not cpu_multiplies_bf16():
+        return ""
+    return "tip: this CPU multiplies bf16 itself; a new run with --train.precision bf16 may take half the time"
 
 
 def seed_weights(seed: int, *purpose: str) -> None:

@@ -107,7 +107,11 @@ def lay(file: SweepFile, given: Mapping[str, Any]) -> SweepFile:
     sections = {key: value for key, value in given.items() if key in Config.model_fields}
     keys = {key: value for key, value in given.items() if key not in sections and key != "grid"}
     axes = {}
-    for name, values in dict(given.get("grid") or {}).items():
+    grid = given.get("grid") or {}
+    if not isinstance(grid, Mapping):
+        form = "keys with lists of values, as in {'optim.lr': [1e-5, 3e-5]}"
+        raise UserError(f"Python: grid: expected {form}, not {grid!r}")
+    for name, values in grid.items():
         values = _as_list(values)
         key = long_key(name, values[0] if isinstance(values, list) and values else values)
         _check(key, values, "Python: grid")

@@ -15,6 +15,7 @@ from encodery.data.batches import Batches, MicroBatcher, Share
 from encodery.distributed import comm
 from encodery.errors import AFTER_ALARM, RunFailed, Stopped, UserError
 from encodery.inference import outputs
+from encodery.inference.open_model import precision_tip
 from encodery.methods.base import Presampling
 from encodery.models import fsdp, lora
 from encodery.models.compiled import graphs
@@ -154,6 +155,8 @@ class Session:
 
     def loop(self, watch: Callable[[StepReport], None] | None = None) -> None:
         """Take the steps that are left."""
+        device = next(self.built.model.parameters()).device
+        self.progress.tip = precision_tip(self.config, device)
         self.progress.start(self.built.name, self.state.total, self.state.step)
         for report in self.steps():
             if watch:

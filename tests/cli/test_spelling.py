@@ -217,6 +217,9 @@ def test_doctor_names_every_extra_and_refuses_a_wrong_folder(encodery, monkeypat
     found = encodery("doctor")
     assert found.code == 0
     assert all(f"extra {name} " in found.out for name in extras)
+    for names, told in (({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_f": True}, False)):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda names=names: names)
+        assert ("try --train.precision bf16" in encodery("doctor").out) is told
     monkeypatch.setenv("ENCODERY_DATA", str(tmp_path / "nowhere"))
     found = encodery("doctor")
     assert found.code == 1

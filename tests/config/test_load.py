@@ -275,6 +275,9 @@ def test_keys_below_tasks_go_to_the_one_entry():
     wrong = refusal(BASE, ["tasks.objective={label_smothing: 0.1, label_smoothing: x}"])
     assert "tasks.objective.label_smothing: unknown key of objective of fake/rte; did you mean label_smoothing" in wrong
     assert "tasks.objective.label_smoothing: expected a number" in wrong
+    quoted = refusal({**BASE, "optim": {"eps": "1e-6"}})
+    assert 'optim.eps: expected a number, not "1e-6", which is text in quotes (PyYAML reads 1e-6 so' in quoted
+    assert '"8", which is text in quotes.' in refusal({**BASE, "train": {"batch_size": "8"}})
     both = {"model": "m", "tasks": ["fake/rte", "fake/mnli"]}
     assert "tasks.fraction needs exactly one task" in refusal(both, ["tasks.fraction=0.1"])
 

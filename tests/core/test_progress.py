@@ -33,6 +33,22 @@ def test_training_in_a_pipe_says_its_first_and_its_last_step(capsys: pytest.Capt
     assert capsys.readouterr().err == ""
 
 
+def test_a_long_training_is_told_once_how_to_be_faster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for total, times in ((2000, 1), (200, 0)):
+        progress = Progress(every=1000)
+        progress.tip = "tip: another way is faster"
+        progress.start("glue/rte", total, 0)
+        for step in range(1, 40):
+            now += 1.0
+            report: Any = SimpleNamespace(step=step, tokens=1000, seconds=1.0, rate=1e-3)
+            progress.step(report, 0.25)
+        assert capsys.readouterr().err.count("tip: another way is faster") == times
+
+
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
