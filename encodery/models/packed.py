@@ -20,7 +20,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from encodery.data.layouts import Group, Offsets
-from encodery.models.kernels.attention import attend_with_dropout
+from encodery.models.kernels.attention import attend_in_half, attend_with_dropout
 from encodery.models.kernels.dropout import dropout as dropout_of
 
 NAME = "packed"
@@ -46,6 +46,7 @@ HARMLESS = frozenset(
 
 Backend = Literal["groups", "varlen", "nested"]
 HALF = (torch.bfloat16, torch.float16)
+LONG = 1024  # tokens of a sequence, up to which the weights of all pairs are kept where nothing else asks for it
 FLASH = (8, 0)  # the first compute capability with torch's varlen kernel
 
 
@@ -170,7 +171,7 @@ def in_groups(
 ) -> Tensor:  # fmt: skip
     """Group by group: [1, T, heads, size]."""
     heads, tokens, size = query.shape[1:]
-    flat = [x[0].transpose(0, 1).reshape(tokens * heads, size) for x in (query, key, value)]
+    flat = [lowered(x[0].transpose(0, 1)).reshape(tokens * heads, size) for x in (query, key, value)]
     counts = [group.tokens * heads for group in groups]
     parts = zip(
         *(torch.split(x, counts) if len(counts) > 1 else [x] for x in flat), strict=True
@@ -194,18 +195,16 @@ def biased(bias: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, rate: float, scale: float) -> Tensor:
-    """Scaled-dot-product attention [n, heads, L, size]; torch has no fast kernel with dropout for CPUs."""
-    if not rate or q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
-    if mask is not None and mask.is_floating_point():  # a bias with a gradient
-        return torch.matmul(dropout_of((torch.matmul(q * scale, k.transpose(2, 3)) + mask).softmax(-1), rate), v)
-    if q.dtype in (torch.float32, torch.float64):
-        return attend_with_dropout(q, k, v, mask, rate, scale)
-    scores = torch.matmul(q * scale, k.transpose(2, 3))
-    if mask is not None:  # not -inf: a padded query far from every key in its window would be NaN
-        lowest = torch.finfo(scores.dtype).min
-        scores += torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, lowest)
-    return torch.matmul(dropout_of(scores.softmax(-1), rate), v)
+    """Scaled-dot-product attention [n, heads, L, size]; torch's for CPUs are slow with dropout and in bfloat16."""
+    if q.device.type == "cpu":
+        if mask is not None and mask.is_floating_point() and rate:  # a bias with a gradient
+            return torch.matmul(dropout_of((torch.matmul(q * scale, k.transpose(2, 3)) + mask).softmax(-1), rate), v)
+        if mask is None or not mask.is_floating_point():
+            if q.dtype in HALF and (rate or q.shape[2] <= LONG):
+                return attend_in_half(q, k, v, mask, rate, scale)
+            if rate:
+                return attend_with_dropout(q, k, v, mask, rate, scale)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate, scale=scale)
 
 
 # What a run, and `doctor`, say of it.

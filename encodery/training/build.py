@@ -393,4 +393,5 @@ def make_optimizer(
         for task, safe in model.names.items()
         for n, p in model.questions[safe].named_parameters()
     ]
-    return Optimizer([*body, *heads, *more], config.optim, model.encoder.layers)
+    half = model.autocast_to is torch.bfloat16
+    return Optimizer([*body, *heads, *more], config.optim, model.encoder.layers, half=half)

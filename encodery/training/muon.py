@@ -3,8 +3,8 @@
     B ← μ·B + (1-μ)·G       U = NewtonSchulz((1-μ)·G + μ·B)       θ ← θ - lr·λ·θ - lr·0.2·√max(rows, columns)·U
 
 The factor makes a step as large as AdamW's (arXiv 2502.16982), so one rate fits both. torch.optim.Muon does the same in
-bfloat16, for which most CPUs have no instructions: about thirty times slower than float32, in which it is done there.
-Matrices of one shape go through it together.
+bfloat16, for which most CPUs have no instructions: about thirty times slower than float32, in which it is done there,
+unless the run is one in bfloat16. Matrices of one shape go through it together.
 """
 
 import math
@@ -18,10 +18,13 @@ ITERATIONS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """Its state has the name of torch's own: momentum_buffer."""
+    """Its state has the name of torch's own: momentum_buffer. `half`: on a CPU too."""
 
-    def __init__(self, params: Any, lr: float, momentum: float, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, params: Any, lr: float, momentum: float, weight_decay: float = 0.0, *, half: bool = False
+    ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.half = half
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -41,16 +44,16 @@ class Muon(torch.optim.Optimizer):
             gradient = cast(Tensor, matrix.grad)  # matrices without one are not among them
             buffer = self.state[matrix]["momentum_buffer"].lerp_(gradient, 1 - momentum)
             ahead.append(torch.lerp(gradient, buffer, momentum))
-        updates = orthogonal(torch.stack(ahead))
+        updates = orthogonal(torch.stack(ahead), self.half)
         scale = 0.2 * math.sqrt(max(matrices[0].shape))
         for matrix, update in zip(matrices, updates, strict=True):
             matrix.mul_(1 - rate * group["weight_decay"])
             matrix.add_(update.to(matrix.dtype), alpha=-rate * scale)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, half: bool = False) -> Tensor:
     """U·S'·Vᵀ of each U·S·Vᵀ, with singular values S' near 1.  [n, rows, columns]"""
-    work = matrices.float() if matrices.device.type == "cpu" else matrices.bfloat16()
+    work = matrices.bfloat16() if half or matrices.device.type != "cpu" else matrices.float()
     if tall := work.shape[1] > work.shape[2]:
         work = work.mT  # the small side's Gram matrix is the cheaper one
     work = work / work.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)  # singular values at most 1

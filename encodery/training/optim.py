@@ -141,15 +141,16 @@ class Optimizer:
     Without bias correction (as in BERT's and ELECTRA's code) every step count begins at ENDLESS. Counts are each
     parameter's own, so a head that is idle for a while is right too. Adamax's weight decay is decoupled as AdamW's is:
     θ ← (1 - lr·wd)·θ before the update, and never enters the moments. A parameter without a gradient is left alone.
-    Muon moves the matrices of the layers, the rule beside it everything else: embeddings, heads, biases, norms.
+    Muon moves the matrices of the layers, the rule beside it everything else: embeddings, heads, biases, norms; with
+    `half` it works in bfloat16 on CPUs too, as the model does.
     """
 
-    def __init__(self, parameters: Sequence[Param], options: OptimOptions, layers: int) -> None:
+    def __init__(self, parameters: Sequence[Param], options: OptimOptions, layers: int, *, half: bool = False) -> None:
         self.options = options
         matrices = [p for p in parameters if options.kind == "muon" and in_layers(p, layers)]
         others = [p for p in parameters if options.kind != "muon" or not in_layers(p, layers)]
         self.inner = build(groups(others, options, layers), options)
-        self.muon = build_muon(groups(matrices, options, layers), options) if matrices else None
+        self.muon = build_muon(groups(matrices, options, layers), options, half) if matrices else None
         self.factor = 0.0
         for parameter in self._by_name(self.inner.param_groups).values():
             self.inner.state[parameter] = self.fresh(parameter)
@@ -273,11 +274,11 @@ def in_layers(parameter: Param, layers: int) -> bool:
     return tensor.ndim == 2 and tensor.requires_grad and depth is not None and 1 <= depth <= layers
 
 
-def build_muon(split: list[dict[str, Any]], options: OptimOptions) -> torch.optim.Optimizer:
+def build_muon(split: list[dict[str, Any]], options: OptimOptions, half: bool) -> torch.optim.Optimizer:
     """Muon for whole matrices."""
     if any(isinstance(tensor, DTensor) for group in split for _, tensor in group["params"]):
         raise UserError("optim.kind: muon needs whole matrices; it does not work with train.shard")
-    return Muon(split, lr=options.lr, momentum=options.momentum)
+    return Muon(split, lr=options.lr, momentum=options.momentum, half=half)
 
 
 def undecayed(group: dict[str, Any]) -> dict[str, Any]:

@@ -1,25 +1,31 @@
-"""Attention with dropout equals the written-out formula, and so do its gradients."""
+"""Attention with dropout, and in half precision, equals the written-out formula, and so do its gradients."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encodery.models.kernels.attention import attend_with_dropout
+from encodery.models.kernels.attention import attend_in_half, attend_with_dropout
 from encodery.models.kernels.dropout import draw
 
 
 @pytest.mark.slow
 @given(
-    n=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 9), rate=st.sampled_from([0.1, 0.5, 0.9]),
+    n=st.integers(1, 3), heads=st.integers(1, 3), length=st.integers(1, 9), rate=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
     kind=st.sampled_from(["none", "padding", "window"]), seed=st.integers(0, 99),
+    dtype=st.sampled_from([torch.float64, torch.bfloat16, torch.float16]),
 )  # fmt: skip
 def test_values_and_gradients_are_those_of_the_formula(
-    n: int, heads: int, length: int, rate: float, kind: str, seed: int
+    n: int, heads: int, length: int, rate: float, kind: str, seed: int, dtype: torch.dtype
 ) -> None:
+    """In half precision too, up to its rounding: of 1 / 256 in numbers about as large as 1 / (1 - rate)."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v, g = (torch.randn(n, length, heads, 4, generator=generator, dtype=torch.float64) for _ in range(4))
-    q, k, v = (x.transpose(1, 2).requires_grad_() for x in (q, k, v))
+    q, k, v, g = (x.transpose(1, 2).to(dtype) for x in (q, k, v, g))
+    given = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+    q, k, v = (x.double().requires_grad_() for x in (q, k, v))
+    attend = attend_with_dropout if dtype == torch.float64 else attend_in_half
+    rate = rate or (0.1 if dtype == torch.float64 else 0.0)  # which torch's own kernel does
     place = torch.arange(length)
     mask = {
         "none": None,
@@ -27,16 +33,18 @@ def test_values_and_gradients_are_those_of_the_formula(
         "window": ((place[:, None] - place).abs() < 3)[None, None],
     }[kind]
     torch.manual_seed(seed)
-    found = attend_with_dropout(q, k, v, mask, rate, 0.7)
+    found = attend(*given, mask, rate, 0.7)
     scores = q @ k.transpose(2, 3) * 0.7
     weights = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1)
     torch.manual_seed(seed)
     drawn, cut, factor = draw(weights.flatten(0, 1), rate)
-    wanted = (weights * (drawn >= cut).view_as(weights) * factor) @ v
-    torch.testing.assert_close(found, wanted)
-    grads = [torch.autograd.grad(out, (q, k, v), g.transpose(1, 2)) for out in (found, wanted)]
-    for one, two in zip(*grads, strict=True):
-        torch.testing.assert_close(one, two)
+    kept = (drawn >= cut).view_as(weights) * factor if rate else 1.0
+    wanted = (weights * kept) @ v
+    near = {} if dtype == torch.float64 else {"rtol": 0.05, "atol": 0.05 * factor**2}
+    torch.testing.assert_close(found.double(), wanted, **near)
+    ours, theirs = torch.autograd.grad(found, given, g), torch.autograd.grad(wanted, (q, k, v), g.double())
+    for one, two in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), two, **near)
 
 
 def test_one_number_a_pair_is_kept() -> None:

@@ -52,13 +52,13 @@ _draws: Draws | None = None
 
 
 def fresh(values: Tensor) -> Tensor:
-    """A random whole number from -32768 to 32767 for each value."""
+    """A random whole number from -32768 to 32767 for each value; half precision could not tell them apart."""
     count = values.numel()
     bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    return bits.to(torch.float32).view_as(values).to(values.dtype)
+    return bits.view(values.shape)
 
 
-def draw(values: Tensor, rate: float) -> tuple[Tensor, float, float]:
+def draw(values: Tensor, rate: float) -> tuple[Tensor, int, float]:
     """A number for each value, the cut below which it falls with probability `rate`, and 1 / (1 - rate)."""
     cut = min(round(rate * STEPS), STEPS - 1)
     return _draws.next(values) if _draws else fresh(values), cut - STEPS // 2, STEPS / (STEPS - cut)
