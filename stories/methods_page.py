@@ -173,8 +173,8 @@ def to_plain(runs: Sequence[Run], measure: Measure) -> dict[str, list[float]]:
 
 
 def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Student's interval, or lowest and highest."""
-    return stats.t_interval(values) or (min(values), max(values))
+    """Student's interval; with too few values nothing but the mean."""
+    return stats.t_interval(values) or (stats.mean(values), stats.mean(values))
 
 
 def widest(differences: Mapping[str, Sequence[float]]) -> float:

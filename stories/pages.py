@@ -58,7 +58,7 @@ GLUE_TASKS = {
     "sst2": ("SST-2, 5,000 rows", "accuracy"),
     "mrpc": ("MRPC", "accuracy"),
     "stsb": ("STS-B", "spearman"),
-    "qqp": ("QQP, 5,000 rows", "accuracy"),
+    "qqp": ("QQP, 5,000 rows; 1,000 of train as dev", "accuracy"),
     "mnli": ("MNLI, 5,000 rows", "accuracy"),
     "qnli": ("QNLI, 5,000 rows", "accuracy"),
     "rte": ("RTE", "accuracy"),
@@ -84,6 +84,36 @@ def gain(a: Cell, b: Cell) -> tuple[str, float | None]:
     return words, stats.paired_t(differences)
 
 
+class Simple(NamedTuple):
+    """What a task gives without an encoder: how, and the scores."""
+
+    how: str
+    cell: Cell
+
+    def __str__(self) -> str:
+        return f"{self.cell} {self.how}" if len(self.cell.scores) > 1 else f"{self.cell} {self.how}".replace(" (1)", "")
+
+
+def simple_scores() -> Any:
+    """What stories/simple_baselines.py found."""
+    return json.loads((RESULTS / "simple.json").read_text(encoding="utf-8"))
+
+
+def simple(key: tuple[str, int]) -> Simple:
+    """Of stories/simple_baselines.py, or the majority baseline that every run stores."""
+    found, (task, rows) = simple_scores(), key
+    if task == "glue/sst2":
+        return Simple("TF-IDF", Cell({int(seed): 100 * value for seed, value in found[task][str(rows)].items()}))
+    if task == "glue/stsb":
+        return Simple("words shared", Cell({0: 100 * found[task]["words shared"]["spearman"]}))
+    runs = [run for run in json.loads((RESULTS / "petit.json").read_text(encoding="utf-8"))["runs"]
+            if (run["task"], run["rows"]) == key and run["variant"] == "petit"]  # fmt: skip
+    metric = PETIT_TASKS[key][1]
+    values = {run["seed"]: 100 * run["majority"][f"{task}:dev"][metric] for run in runs}
+    return Simple("commonest tag of a word" if task == "tag/pos" else "majority",
+                  Cell(values if task == "tag/pos" else dict(list(values.items())[:1])))  # fmt: skip
+
+
 def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
     """A row for each task that was run."""
     tasks = [key for key in PETIT_TASKS if key in found]
@@ -92,15 +122,29 @@ def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> st
     adjusted = iter(stats.holm(tested))
     arms = [arm for arm in ARMS if any(arm in found[key] for key in tasks)]
     named = [ARMS[arm] for arm in arms]
-    head = ["task", "metric", *named, "petit - random", "p (Holm)", "BERT-Tiny, published, all rows"]
+    head = [
+        "task",
+        "metric",
+        "no encoder",
+        *named,
+        "petit - random",
+        "p (Holm)",
+        "BERT-Tiny, test, all rows, best of 20",
+    ]
     lines = [head]
     for key, (words, p) in zip(tasks, gains, strict=True):
         name, metric, published = PETIT_TASKS[key]
         cells = [str(found[key].get(arm, Cell({}))) for arm in arms]
         holm = None if p is None else next(adjusted)
         shown = "" if holm is None else "< 0.001" if holm < 0.001 else f"{holm:.3f}"
-        lines.append([name, metric, *cells, words, shown, "" if published is None else f"*{published}*"])
+        lines.append([name, metric, simple(key), *cells, words, shown, "" if published is None else f"*{published}*"])
     return markdown(lines)
+
+
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Student's interval; with too few values nothing but the mean."""
+    centre = stats.mean(values)
+    return stats.t_interval(values) or (centre, centre)
 
 
 def pyplot() -> Any:
@@ -123,14 +167,18 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
         "random": "#8a8f98", "embeddings": "#c98a2b", "petit-15M": "#8ab4f8", "petit": "#1f6feb", "minilm": "#2a9d5c",
     }  # fmt: skip
     written: set[tuple[int, int, int]] = set()  # line, side, place: covered numbers are in the table
-    for arm, colour in reversed(colours.items()):
+    for arm in ("petit", "random", "minilm", "embeddings", "petit-15M"):  # whose number is written first
+        colour = colours[arm]
         shown = [(i, found[key][arm]) for i, key in enumerate(tasks) if arm in found[key]]
         for i, cell in shown:
             values = list(cell.scores.values())
-            low, high = stats.t_interval(values) or (stats.mean(values), stats.mean(values))
+            low, high = bounds(values)
             axis.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
         centres = [stats.mean(list(cell.scores.values())) for _, cell in shown]
-        axis.plot(centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm]) if shown else None
+        if shown:
+            axis.plot(
+                centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm], zorder=3 if arm == "random" else 2
+            )
         for centre, (i, _) in zip(centres, shown, strict=True):
             above = -9 if arm in ("random", "embeddings", "petit-15M") else 7
             if any((i, above, round(centre) + near) in written for near in range(-3, 4)):
@@ -138,6 +186,8 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
             written.add((i, above, round(centre)))
             axis.annotate(f"{centre:.1f}", (centre, i), (0, above), textcoords="offset points", ha="center",
                           va="top" if above < 0 else "bottom", color=colour, fontsize=8)  # fmt: skip
+    without = [stats.mean(list(simple(key).cell.scores.values())) for key in tasks]
+    axis.plot(without, range(len(tasks)), "x", color="#c0392b", label="no encoder", zorder=4)
     axis.set_ylim(-0.5, len(tasks) - 0.5)
     axis.set_xlabel("dev score × 100, mean over seeds with its 95 % interval")
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8, reverse=True)
@@ -194,41 +244,80 @@ def glue_scores(found: Mapping[str, Cell], majority: Mapping[str, float]) -> str
     return markdown(lines)
 
 
-def glue_differences(pairs: Sequence[tuple[str, str, Cell, str, Cell, bool]]) -> str:
-    """Two arms beside each other: the difference with its interval, on the same seeds or (Trainer) on others."""
+class Pair(NamedTuple):
+    """Two arms beside each other on a task of GLUE: on the same seeds, or (Trainer) on others."""
+
+    task: str
+    first: str
+    a: Cell
+    second: str
+    b: Cell
+    paired: bool
+
+    def difference(self) -> tuple[float, tuple[float, float] | None]:
+        """The mean difference and its interval."""
+        values, others = list(self.a.scores.values()), list(self.b.scores.values())
+        if not self.paired:
+            return stats.mean(values) - stats.mean(others), stats.t_interval(values, others)
+        both = [self.a.scores[seed] - self.b.scores[seed] for seed in self.a.scores.keys() & self.b.scores.keys()]
+        return stats.mean(both), stats.t_interval(both)
+
+
+def glue_differences(pairs: Sequence[Pair]) -> str:
+    """A line for each pair: the difference with its interval."""
     lines = [["task", "metric", "A", "B", "A: mean ± sd (n)", "B: mean ± sd (n)", "A - B, 95 % interval"]]
-    for name, first, a, second, b, paired in pairs:
-        if not (a.scores and b.scores):
+    for pair in pairs:
+        if not (pair.a.scores and pair.b.scores):
             continue
-        if paired:
-            words, _ = gain(a, b)
-        else:
-            values, others = list(a.scores.values()), list(b.scores.values())
-            interval = stats.t_interval(values, others)
-            words = f"{stats.mean(values) - stats.mean(others):+.1f}"
-            words += f" [{interval[0]:+.1f}, {interval[1]:+.1f}]" if interval else ""
-        lines.append([*GLUE_TASKS[name], first, second, str(a), str(b), words])
+        centre, interval = pair.difference()
+        words = f"{centre:+.1f}" + (f" [{interval[0]:+.1f}, {interval[1]:+.1f}]" if interval else "")
+        lines.append([*GLUE_TASKS[pair.task], pair.first, pair.second, str(pair.a), str(pair.b), words])
     return markdown(lines)
 
 
-def glue_picture(found: Mapping[str, Cell], majority: Mapping[str, float], out: Path) -> None:
-    """A line for each task: every seed, their mean with its interval, and the majority baseline."""
+def glue_picture(found: Mapping[str, Cell], majority: Mapping[str, float], pairs: Sequence[Pair], out: Path) -> None:
+    """A line for each task: every seed, mean with interval, the majority baseline; beside it what was compared."""
     plt = pyplot()
     names = [name for name in GLUE_TASKS if name in found]
-    figure, axis = plt.subplots(figsize=(7.5, 0.5 * len(names) + 1.2), layout="constrained")
+    figure, (axis, beside) = plt.subplots(1, 2, figsize=(11.5, 0.5 * len(names) + 1.2), layout="constrained",
+                                          width_ratios=[1.6, 1])  # fmt: skip
     for i, name in enumerate(names):
         values = list(found[name].scores.values())
-        low, high = stats.t_interval(values) or (min(values), max(values))
-        axis.plot([low, high], [i, i], color="#1f6feb", linewidth=2, alpha=0.5)
+        axis.plot(bounds(values), [i, i], color="#1f6feb", linewidth=2, alpha=0.5)
         axis.plot(values, [i] * len(values), "|", color="#1f6feb", markersize=9, label="a seed" if not i else None)
         axis.plot(stats.mean(values), i, "o", color="#1f6feb", label="mean, 95 % interval" if not i else None)
         axis.plot(majority[name], i, "x", color="#8a8f98", label="majority baseline" if not i else None)
         axis.annotate(f"{stats.mean(values):.1f}", (stats.mean(values), i), (0, 7), textcoords="offset points",
                       ha="center", color="#1f6feb", fontsize=8)  # fmt: skip
+    if "stsb" in names:
+        frozen = simple_scores()["glue/stsb"]["MiniLM-L6, cosine"]["spearman"]
+        axis.plot(
+            100 * frozen, names.index("stsb"), "D", color="#2a9d5c", markersize=5, label="without fine-tuning: cosine"
+        )
     axis.set_ylim(-0.7, len(names) - 0.4)
     axis.set_xlabel("dev score × 100")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.14), ncols=3, frameon=False, fontsize=8)
-    save(figure, axis, [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]})" for name in names], out)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.4, 1.14), ncols=4, frameon=False, fontsize=8)
+    differences_panel(beside, [pair for pair in pairs if pair.a.scores and pair.b.scores])
+    lines = [f"{GLUE_TASKS[name][0]} ({GLUE_TASKS[name][1]}), n = {len(found[name].scores)}" for name in names]
+    save(figure, axis, lines, out)
+
+
+def differences_panel(axis: Any, pairs: Sequence[Pair]) -> None:
+    """Each difference with its interval, and a line at none."""
+    for i, pair in enumerate(pairs):
+        centre, interval = pair.difference()
+        low, high = interval or (centre, centre)
+        axis.plot([low, high], [i, i], color="#1f6feb", linewidth=2, alpha=0.5)
+        axis.plot(centre, i, "o", color="#1f6feb")
+        axis.annotate(f"{centre:+.1f}", (centre, i), (0, 7), textcoords="offset points", ha="center", color="#1f6feb",
+                      fontsize=8)  # fmt: skip
+    axis.axvline(0, color="#555", linewidth=0.8)
+    names = [f"{GLUE_TASKS[pair.task][0]}: {pair.first}\n- {pair.second}" for pair in pairs]
+    axis.set_yticks(range(len(pairs)), names, fontsize=8)
+    axis.set_ylim(len(pairs) - 0.4, -0.6)
+    axis.set_xlabel("difference, 95 % interval")
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 class Scores(NamedTuple):
@@ -268,17 +357,17 @@ def glue() -> None:
     peers = json.loads(trainer.read_text(encoding="utf-8"))["runs"] if trainer.is_file() else []
     none = Cell({})
     pairs = [
-        (name, "mean pooling", arms.get(name, none), "first token", arms.get(f"{name}-first", none), True)
+        Pair(name, "mean pooling", arms.get(name, none), "first token", arms.get(f"{name}-first", none), True)
         for name in ("mrpc", "stsb")
     ] + [
-        (name, "encodery, first token", arms.get(f"{name}-first", none), "Trainer",
+        Pair(name, "encodery, first token", arms.get(f"{name}-first", none), "Trainer",
          scores_of(peers, f"glue/{name}", GLUE_TASKS[name][1]), False)
         for name in ("mrpc", "stsb")
     ]  # fmt: skip
     replace(PAGES / "glue.md", "table", glue_scores(found, majority))
     replace(PAGES / "glue.md", "differences", glue_differences(pairs))
     replace(PAGES / "glue.md", "averages", glue_averages(by_variant))
-    glue_picture(found, majority, PAGES.parent / "images" / "glue.svg")
+    glue_picture(found, majority, pairs, PAGES.parent / "images" / "glue.svg")
 
 
 # Of stories/squad.yaml: metric -> words. "Usual threshold": an answer wherever its score beats that of "no answer".
@@ -313,7 +402,7 @@ def squad() -> None:
 
 
 # Of stories/objectives.yaml: what petit was trained on further.
-LEGS = {"petit": "petit, not trained further", "mlm": "masked words", "electra": "ELECTRA", "amos": "AMOS"}
+LEGS = {"petit": "29.3 M tokens, not trained further", "mlm": "masked words", "electra": "ELECTRA", "amos": "AMOS"}
 
 
 def objectives_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> str:
@@ -365,10 +454,11 @@ LEG, PER_TOKEN = 8.6e13, 8.6e13 / 4.24e6
 STARTS = {
     "random": Start("random weights", 0.0, "#8a8f98"),
     "petit-15M": Start("masked words, 14.6 M tokens", 14.6e6 * PER_TOKEN, "#1f6feb"),
-    "petit": Start("masked words, 29.3 M tokens (petit)", 29.3e6 * PER_TOKEN, "#1f6feb"),
-    "mlm": Start("petit + a leg of masked words", 29.3e6 * PER_TOKEN + LEG, "#1f6feb"),
-    "electra": Start("petit + a leg of ELECTRA", 29.3e6 * PER_TOKEN + LEG, "#c98a2b"),
-    "amos": Start("petit + a leg of AMOS", 29.3e6 * PER_TOKEN + LEG, "#2a9d5c"),
+    "petit-29M": Start("masked words, 29.3 M tokens", 29.3e6 * PER_TOKEN, "#1f6feb"),
+    "mlm": Start("29.3 M tokens + a leg of masked words", 29.3e6 * PER_TOKEN + LEG, "#1f6feb"),
+    "electra": Start("29.3 M tokens + a leg of ELECTRA", 29.3e6 * PER_TOKEN + LEG, "#c98a2b"),
+    "amos": Start("29.3 M tokens + a leg of AMOS", 29.3e6 * PER_TOKEN + LEG, "#2a9d5c"),
+    "petit": Start("masked words, 98 M tokens (petit)", 98e6 * PER_TOKEN, "#1f6feb"),
 }
 
 
@@ -379,12 +469,18 @@ def flops_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out: Path
     figure, axes = plt.subplots(1, len(tasks), figsize=(3.4 * len(tasks), 3.4), layout="constrained", squeeze=False)
     for axis, key in zip(axes[0], tasks, strict=True):
         line = [(STARTS[arm].flops / 1e14, stats.mean(list(found[key][arm].scores.values())))
-                for arm in ("random", "petit-15M", "petit", "mlm") if arm in found[key]]  # fmt: skip
+                for arm in ("petit-15M", "petit-29M", "petit") if arm in found[key]]  # fmt: skip
         axis.plot(*zip(*line, strict=True), color=STARTS["mlm"].colour, linewidth=1, alpha=0.6)
+        if "random" in found[key]:  # in words: to scale it would hide what the others differ by
+            words = f"random weights: {stats.mean(list(found[key]['random'].scores.values())):.1f}"
+            axis.annotate(words, (0.98, 0.02), xycoords="axes fraction", ha="right", fontsize=8, color="#8a8f98")
         for arm, start in STARTS.items():
-            if arm in found[key]:
+            if arm in found[key] and arm != "random":
                 flops_point(axis, start, list(found[key][arm].scores.values()), shift=SHIFTS.get(arm, 0.0))
         axis.set_title(f"{PETIT_TASKS[key][0]}\n{PETIT_TASKS[key][1]}", fontsize=9)
+        axis.set_xscale("log")
+        axis.set_xticks([3, 6, 10, 20], ["3", "6", "10", "20"])
+        axis.minorticks_off()
         axis.set_xlabel("pretraining, 1e14 FLOPs", fontsize=9)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
@@ -401,7 +497,7 @@ SHIFTS = {"mlm": -0.12, "amos": 0.12}  # three legs of equal cost, drawn side by
 
 def flops_point(axis: Any, start: Start, values: Sequence[float], shift: float) -> None:
     """Mean and interval over seeds."""
-    at, (low, high) = start.flops / 1e14 + shift, stats.t_interval(values) or (min(values), max(values))
+    at, (low, high) = start.flops / 1e14 + shift, bounds(values)
     axis.plot([at, at], [low, high], color=start.colour, linewidth=2, alpha=0.5)
     axis.plot(at, stats.mean(values), "o", color=start.colour, markersize=5)
 
@@ -409,11 +505,10 @@ def flops_point(axis: Any, start: Start, values: Sequence[float], shift: float) 
 def objectives() -> None:
     """The part of docs/results/pretraining.md about masked words, ELECTRA and AMOS from the same weights."""
     found, before = read(RESULTS / "objectives.json"), read(RESULTS / "petit.json")
-    start = "petit-29M" if any("petit-29M" in by for by in before.values()) else "petit"  # what the legs began with
     for key, by in found.items():
-        by["petit"] = before[key][start]
+        by["petit"] = before[key]["petit-29M"]  # what the legs began with
     replace(PAGES / "pretraining.md", "objectives", objectives_table(found))
-    every = {key: {**before[key], **found.get(key, {})} for key in before}
+    every = {key: {**found.get(key, {}), **before[key]} for key in before}
     replace(PAGES / "pretraining.md", "stability", stability_table(every))
     flops_picture(every, PAGES.parent / "images" / "pretraining-flops.svg")
 
