@@ -17,14 +17,20 @@ from encodery.report import stats
 ARMS = {
     "plain": "plain",
     "longer": "plain, 3 × the epochs",
-    "noise": "noise only (K = 1)",
+    "noise": "noise only (K = 1), inside the ball",
+    "edge": "noise only (K = 1), as long as the ball's radius",
     "freelb": "FreeLB, K = 3",
     "clean": "FreeLB, K = 3, with the clean loss",
     "rdrop": "R-Drop",
 }
 COLOURS = {
-    "longer": "#8a8f98", "noise": "#c98a2b", "freelb": "#1f6feb", "clean": "#7b5cd6", "rdrop": "#2a9d5c",
-}  # fmt: skip
+    "longer": "#8a8f98",
+    "noise": "#c98a2b",
+    "edge": "#a86a1b",
+    "freelb": "#1f6feb",
+    "clean": "#7b5cd6",
+    "rdrop": "#2a9d5c",
+}
 
 
 def score(data: str, metric: str) -> Callable[[Run], float | None]:
@@ -107,14 +113,23 @@ def differences_table(runs: Sequence[Run], measure: Measure) -> str:
 
 
 def gains_table(runs: Sequence[Run], measures: Sequence[Measure]) -> str:
-    """A row for each arm: its mean difference to plain training in every measure, with Student's 95 % interval."""
+    """A row for each arm: its mean difference to plain training in every measure, with Student's 95 % interval.
+
+    A star where the paired t-test finds it after Holm's correction over the whole table.
+    """
     by_measure = {measure.name: by_arm for measure in measures if "plain" in (by_arm := cells(runs, measure))}
+    gains = {(arm, name): gain(by_arm[arm], by_arm["plain"])
+             for name, by_arm in by_measure.items() for arm in by_arm if arm != "plain"}  # fmt: skip
+    ps = {place: p for place, (_, p) in gains.items() if p is not None}
+    found = {place for place, p in zip(ps, stats.holm(list(ps.values())), strict=True) if p < 0.05}
     lines = [["training", *by_measure, "seeds"]]
-    for arm, name in ARMS.items():
-        gains = [gain(by_arm.get(arm, Cell({})), by_arm["plain"])[0] for by_arm in by_measure.values()]
-        if arm != "plain" and any(gains):
+    for arm, words in ARMS.items():
+        if any((arm, name) in gains for name in by_measure):
             least = min(len(by_arm[arm].scores) for by_arm in by_measure.values() if arm in by_arm)
-            lines.append([name, *gains, str(least)])
+            shown = [
+                gains.get((arm, name), ("", None))[0] + ("*" if (arm, name) in found else "") for name in by_measure
+            ]
+            lines.append([words, *shown, str(least)])
     return markdown(lines)
 
 
