@@ -32,11 +32,12 @@ def arguments(parser: Parser) -> None:
     parser.shared("--skip-bad-rows", help="skip rows that cannot be used, and name them")
     parser.add_argument("--head", metavar="TASK", help="use the head of this task, if there are several")
     parser.renamed("--on", "--head")
-    parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv or .tsv file, or any with --format")
+    parser.add_argument("-o", "--out", metavar="OUT", help="write to a .jsonl, .csv, .tsv or (tags) .conll file")
     parser.formats(
-        "jsonl", "tsv", old={"table": "rich"},
+        "jsonl", "tsv", "conll", old={"table": "rich"},
         help="on stdout; rich: one line per text; md: a Markdown table; json: a list; jsonl: one object per line; "
-        "default: rich at a terminal, jsonl in a pipe; with -o: jsonl, csv or tsv, by default as the file's name ends",
+        "conll: a word and its tag per line; default: rich at a terminal, jsonl in a pipe; with -o: jsonl, csv, tsv or "
+        "conll, by default as the file's name ends",
     )  # fmt: skip
     parser.shared("--device")
     parser.shared("--quiet", help="print no progress")
@@ -47,7 +48,7 @@ def arguments(parser: Parser) -> None:
         'encodery predict runs/sst2 --text "a film to remember" --text "a waste of time"',
         'encodery predict runs/rte --text "A cat sleeps." --text2 "An animal sleeps."',
         "encodery predict runs/reviews --file new.csv --text-column review -o answers.jsonl",
-        "encodery predict runs/ner-* --file new.conll -o answers.jsonl",
+        "encodery predict runs/ner-* --file new.conll -o answers.conll",
         "cat lines.txt | encodery predict runs/sst2 --file -",
         'encodery predict runs/ner --text "EU rejects German call"',
         'encodery predict runs/all --head glue/sst2 --text "a film to remember"',

@@ -288,7 +288,7 @@ def _kept(columns: Row, taken: set[str]) -> Row:
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
-WRITTEN = {"jsonl": "", "csv": ",", "tsv": "\t"}  # forms of a file of predictions, and what is between two cells
+WRITTEN = {"jsonl": "", "csv": ",", "tsv": "\t", "conll": ""}  # forms of a file of predictions: between two cells
 
 
 def writer(path: Path, form: str | None = None, like: str | None = None) -> Callable[[Iterable[Row]], None]:
@@ -309,11 +309,26 @@ def writer(path: Path, form: str | None = None, like: str | None = None) -> Call
         delimiter = csv_layout(Path(like)).get("delimiter", delimiter)
 
     def write(rows: Iterable[Row]) -> None:
-        lines = _cells(rows, delimiter) if delimiter else (files.readable_json(row) + "\n" for row in rows)
+        if form == "conll":
+            lines = _words_and_tags(path, rows)
+        else:
+            lines = _cells(rows, delimiter) if delimiter else (files.readable_json(row) + "\n" for row in rows)
         with files.atomic(path) as stream:
             stream.writelines(line.encode() for line in lines)
 
     return write
+
+
+def _words_and_tags(path: Path, rows: Iterable[Row]) -> Iterator[str]:
+    """A word and its tag a line, an empty line after each sentence."""
+    for row in rows:
+        if "words" not in row:
+            raise UserError(f"{path}: the model gives no tags; write its predictions to a .jsonl, .csv or .tsv file")
+        for word, tag in zip(row["words"], row["prediction"], strict=True):
+            if not word or " " in word or "\t" in word or len(word.splitlines()) > 1:
+                raise UserError(f"{path}: {shown(word)} is no word of such a file (row {row['id']}); write jsonl")
+            yield f"{word}\t{tag}\n"
+        yield "\n"
 
 
 def _cells(rows: Iterable[Row], delimiter: str) -> Iterator[str]:
@@ -361,6 +376,9 @@ def show(rows: Iterable[Row], form: str) -> None:
     """On stdout, for programs or for people."""
     if form in ("csv", "tsv"):
         for line in _cells(rows, "," if form == "csv" else "\t"):
+            print(line, end="")
+    elif form == "conll":
+        for line in _words_and_tags(Path("stdout"), rows):
             print(line, end="")
     elif form == "md":
         header, *lines = [*_flat(rows)] or [["id"]]

@@ -8,9 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Answer, Example, Task
-from encodery.tasks.sources.file_layout import csv_layout
+from encodery.tasks.forms.tagging import read_tagged, words_of
+from encodery.tasks.sources.file_layout import WORD_A_LINE, csv_layout
 from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Row, Sheet, read, refuse, shown
 from encodery.tasks.table import Table
@@ -24,9 +26,13 @@ def answers_of(
     path: str | Path, task: Task, split: str, null_odds: str | Path | None = None
 ) -> tuple[dict[str, Answer], Sequence[Example]]:
     """The answers of a prediction file as the task has them, and the rows that they belong to."""
-    loose = task.free_labels and Path(path).suffix == ".txt"
-    answers = read_loose(path) if loose else read_predictions(path, getattr(task, "id", None))
     examples = task.examples(split)
+    if Path(path).suffix.lower() in WORD_A_LINE:
+        answers = read_tags(Path(path), examples)
+    elif task.free_labels and Path(path).suffix == ".txt":
+        answers = read_loose(path)
+    else:
+        answers = read_predictions(path, getattr(task, "id", None))
     if task.more_ids:
         wanted = {example.id for example in examples}
         answers = {id: answer for id, answer in answers.items() if id in wanted}
@@ -41,6 +47,18 @@ def answers_of(
     form = task.objective().get("form")
     legal = {id: _legal(str(path), task, form, id, answer) for id, answer in answers.items()}
     return {id: task.fold(answer) for id, answer in legal.items()}, examples
+
+
+def read_tags(path: Path, examples: Sequence[Example]) -> dict[str, Answer]:
+    """The tags of a file with a word a line: its sentences are the task's, one after the other."""
+    sheet = read_tagged(path, "words", "tags", None, hidden=False)
+    refuse(sheet.bad, advice="Correct them.")
+    if len(sheet.rows) != len(examples):
+        raise UserError(f"{path}: has {counted(len(sheet.rows), 'sentence')} where there should be {len(examples):,}")
+    for row, example in zip(sheet.rows, examples, strict=True):
+        if list(row.values["words"]) != list(words_of(example)):
+            raise UserError(f"{path}, line {row.line}: the words are not those of sentence {example.id}")
+    return {e.id: {"prediction": row.values["tags"]} for row, e in zip(sheet.rows, examples, strict=True)}
 
 
 def with_predicted_labels(task: Table, paths: Sequence[str | Path]) -> Table:

@@ -334,6 +334,35 @@ def test_words_of_a_file_are_where_its_kind_has_them(tagger, tmp_path, encodery)
 
 
 @pytest.mark.slow
+def test_tags_are_written_as_they_are_read_and_scored(tagger, trained, tmp_path, encodery):
+    (tmp_path / "gold.conll").write_text("Anna B-PER\nruns O\n\nZoe B-PER\n\n")
+    said = encodery("predict", tagger, "--file", tmp_path / "gold.conll", "-o", tmp_path / "answers.conll")
+    assert said.code == 0
+    lines = (tmp_path / "answers.conll").read_text().split("\n")
+    assert [line.split("\t")[0] for line in lines] == ["Anna", "runs", "", "Zoe", "", ""]
+    jsonl = encodery("predict", tagger, "--file", tmp_path / "gold.conll", "-o", tmp_path / "answers.jsonl")
+    assert jsonl.code == 0
+    scores = [
+        encodery("score", tmp_path / f"answers.{form}", "--on", tmp_path / "gold.conll") for form in ("conll", "jsonl")
+    ]
+    assert [one.code for one in scores] == [0, 0]
+    assert scores[0].out == scores[1].out
+    assert encodery("predict", tagger, "--text", "Zoe", "--format", "conll").out.startswith("Zoe\t")
+    (tmp_path / "answers.conll").write_text("Anna O\nwalks O\n\nZoe O\n\n")
+    wrong = encodery("score", tmp_path / "answers.conll", "--on", tmp_path / "gold.conll")
+    assert (wrong.code, "line 1: the words are not those of sentence" in wrong.err) == (2, True)
+    (tmp_path / "answers.conll").write_text("Zoe O\n\n")
+    short = encodery("score", tmp_path / "answers.conll", "--on", tmp_path / "gold.conll")
+    assert (short.code, "has 1 sentence where there should be 2" in short.err) == (2, True)
+    (tmp_path / "x.jsonl").write_text(json.dumps({"words": ["a b"], "text": ["a b"]}) + "\n")
+    blank = encodery("predict", tagger, "--file", tmp_path / "x.jsonl", "-o", tmp_path / "x.conll")
+    assert (blank.code, '"a b" is no word of such a file' in blank.err) == (2, True)
+    other = encodery("predict", trained("single"), "--text", "good", "-o", tmp_path / "x.conll")
+    assert (other.code, "the model gives no tags" in other.err) == (2, True)
+    assert not (tmp_path / "x.conll").exists()
+
+
+@pytest.mark.slow
 def test_a_model_of_tags_takes_lists_of_words(tagger):
     import pandas as pd
 
