@@ -40,10 +40,14 @@ class _AttendInHalf(torch.autograd.Function):
         if mask is not None:
             lowest = torch.finfo(scores.dtype).min
             scores.view(*shape[:2], *scores.shape[1:]).masked_fill_(~mask, lowest)
-        weights, keep, ctx.factor = torch.softmax(scores, -1, out=scores), None, 1.0
+        weights, keep, ctx.factor = (
+            torch.softmax(scores.float(), -1).to(q.dtype),
+            None,
+            1.0,
+        )  # torch's in half is slower
         if rate:
             drawn, cut, ctx.factor = draw(weights, rate)
-            keep = drawn.ge(cut)
+            keep = drawn.ge(cut).view(torch.uint8)  # products with truth values have no kernel
         out = torch.bmm(weights, v) if keep is None else torch.bmm(weights * keep, v).mul_(ctx.factor)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.shape = scale, shape
