@@ -31,7 +31,6 @@ PETIT_TASKS = {
 ARMS = {
     "random": "random weights",
     "embeddings": "petit's word embeddings, random layers",
-    "petit-15M": "petit after 14.6 M tokens",
     "petit-29M": "petit after 29.3 M tokens",
     "petit": "petit",
     "minilm": "MiniLM-L6",
@@ -164,10 +163,10 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
     tasks = [key for key in PETIT_TASKS if key in found]
     figure, axis = plt.subplots(figsize=(7.5, 0.55 * len(tasks) + 1.2), layout="constrained")
     colours = {
-        "random": "#8a8f98", "embeddings": "#c98a2b", "petit-15M": "#8ab4f8", "petit": "#1f6feb", "minilm": "#2a9d5c",
+        "random": "#8a8f98", "embeddings": "#c98a2b", "petit-29M": "#8ab4f8", "petit": "#1f6feb", "minilm": "#2a9d5c",
     }  # fmt: skip
     written: set[tuple[int, int, int]] = set()  # line, side, place: covered numbers are in the table
-    for arm in ("petit", "random", "minilm", "embeddings", "petit-15M"):  # whose number is written first
+    for arm in ("petit", "random", "minilm", "embeddings", "petit-29M"):  # whose number is written first
         colour = colours[arm]
         shown = [(i, found[key][arm]) for i, key in enumerate(tasks) if arm in found[key]]
         for i, cell in shown:
@@ -180,7 +179,7 @@ def pretraining_picture(found: Mapping[tuple[str, int], Mapping[str, Cell]], out
                 centres, [i for i, _ in shown], "o", color=colour, label=ARMS[arm], zorder=3 if arm == "random" else 2
             )
         for centre, (i, _) in zip(centres, shown, strict=True):
-            above = -9 if arm in ("random", "embeddings", "petit-15M") else 7
+            above = -9 if arm in ("random", "embeddings", "petit-29M") else 7
             if any((i, above, round(centre) + near) in written for near in range(-3, 4)):
                 continue
             written.add((i, above, round(centre)))

@@ -39,8 +39,8 @@ from encodery.tasks.sources.rows import (
 
 
 class RankTable(Own, Ranking):
-    """Your own files (jsonl, Parquet) with a text, a list of candidates, and the index (from 0) or the text of the
-    correct one."""
+    """Your own files (jsonl, Parquet) with a text, a list of candidates, and the correct one: its index from 0, its
+    letter (A, B, …) or its text."""
 
     form: Literal["ranking"] = "ranking"
     """Choose the best of several texts."""
@@ -49,7 +49,7 @@ class RankTable(Own, Ranking):
     candidates: str = "candidates"
     """Column with the list of candidates, at least two."""
     label: str = "label"
-    """Column with the correct candidate: its index from 0, its text, or a list of zeros with a single 1."""
+    """Column with the correct candidate: its index from 0, its letter, its text, or a list of zeros with a single 1."""
     id: str | None = None
     """Column with unique ids. Default: the row number, from 0."""
     group: str | None = None

@@ -10,10 +10,11 @@ import pytest
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.tasks.forms.spans import read_squad
+from encodery.tasks.sources.column import Column
 from encodery.tasks.sources.file_layout import detect_encoding, looks_tagged
-from encodery.tasks.sources.infer_table import Column, infer
+from encodery.tasks.sources.infer_table import infer
 from encodery.tasks.sources.readers import read
-from encodery.tasks.table import Table
+from encodery.tasks.table import RankTable, Table
 
 TEXTS = [f"the parcel number {i} came late and the box was open" for i in range(60)]
 OTHERS = [f"nobody answered my call about order {i} until this morning" for i in range(60)]
@@ -221,6 +222,16 @@ def test_lists_of_texts_and_which_one_is_right_are_a_ranking(tmp_path: Path, bes
     single = infer(file, {"form": "single", "label": "best"})
     assert single.options == {"form": "single", "text": "q", "label": "best"}
     assert single.remarks == ["cands holds lists and is left out"]
+
+
+def test_a_letter_is_an_answer_where_the_column_says_so_and_a_class_elsewhere(tmp_path: Path) -> None:
+    given = ([f"what is {i}" for i in range(60)], ANSWERS, labels("A", "B", "C"))
+    exam = lines(tmp_path / "a.jsonl", *given, names="question options answerKey")
+    assert found(exam) == {"form": "ranking", "text": "question", "candidates": "options", "label": "answerKey"}
+    task = RankTable.model_validate({"name": "exam", "train": str(exam), **found(exam)})
+    assert [example.label for example in task.examples("train")][:4] == ["0", "1", "2", "0"]
+    grades = lines(tmp_path / "b.jsonl", *given, names="question parts grade")
+    assert found(grades)["form"] == "single"
 
 
 def test_candidates_with_a_known_name_find_the_right_one_by_its_values(tmp_path: Path) -> None:

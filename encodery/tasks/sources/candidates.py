@@ -1,6 +1,7 @@
 """Rows with several candidates of which one is right: which one a row names, and what tells such a file from others."""
 
 from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any, TypeGuard
 
 from encodery.tasks.sources.readers import Bad, shown
@@ -11,8 +12,8 @@ LOOKED_AT = 1000  # rows whose texts are compared
 WORDS = 4  # of the mean candidate that is a sentence
 
 
-def right_one(value: Any, texts: list[str], column: str) -> str | None:
-    """The right candidate's number as text; None where it is hidden."""
+def right_one(value: Any, texts: list[str], column: str, letters: bool = True) -> str | None:
+    """The right candidate's number as text, named by its text, its number from 0 or its letter; None where hidden."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -20,6 +21,8 @@ def right_one(value: Any, texts: list[str], column: str) -> str | None:
             return str([str(one) for one in value].index("1"))
     elif isinstance(value, str) and texts.count(value) == 1:
         return str(texts.index(value))
+    elif letters and isinstance(value, str) and value.strip().upper() in [*ascii_uppercase[: len(texts)]]:
+        return str(ascii_uppercase.index(value.strip().upper()))
     elif not isinstance(value, bool) and str(value).isdecimal() and int(value) < len(texts):
         return str(int(value))
     raise Bad(f"{shown(value)} does not name one of the {len(texts)} candidates", column)
@@ -30,14 +33,14 @@ def are_candidates(texts: Any) -> TypeGuard[list[str]]:
     return isinstance(texts, list) and len(texts) > 1 and all(isinstance(text, str) for text in texts)
 
 
-def names_one(rows: Rows, candidates: str, label: str) -> float:
-    """The share of rows whose label names one of their candidates."""
-    return sum(_named(row.get(candidates), row.get(label), label) for row in rows) / max(1, len(rows))
+def names_one(rows: Rows, candidates: str, label: str, letters: bool = False) -> float:
+    """The share of rows whose label names one of their candidates; `letters` may be classes such as grades."""
+    return sum(_named(row.get(candidates), row.get(label), label, letters) for row in rows) / max(1, len(rows))
 
 
-def _named(texts: Any, value: Any, label: str) -> bool:
+def _named(texts: Any, value: Any, label: str, letters: bool) -> bool:
     try:
-        return are_candidates(texts) and right_one(value, texts, label) is not None
+        return are_candidates(texts) and right_one(value, texts, label, letters) is not None
     except Bad:
         return False
 

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,15 @@ from typing import Any
 from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.sources.candidates import MOST, are_pieces, look_like_candidates, names_one
+from encodery.tasks.sources.column import FEW_LABELS, NUMBER, TEXTS, Column
 from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout, usual_delimiter
-from encodery.tasks.sources.labels import has_decimal_comma, matched
+from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
 
 SAMPLE = 5000  # rows that are looked at, evenly spaced
-FEW_LABELS = 20  # more different whole numbers than this are a quantity
-MOST_LABELS = 200  # different values of a column that no name marks as the label
-WORDS_OF_TEXT = 4  # words in the mean value of a column of texts
 SEPARATORS = (";", "|", ",")
 
-# Names of columns, by how sure they are. Spelled as `_plain` spells them.
-_TEXTS = (
-    "text sentence review body message content comment tweet post utterance document article abstract mail "
-    "review_text review_body comment_text full_text ticket_text sms",
-    "description question query input prompt ticket subject title headline summary instruction sentence1 text1 premise",
-)
+# Names of columns, by how sure they are. Spelled as `plain` spells them; those of texts are in column.py.
 _PAIRS = (
     "premise hypothesis", "sentence1 sentence2", "text1 text2", "text text2", "text_a text_b", "question1 question2",
     "sentence_a sentence_b", "question answer", "question sentence", "query passage", "query document", "s1 s2",
@@ -45,17 +37,16 @@ _LABELS = (
     "emotion rating star_rating stars score grade similarity relevance relevant priority severity urgency queue team "
     "department outcome verdict decision classification stance toxicity quality is_duplicate is_spam",
 )
-_OFFERED = ("candidate", "given", "proposed", "suggested", "student", "user", "model")
 _MISSING = {"n/a", "#n/a", "nan", "null", "-", "--", "?"}  # "none" and "unknown" may be classes
 _IDS = "id idx index guid uid uuid key rowid row_id unnamed:_0"
 _QUANTITIES = {"score", "rating", "grade", "similarity", "relevance", "quality", "toxicity", "target", "y"}
 _TOKENS = {"tokens", "words", "token"}
 _TAGS = {"tags", "ner_tags", "pos_tags", "chunk_tags", "ner", "pos", "upos", "labels", "label", "tag", "bio"}
 _CANDIDATES = {"candidates", "choices", "options", "endings"}
-_RIGHT = "best correct right answer correct_answer best_answer index answer_index correct_index label_index answer_idx"
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}( .*)?")
-_LINK = re.compile(r"(https?://|www\.)\S+|\S+@\S+\.\w+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_RIGHT = (
+    "best correct right answer correct_answer best_answer answer_key index answer_index correct_index label_index "
+    "answer_idx"
+)
 
 
 @dataclass(frozen=True)
@@ -107,116 +98,6 @@ def _of_json(path: Path, given: Mapping[str, Any]) -> Inferred | None:
     )
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column and what its values look like."""
-
-    name: str
-    values: list[Any]  # those that are not empty
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Its name in plain spelling; of a nested key also the last word."""
-        return tuple(dict.fromkeys((_plain(self.name), _plain(self.name.rpartition(".")[2]))))
-
-    @cached_property
-    def partners(self) -> tuple[str, ...]:
-        """Its names as those of one of two texts: `first_text` is the first, a `candidate_answer` an answer."""
-        plain = [re.sub(f"^({'|'.join(_OFFERED)})_", "", name).removesuffix("_text") for name in self.names]
-        return (*self.names, *plain)
-
-    @cached_property
-    def distinct(self) -> Counter[str]:
-        return Counter(value if isinstance(value, str) else json.dumps(value, default=str) for value in self.values)
-
-    @cached_property
-    def numbers(self) -> list[float] | None:
-        """The values as numbers, if they all are."""
-        if self.decimal_commas:
-            return [float(str(value).replace(",", ".")) for value in self.values]
-        if not self.values or not all(_is_number(value) for value in self.values):
-            return None
-        return [float(value) for value in self.values]
-
-    @cached_property
-    def decimal_commas(self) -> bool:
-        """Whether they are numbers such as `3,8`: most have one comma, none has more."""
-        commas = [isinstance(value, str) and has_decimal_comma(value) for value in self.values]
-        return sum(commas) > len(commas) / 2 and all(
-            comma or _is_number(value) for comma, value in zip(commas, self.values, strict=True)
-        )
-
-    @cached_property
-    def whole_numbers(self) -> bool:
-        return self.numbers is not None and all(number.is_integer() for number in self.numbers)
-
-    @cached_property
-    def words(self) -> float:
-        """Words of the mean value; 0 for what is no text."""
-        if not self.values or not all(isinstance(value, str) for value in self.values) or self.numbers is not None:
-            return 0.0
-        return sum(len(value.split()) for value in self.values) / len(self.values)
-
-    @cached_property
-    def lists(self) -> bool:
-        return bool(self.values) and all(isinstance(value, list) for value in self.values)
-
-    @cached_property
-    def marks(self) -> bool:
-        """Whether it only says yes or no, as 0 and 1."""
-        return bool(self.values) and {str(value).lower() for value in self.values} <= {
-            "0", "1", "0.0", "1.0", "true", "false",
-        }  # fmt: skip
-
-    @cached_property
-    def technical(self) -> bool:
-        """Dates, links and addresses: neither a text nor a label."""
-        some = self.values[:200]
-        fits = sum(isinstance(v, str) and bool(_DATE.fullmatch(v) or _LINK.fullmatch(v)) for v in some)
-        return (bool(some) and fits > 0.9 * len(some)) or any(not isinstance(v, str | int | float | list) for v in some)
-
-    @cached_property
-    def texts(self) -> bool:
-        """Whether it looks like free text: several words, and seldom the same twice."""
-        return not self.technical and self.words >= WORDS_OF_TEXT and len(self.distinct) > 0.3 * len(self.values)
-
-    @cached_property
-    def sentences(self) -> bool:
-        """Whether it may be text although the same comes often: more different values than labels have, or its name."""
-        several = not self.technical and self.words >= WORDS_OF_TEXT
-        return self.texts or (several and (len(self.distinct) > FEW_LABELS or self.names[-1] in _TEXTS[0].split()))
-
-    def labels(self, least: int) -> bool:
-        """Whether it could be a label: some values that come again, or numbers."""
-        if self.technical or self.texts or self.lists or len(self.distinct) < least:
-            return False
-        if self.numbers is not None:
-            return not self.whole_numbers or len(self.distinct) < len(self.values)
-        return len(self.distinct) <= min(MOST_LABELS, len(self.values) / 2)
-
-    def about(self) -> str:
-        """`4 values: low, high, …` for an error message."""
-        if self.numbers is not None and len(self.distinct) > FEW_LABELS:
-            return f"numbers from {min(self.numbers):g} to {max(self.numbers):g}"
-        if self.texts:
-            return f"texts of {self.words:.0f} words"
-        first = ", ".join(str(value)[:20] for value, _ in self.distinct.most_common(4))
-        count = f"{len(self.distinct)} value{'' if len(self.distinct) == 1 else 's'}"
-        return f"{count}: {first}{', …' if len(self.distinct) > 4 else ''}"
-
-
-def _plain(name: str) -> str:
-    """`Review Text` as review_text, `sentence_1` as sentence1."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"_(?=\d+$)", "", re.sub(r"[\s-]+", "_", spaced).lower())
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        return bool(_NUMBER.fullmatch(value.strip()))
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 class _Guess:
     """The roles of the columns, one after the other."""
 
@@ -254,7 +135,7 @@ class _Guess:
         """A first line that is data would become names of columns."""
         if not self.sheet.file.lower().endswith(TABLES) or any(key in self.given for key in ("text", "label")):
             return
-        wrong = [name for name in self.sheet.columns if _NUMBER.fullmatch(name.strip()) or len(name) > 80]
+        wrong = [name for name in self.sheet.columns if NUMBER.fullmatch(name.strip()) or len(name) > 80]
         wrong += [name for name, column in self.columns.items() if name in column.distinct and not column.texts]
         if wrong:
             first = shown(", ".join(self.sheet.columns))
@@ -302,7 +183,7 @@ class _Guess:
         known = _TOKENS | _TAGS | set(" ".join(_LABELS).split())
         for column in (c for c in lists if not set(c.names) & known):
             if (right := self._right(column.name)) and not are_pieces(self.rows, column.name):
-                always = all(names_one(self.rows, column.name, name) == 1 for name in right)
+                always = all(self._names_one(column.name, name) == 1 for name in right)
                 return self._ranking(column.name, right, always and look_like_candidates(self.rows, column.name))
         return None
 
@@ -310,15 +191,19 @@ class _Guess:
         """The column that names the right candidate: the given one, one with such a name, else all that could be."""
         names = [self.given["label"]] if "label" in self.given else [n for n in self.columns if n != candidates]
         names = [name for name in names if isinstance(name, str)]
-        fit = {name for name in names if names_one(self.rows, candidates, name) >= MOST}
+        fit = {name for name in names if self._names_one(candidates, name) >= MOST}
         known = self._by_name((_LABELS[0], _RIGHT, _LABELS[1]), lambda c: c.name in fit)
         return [known] if known else [name for name in names if name in fit]
+
+    def _names_one(self, candidates: str, name: str) -> float:
+        """How often the column names a candidate: letters only count under a name such as `answer`."""
+        return names_one(self.rows, candidates, name, letters=bool(set(self.columns[name].names) & set(_RIGHT.split())))
 
     def _ranking(self, candidates: str, right: Sequence[str], sure: bool) -> dict[str, Any]:
         """The settings; where several readings are left, or it may be no ranking at all, an error lists the flags."""
         labels = right or [self.given.get("label") or self._by_name(_LABELS, lambda c: True) or "label"]
         texts = [name for name, c in self.columns.items() if c.words > 0 and not c.technical and name not in labels]
-        known = self.given.get("text") or self._by_name(_TEXTS, lambda c: c.name in texts)
+        known = self.given.get("text") or self._by_name(TEXTS, lambda c: c.name in texts)
         text = [known] if known else [n for n in texts if self.columns[n].texts] or texts or ["text"]
         if not sure or len(text) > 1 or len(labels) > 1:
             raise self._undecided_ranking(text, candidates, labels, sure)
@@ -393,13 +278,13 @@ class _Guess:
             both = [next((n for n, c in free.items() if word in c.partners and c.words), None) for word in pair]
             if all(both) and both[0] != both[1]:
                 return [str(name) for name in both]
-        named = self._named(_TEXTS[0].split(), lambda c: c.words > 0 and c.name in free)
+        named = self._named(TEXTS[0].split(), lambda c: c.words > 0 and c.name in free)
         if len(named) == 1 or (len(named) == 2 and self._twins(*named)):
             return named
         candidates = [name for name, column in free.items() if column.texts or name in named]
         if len(candidates) == 1 or (len(candidates) == 2 and not named):
             return candidates
-        if not candidates and (second := self._by_name(_TEXTS, lambda c: c.words > 0 and c.name in free)):
+        if not candidates and (second := self._by_name(TEXTS, lambda c: c.words > 0 and c.name in free)):
             return [second]
         if not candidates:
             candidates = [name for name, column in free.items() if column.words > 0 and not column.technical]
@@ -552,7 +437,7 @@ class _Guess:
         others = [name for name, column in self.columns.items() if column.sentences and name not in names]
         if not others or len(self.texts) == 2 or self.given.get("text"):
             return
-        if not set(self.columns[self.texts[0]].names) & set(_TEXTS[0].split()):
+        if not set(self.columns[self.texts[0]].names) & set(TEXTS[0].split()):
             raise self._undecided("text", [name for name in self.columns if name in (self.texts[0], *others)])
         self.remarks.append(
             f"{', '.join(others)} also holds texts; {self.flag.format('text2')} {_quoted(others[0])} reads both"
