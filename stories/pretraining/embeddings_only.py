@@ -2,7 +2,8 @@
 
     python stories/pretraining/embeddings_only.py embeddings-only
 
-What is left of petit's advantage with these weights comes from what it knows of single words.
+What is left of petit's advantage with these weights is what fine-tuning can use of its word embeddings through layers
+that have to be learnt; it is not all that these embeddings know (stories/simple_baselines.py: their cosine).
 """
 
 import argparse
