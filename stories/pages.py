@@ -119,7 +119,7 @@ def pretraining_table(found: Mapping[tuple[str, int], Mapping[str, Cell]]) -> st
     gains = [gain(found[key].get("petit", Cell({})), found[key].get("random", Cell({}))) for key in tasks]
     tested = [p for _, p in gains if p is not None]
     adjusted = iter(stats.holm(tested))
-    arms = [arm for arm in ARMS if any(arm in found[key] for key in tasks)]
+    arms = [arm for arm in ARMS if arm != "petit-29M" and any(arm in found[key] for key in tasks)]
     named = [ARMS[arm] for arm in arms]
     head = [
         "task",
