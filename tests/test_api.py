@@ -11,7 +11,6 @@ import torch
 import encodery as en
 from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
-from tests.toolbox.forked_python import ForkedPython
 from tests.toolbox.runs import config_for
 from tests.toolbox.tasks import sentences, single_task, write_csv
 
@@ -250,7 +249,6 @@ def test_run_sweep_is_the_command_and_resumes(tmp_path, monkeypatch):
     import numpy as np
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(subprocess, "Popen", ForkedPython)  # workers without seconds of imports
     config = config_for(tmp_path, single_task(tmp_path))
     rates = np.array([1e-5, 3e-4])
     more = {"grid": {"optim.lr": rates}, "resources": {"devices": "cpu:1"}, "train": {"max_steps": 3}}
