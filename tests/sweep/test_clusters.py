@@ -46,6 +46,7 @@ def check(folder: Path, specs: list[RunSpec]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("only_ray")
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_R13_runs_on_ray_end_in_named_states(tmp_path: Path) -> None:
     specs, folder = mixed(tmp_path / "data"), tmp_path / "sweep"
@@ -59,6 +60,7 @@ def test_R13_runs_on_ray_end_in_named_states(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("only_ray")
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_R13_a_ray_worker_that_is_killed_is_followed_by_another(tmp_path: Path) -> None:
     line = 'test -e "$ENCODERY_RUN_DIR/seen" || { touch "$ENCODERY_RUN_DIR/seen"; sleep 600; }'

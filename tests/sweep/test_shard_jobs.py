@@ -138,6 +138,7 @@ def test_P21_shards_made_through_submitit_have_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("only_ray")
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 def test_P21_R13_a_ray_node_that_is_lost_is_replaced_by_the_other(
     tmp_path: Path, pieces: TokenizerPieces, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
