@@ -18,7 +18,7 @@ from encodery.models.kernels.dropout import draw
 def test_values_and_gradients_are_those_of_the_formula(
     n: int, heads: int, length: int, rate: float, kind: str, seed: int, dtype: torch.dtype
 ) -> None:
-    """In half precision too, up to its rounding: of 1 / 256 in numbers about as large as 1 / (1 - rate)."""
+    """In half precision too, up to 3 % of the largest number: several roundings of 1 / 256 each."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v, g = (torch.randn(n, length, heads, 4, generator=generator, dtype=torch.float64) for _ in range(4))
     q, k, v, g = (x.transpose(1, 2).to(dtype) for x in (q, k, v, g))
@@ -40,11 +40,15 @@ def test_values_and_gradients_are_those_of_the_formula(
     drawn, cut, factor = draw(weights.flatten(0, 1), rate)
     kept = (drawn >= cut).view_as(weights) * factor if rate else 1.0
     wanted = (weights * kept) @ v
-    near = {} if dtype == torch.float64 else {"rtol": 0.05, "atol": 0.05 * factor**2}
-    torch.testing.assert_close(found.double(), wanted, **near)
+
+    def require_near(one: torch.Tensor, two: torch.Tensor) -> None:
+        near = {} if dtype == torch.float64 else {"rtol": 0.0, "atol": 0.03 * max(1.0, float(two.abs().max()))}
+        torch.testing.assert_close(one.double(), two, **near)
+
+    require_near(found, wanted)
     ours, theirs = torch.autograd.grad(found, given, g), torch.autograd.grad(wanted, (q, k, v), g.double())
     for one, two in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one.double(), two, **near)
+        require_near(one, two)
 
 
 def test_one_number_a_pair_is_kept() -> None:
