@@ -76,7 +76,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         if write:
             write(rows)
             print(f"{args.out}: {counted(len(examples), 'prediction')}")
-            args.next = f"encodery score {args.out} --on gold.csv  # once you have labels"
+            gold = "gold.conll" if Path(args.out).suffix == ".conll" else "gold.csv"
+            args.next = f"encodery score {args.out} --on {gold}  # once you have labels"
         else:
             raw_text.show(rows, form)
     return 0

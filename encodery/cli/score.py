@@ -1,6 +1,7 @@
 """Score prediction files of any program: jsonl, tsv or csv with a column of ids and one of predictions.
 
-For SQuAD also the official {id: text} in JSON, for HANS McCoy's .txt (a header, then `exN,label`). Several files are
+For SQuAD also the official {id: text} in JSON, for HANS McCoy's .txt (a header, then `exN,label`), for tags CoNLL
+columns (a word and its tag a line, the sentences in the order of the labelled file). Several files are
 seeds of one model: mean, standard deviation and range. --against compares two files example by example.
 """
 
@@ -36,6 +37,7 @@ def arguments(parser: Parser) -> None:
     parser.columns()
     parser.examples(
         "encodery score answers.csv --on gold.csv",
+        "encodery score answers.conll --on gold.conll",
         "encodery score predictions.jsonl --on glue/rte:dev",
         "encodery score RTE.tsv --on glue/rte:dev --json",
         "encodery score answers.csv --on runs/reviews:dev",

@@ -288,7 +288,7 @@ def _kept(columns: Row, taken: set[str]) -> Row:
     return {f"input_{name}" if name in taken else name: value for name, value in columns.items()}
 
 
-WRITTEN = {"jsonl": "", "csv": ",", "tsv": "\t", "conll": ""}  # forms of a file of predictions: between two cells
+WRITTEN = {"jsonl": "", "csv": ",", "tsv": "\t", "conll": ""}  # forms of a file, and what parts cells
 
 
 def writer(path: Path, form: str | None = None, like: str | None = None) -> Callable[[Iterable[Row]], None]:
