@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparisons import Comparison, Measure, Run, comparisons_table, fill, read_json, within_marks, write_json
-from pages import PAGES, RESULTS, Cell, gain, markdown, pyplot
+from pages import PAGES, RESULTS, Cell, bounds, gain, markdown, pyplot
 
 from encodery.core import files
 from encodery.data.label_mix import labels_of, shares_of
@@ -365,7 +365,7 @@ def choices_at(axis: Any, groups: Sequence[Group], measure: Measure) -> None:
         if not values:
             continue
         at = 100 * group.fraction * 1.04 ** (i - (len(chosen) - 1) / 2)  # the axis is logarithmic
-        low, high = stats.t_interval(values) or (stats.mean(values), stats.mean(values))
+        low, high = bounds(values)
         colour = COLOURS[group.method]
         axis.plot([at, at], [low, high], color=colour, linewidth=2, alpha=0.5)
         axis.plot(at, stats.mean(values), "D", color=colour, markersize=5, label=METHODS[group.method])

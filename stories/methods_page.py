@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from comparisons import Comparison, Measure, Run, comparisons_table, paired, read_json
-from pages import PAGES, RESULTS, Cell, gain, markdown, pyplot, replace
+from pages import PAGES, RESULTS, Cell, bounds, gain, markdown, pyplot, replace
 
 from encodery.report import stats
 
@@ -185,11 +185,6 @@ def to_plain(runs: Sequence[Run], measure: Measure) -> dict[str, list[float]]:
     by_arm = cells(runs, measure)
     differences = {arm: paired(cell, by_arm["plain"]) for arm, cell in by_arm.items() if "plain" in by_arm}
     return {arm: values for arm, values in differences.items() if values and arm != "plain"}
-
-
-def bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Student's interval; with too few values nothing but the mean."""
-    return stats.t_interval(values) or (stats.mean(values), stats.mean(values))
 
 
 def widest(differences: Mapping[str, Sequence[float]]) -> float:

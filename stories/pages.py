@@ -90,7 +90,7 @@ class Simple(NamedTuple):
     cell: Cell
 
     def __str__(self) -> str:
-        return f"{self.cell} {self.how}" if len(self.cell.scores) > 1 else f"{self.cell} {self.how}".replace(" (1)", "")
+        return f"{self.cell} {self.how}".replace(" (1)", "")  # where nothing is drawn there is one score
 
 
 def simple_scores() -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from comparisons import Comparison, Run, comparisons_table, fill, read_json, within_marks, write_json
-from pages import PAGES, RESULTS, Cell, markdown, pyplot
+from pages import PAGES, RESULTS, Cell, bounds, markdown, pyplot
 
 from encodery.core import files
 from encodery.core.rank_correlation import correlations
@@ -344,7 +344,7 @@ def picture(stored: Mapping[str, Any], out: Path) -> None:
 
 def gain_point(axis: Any, at: float, values: Sequence[float], colour: str, label: str | None, name: str) -> None:
     """Mean and interval over seeds, with the name of the auxiliary task."""
-    centre, (low, high) = stats.mean(values), stats.t_interval(values) or (stats.mean(values), stats.mean(values))
+    centre, (low, high) = stats.mean(values), bounds(values)
     axis.plot([at, at], [low, high], color=colour, linewidth=1.5, alpha=0.35)
     axis.plot(at, centre, "o", color=colour, markersize=5, label=label)
     axis.annotate(name, (at, centre), (4, 3), textcoords="offset points", fontsize=7, color=colour)
