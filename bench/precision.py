@@ -1,7 +1,8 @@
-"""What `train.precision: bf16` gains on this CPU: a step in fp32 against the same step in bf16.
+"""What `train.precision: bf16` and `predict --precision bf16` gain on this CPU, against the same in fp32.
 
-Both sides are runs of their own in one process, with data, clipping and optimiser, step by step interleaved; each has
-the same batches. MLM is the step of petit's pretraining. Only CPUs that multiply bf16 themselves gain (AVX512-BF16,
+Both sides of a step are runs of their own in one process, with data, clipping and optimiser, step by step interleaved;
+each has the same batches. MLM is the step of petit's pretraining. Answers are those of a model after one step to the
+rows of dev, tokens included, in turns. Only CPUs that multiply bf16 themselves gain (AVX512-BF16,
 AMX); `encodery doctor` tells which do.
 """
 
@@ -19,8 +20,9 @@ import torch
 from common import Spread
 
 import encodery as en
+from encodery.config import load
 
-SKIP, WORDS, LONG = 3, 2000, 1 << 20
+SKIP, WORDS, LONG, ANSWERS = 3, 2000, 1 << 20, 256
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -71,6 +73,32 @@ def measure(config: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def answers(config: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Both precisions answer the same rows of dev, round by round."""
+    with tempfile.TemporaryDirectory() as folder:
+        entry = {"name": one} if isinstance(one := config["tasks"][0], str) else one
+        train = {**config["train"], "max_steps": 1, "save": "end"}
+        run = en.train({**config, "tasks": [entry], "train": train, "device": "cpu"}, folder + "/run")
+        sides = {name: en.load(run, "cpu", precision=name) for name in PRECISIONS}
+        own = load.load(run.path).tasks[0][0]
+        rows, now = own.examples("dev")[:ANSWERS], common.clock(args.clock)
+        first = {name: model.outputs(rows, own) for name, model in sides.items()}
+        rounds = [{name: _seconds(model, rows, own, now) for name, model in sides.items()} for _ in range(args.rounds)]
+    pairs = zip(first["fp32"], first["bf16"], strict=True)
+    return {
+        "fp32, s": Spread.of([one["fp32"] for one in rounds]),
+        "bf16, s": Spread.of([one["bf16"] for one in rounds]),
+        "fp32 / bf16": Spread.of([one["fp32"] / one["bf16"] for one in rounds]),
+        "largest difference of a logit": max(np.abs(np.subtract(a["logits"], b["logits"])).max() for a, b in pairs),
+    }
+
+
+def _seconds(model: Any, rows: Any, task: Any, now: Any) -> float:
+    begin = now()
+    model.outputs(rows, task)
+    return float(now() - begin)
+
+
 def main() -> None:
     """The command."""
     parser = common.options(__doc__, rounds=5, steps=3, tasks=("glue/mrpc", "glue/sst2"))
@@ -79,9 +107,12 @@ def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
-        found = {name: measure(config, args) for name, config in kinds(args, Path(folder)).items()}
+        configs = kinds(args, Path(folder))
+        found = {name: measure(config, args) for name, config in configs.items()}
+        told = {name: answers(config, args) for name, config in configs.items() if "masked" not in name}
     common.show(f"{args.threads} threads, {args.clock} clock", [{"step": name, **of} for name, of in found.items()])
-    common.write("precision", args, {"steps": found})
+    common.show(f"{ANSWERS} rows of dev", [{"answers": name, **of} for name, of in told.items()])
+    common.write("precision", args, {"steps": found, "answers": told})
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from encodery.inference.evaluate import Evaluation
     from encodery.inference.task_argument import TaskSplit
+    from encodery.models.model import Precision
     from encodery.runs.sweep_spec import Outcome
 
 __all__ = [
@@ -210,17 +211,19 @@ def load(
     head: str | None = None,
     allow_code: bool = False,
     verify: bool = True,
+    precision: "Precision" = "fp32",
 ) -> Classifier:
     """A trained model from a run, a folder or the hub; `head` names one where there are several.
 
     `allow_code` lets Python files run that a run directory brings along (an own objective). `verify=False` compares
-    the files of a finished run by size alone, not by sha256.
+    the files of a finished run by size alone, not by sha256. In `precision` bf16 or fp16 matrices are multiplied so,
+    which is faster where the device can do it and rounds the logits.
     """
     if isinstance(source, list | tuple):
         raise UserError("load: one model at a time; predict([a, b], 'new.csv') and evaluate([a, b], …) take several")
     path = source if isinstance(source, str) else _path(source)
     with sizes_only(not verify):
-        return open_classifier(path, device, head=head, allow_code=allow_code)
+        return open_classifier(path, device, head=head, allow_code=allow_code, precision=precision)
 
 
 class Sweep:

@@ -283,7 +283,7 @@ def arguments(parser: Parser) -> None:
     )
     parser.add_argument("--by", metavar="COLUMN,…", help="also score each value of these columns, with intervals")
     parser.add_argument("-o", "--out", metavar="DIR", help="folder for predictions and scores")
-    parser.shared("--data", "--device", "--allow-code")
+    parser.shared("--data", "--device", "--precision", "--allow-code")
     parser.no_verify()
     parser.columns()
     attack = parser.add_argument_group("attack")
@@ -321,6 +321,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     require_complete(args)
     if args.attack and args.by:
         raise UserError("--by: cannot be combined with --attack")
+    if args.attack and args.precision != "fp32":
+        raise UserError(f"--precision {args.precision}: attacks are computed in fp32; leave it out")
     if args.attack:
         return evaluate_under_attack(args)
     from encodery.core import files
@@ -338,6 +340,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             raise UserError("--without-heads: is not for plain text, which is scored with all heads")
         if args.by:
             raise UserError("--by: plain text has no columns; use it with labelled tasks")
+        if args.precision != "fp32":
+            raise UserError(f"--precision {args.precision}: plain text is scored in fp32; leave it out")
         return evaluate_on_text(args, whose, splits, keep)
     for asked in splits if len(args.models) > 1 else ():
         require_shared_rows(runs, asked)
@@ -363,7 +367,9 @@ def _evaluate_models(
 
     names = args.labels.split(",") if args.labels else None
     models = [
-        open_classifier(path, args.device, labels=names, allow_code=args.allow_code, undecided=True)
+        open_classifier(
+            path, args.device, labels=names, allow_code=args.allow_code, undecided=True, precision=args.precision
+        )
         for path in args.models
     ]
     models = _calibrated(models, args) if args.calibrate else models

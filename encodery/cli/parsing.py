@@ -19,6 +19,11 @@ _OLD_NAME = "{} is called {} now; the old name works until the next release"
 _SHARED: dict[str, dict[str, Any]] = {
     "--data": {"metavar": "DIR", "help": "folder with data sets"},
     "--device": {"default": "auto", "help": "auto, cpu, cuda, cuda:1, mps"},
+    "--precision": {
+        "choices": ["fp32", "bf16", "fp16"],
+        "default": "fp32",
+        "help": "bf16 or fp16 is faster where the device multiplies it, and rounds the logits; default: fp32",
+    },
     "--allow-code": {"action": "store_true", "help": "execute Python files that are stored in a run directory"},
     "--executor": {"choices": ["local", "slurm", "ray"], "default": "local", "help": "default: local"},
     "--quiet": {"action": "store_true", "help": "print only the result"},

@@ -39,7 +39,7 @@ def arguments(parser: Parser) -> None:
         "conll: a word and its tag per line; default: rich at a terminal, jsonl in a pipe; with -o: jsonl, csv, tsv or "
         "conll, by default as the file's name ends",
     )  # fmt: skip
-    parser.shared("--device")
+    parser.shared("--device", "--precision")
     parser.shared("--quiet", help="print no progress")
     parser.shared("--allow-code")
     parser.no_verify()
@@ -64,7 +64,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if args.text2 is not None and args.text is None:
         raise UserError("--text2 needs --text; for files give --text2-column")
     write = raw_text.writer(Path(args.out), args.format, args.file) if args.out else None
-    models = [open_classifier(name, args.device, head=args.head, allow_code=args.allow_code) for name in args.models]
+    models = [
+        open_classifier(name, args.device, head=args.head, allow_code=args.allow_code, precision=args.precision)
+        for name in args.models
+    ]
     if args.file is None:
         examples = raw_text.of_words(args.text, args.text2)
     else:

@@ -38,7 +38,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--max-waiting", type=int, default=256, metavar="N",
                         help="maximum number of waiting requests; more get 503; default 256")  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads for the model; default: all cores")
-    parser.shared("--device", "--allow-code")
+    parser.shared("--device", "--precision", "--allow-code")
     parser.no_verify()
     parser.examples(
         "encodery serve runs/reviews",
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     for name in ("batch", "max_texts", "max_characters", "max_waiting"):
         if getattr(args, name) < 1:
             raise UserError(f"--{name.replace('_', '-')}: {getattr(args, name)} is not a positive number")
+    if args.onnx and args.precision != "fp32":
+        raise UserError(f"--precision {args.precision}: is for PyTorch; ONNX Runtime has --onnx fp32 and --onnx int8")
     address = server.Address(args.host, args.port, server.read_token(args.token_file))
     server.require_token(address)
     listening = server.open_socket(address)  # before the model is read: a port that is taken should be known at once
@@ -77,7 +79,7 @@ def _serve(args: argparse.Namespace, address: "Address", listening: "socket.sock
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    predictor = open_predictor(args.model, args.device, args.head, args.onnx, args.allow_code)
+    predictor = open_predictor(args.model, args.device, args.head, args.onnx, args.allow_code, args.precision)
     batcher = Batcher(predictor, args.batch, args.max_waiting)
     limits = Limits(args.max_texts, args.max_characters)
     hosts = {*LOCAL, address.host}

@@ -18,7 +18,7 @@ from encodery.inference import open_model
 from encodery.inference import outputs as inference_outputs
 from encodery.inference.answer_head import AnyHead, head_of, speaks
 from encodery.models import locate
-from encodery.models.model import Model
+from encodery.models.model import LOWERED, Model, Precision
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.forms.tagging import tagged_examples
 from encodery.tasks.sources.readers import Row, Sheet
@@ -86,6 +86,11 @@ class Classifier:
     def labels(self) -> tuple[str, ...]:
         """Labels in the order of the outputs; empty for a model that gives a number."""
         return self.head.labels
+
+    @property
+    def precision(self) -> Precision:
+        """In what its matrices are multiplied."""
+        return next((name for name, kind in LOWERED.items() if kind == self.model.autocast_to), "fp32")
 
     @property
     def task(self) -> str | None:
@@ -260,16 +265,19 @@ def open_classifier(
     labels: Sequence[str] | None = None,
     allow_code: bool = False,
     undecided: bool = False,
+    precision: Precision = "fp32",
 ) -> Classifier:
     """A run directory, a model folder or a hub name. `labels` names the outputs of a model that has LABEL_0, …
 
-    Of several heads one must be named, unless who asks will choose it later (`undecided`).
+    Of several heads one must be named, unless who asks will choose it later (`undecided`). Weights stay in fp32; in
+    bf16 or fp16 matrices are multiplied, as in training with this precision.
 
     An own objective is opened from its run directory, whose Python files run only with `allow_code`.
     """
     folder = locate.resolve(str(source))
     code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
+    model.autocast_to = LOWERED.get(precision)
     spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
     try:
         heads = {name: head_of(name, about) for name, about in spoken.items()}

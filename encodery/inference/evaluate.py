@@ -16,6 +16,7 @@ from encodery.errors import UserError
 from encodery.inference.answer_head import AnyHead, form_of
 from encodery.inference.classifier import Classifier, heads_in, with_labels
 from encodery.inference.ensemble import average
+from encodery.inference.open_model import pick_precision
 from encodery.inference.task_argument import TaskSplit
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example, Origin, Task
@@ -77,10 +78,12 @@ def best_order(guesses: Sequence[int], gold: Sequence[str], labels: Sequence[str
 
 def path_alarm(model: Classifier, run: RunDir, task: Task, allow_code: bool = False) -> str | None:
     """A sentence if the run's own dev answers do not come out again when its rows go the way of this task's."""
-    own = load.load(run.path, allow_code=allow_code).tasks[0][0]
+    resolved = load.load(run.path, allow_code=allow_code)
+    own, net = resolved.tasks[0][0], model.model
     for split in ("dev", "dev_mismatched"):
         if run.predictions_path(own.name, split).is_file() and own.has(split):
-            return _compare(model, task, own, split, run.read_predictions(own.name, split))
+            with net.at_precision(pick_precision(resolved.config, model.batcher.device)):  # another rounds more answers
+                return _compare(model, task, own, split, run.read_predictions(own.name, split))
     return None
 
 
@@ -113,6 +116,7 @@ class Evaluation:
     alarms: tuple[str, ...] = ()  # what no healthy model gives
     seen: str | None = None  # how many of the rows were trained on
     without: tuple[str, ...] = ()  # attention heads that were switched off, as layer.head
+    precision: str = "fp32"  # in what matrices were multiplied
     slices: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)  # column → scores by value
 
     @property
@@ -142,6 +146,7 @@ class Evaluation:
         known: dict[str, Any] = {key: value for key, value in about.items() if value}
         known |= {"alarms": list(self.alarms)} if self.alarms else {}
         known |= {"without_heads": list(self.without)} if self.without else {}
+        known |= {"precision": self.precision} if self.precision != "fp32" else {}
         return {"scores": self.scores, "main": self.main, "heads": list(self.heads), "rows": len(self.answers), **known}
 
 
@@ -189,7 +194,8 @@ def evaluate(
     hidden = any(example.label is None for example in examples)
     scores = None if hidden else task.score(answers, examples)
     alarms = () if hidden else tuple(_alarms(models, task, answers, examples))
-    return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting), alarms)
+    precision = ", ".join(dict.fromkeys(model.precision for model in fitting))
+    return Evaluation(asked, answers, scores, tuple(model.head.name for model in fitting), alarms, precision=precision)
 
 
 def _alarms(

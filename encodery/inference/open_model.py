@@ -18,7 +18,7 @@ from encodery.errors import UserError
 from encodery.inference.model_card import foreign_card
 from encodery.models import packed_check
 from encodery.models.encoder import Encoder, highest_id, load_encoder
-from encodery.models.model import Model, read_card
+from encodery.models.model import Model, Precision, read_card
 from encodery.models.pretrained import from_folder
 from encodery.objectives.base import Objective, ObjectiveModule
 
@@ -132,7 +132,7 @@ def pick_device(name: str) -> torch.device:
     return comm.local_device(accelerator or torch.device("cpu"))
 
 
-def pick_precision(config: Config, device: torch.device) -> str:
+def pick_precision(config: Config, device: torch.device) -> Precision:
     """auto: bf16 on GPUs that have it. CPUs differ, most are slower in it: fp32 there, and the same numbers on all."""
     wanted = config.train.precision
     if wanted != "auto":

@@ -2,9 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -26,6 +26,8 @@ Outputs = dict[str, Tensor]
 Terms = dict[tuple[str, str], Tensor]  # (task, term) -> sum
 
 CARD = "encodery.json"
+Precision = Literal["fp32", "bf16", "fp16"]
+LOWERED: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Model(nn.Module):
@@ -76,6 +78,15 @@ class Model(nn.Module):
         if self.autocast_to is None:
             return contextlib.nullcontext()
         return torch.autocast(batch.inputs["input_ids"].device.type, dtype=self.autocast_to)
+
+    @contextlib.contextmanager
+    def at_precision(self, name: Precision) -> Iterator[None]:
+        """Inside, matrices are multiplied at this precision."""
+        before, self.autocast_to = self.autocast_to, LOWERED.get(name)
+        try:
+            yield
+        finally:
+            self.autocast_to = before
 
     def save(self, folder: Path, tokenizer: "PreTrainedTokenizerBase", card: Mapping[str, Any]) -> None:
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
@@ -183,10 +194,7 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 # A model made ready to train: device, precision, gradient checkpointing, compilation.
 
 
-LOWERED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def make_ready(model: Model, options: TrainOptions, device: torch.device, precision: str) -> None:
+def make_ready(model: Model, options: TrainOptions, device: torch.device, precision: Precision) -> None:
     """Put the model where it trains, in the way the options ask for."""
     if device.type == "cpu":
         environment.keep()
@@ -205,7 +213,7 @@ def make_ready(model: Model, options: TrainOptions, device: torch.device, precis
             net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
-def attention_of(model: Model, device: torch.device, precision: str) -> dict[str, str]:
+def attention_of(model: Model, device: torch.device, precision: Precision) -> dict[str, str]:
     """Which back ends compute attention: {"training", "evaluation"}, and {"why"} where a GPU's kernels cannot."""
     if model.encoder.layout != "packed":
         return dict.fromkeys(("training", "evaluation"), str(model.encoder.net.config._attn_implementation))

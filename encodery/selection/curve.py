@@ -150,6 +150,7 @@ def made_of(plain: Mapping[str, Any]) -> list[str]:
 def look(plan: Plan, path: Path, progress: Progress) -> None:
     """Evaluate a finished run on what it was not evaluated on yet."""
     from encodery.inference.classifier import open_classifier
+    from encodery.inference.open_model import pick_device, pick_precision
 
     run = RunDir.open(path)
     known = run.all_scores()
@@ -158,7 +159,9 @@ def look(plan: Plan, path: Path, progress: Progress) -> None:
     left = [one for one in wanted if one.key not in known]
     if not left:
         return
-    model = open_classifier(path, plan.base.config.device)
+    config = plan.base.config
+    precision = pick_precision(config, pick_device(config.device))  # as the run's own dev scores were made
+    model = open_classifier(path, config.device, precision=precision)
     for asked in left:
         progress.say(f"{path.name} on {asked.key}")
         evaluation = evaluate([model], asked)

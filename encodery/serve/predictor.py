@@ -15,7 +15,7 @@ from encodery.exchange.export import export
 from encodery.exchange.export_onnx import INT8, PLAIN, export_onnx
 from encodery.inference.classifier import Classifier, open_classifier
 from encodery.models import locate
-from encodery.models.model import read_card
+from encodery.models.model import Precision, read_card
 from encodery.models.onnx import file as onnx_file
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example
@@ -47,16 +47,21 @@ class Predictor:
             "labels": list(head.labels),
             "texts": head.texts,
             "max_length": head.max_length,
-            "runtime": f"ONNX Runtime, {self.onnx}" if self.onnx else "PyTorch, fp32",
+            "runtime": f"ONNX Runtime, {self.onnx}" if self.onnx else f"PyTorch, {self.model.precision}",
             "scores": self.scores,
         }
 
 
 def open_predictor(
-    source: str, device: str = "auto", head: str | None = None, onnx: Onnx | None = None, allow_code: bool = False
+    source: str,
+    device: str = "auto",
+    head: str | None = None,
+    onnx: Onnx | None = None,
+    allow_code: bool = False,
+    precision: Precision = "fp32",
 ) -> Predictor:
     """A run directory, a model folder or a hub name, ready to answer."""
-    model = open_classifier(source, device, head=head, allow_code=allow_code)
+    model = open_classifier(source, device, head=head, allow_code=allow_code, precision=precision)
     if onnx:
         model = replace(model, model=through_onnx(model, source, head, onnx))  # type: ignore[arg-type]
     return Predictor(model, onnx, scores_of(source))

@@ -31,7 +31,7 @@ from encodery.inference.open_model import (
 from encodery.methods.base import ActiveMethod, Method
 from encodery.models import fsdp, locate, lora, packed_check, pooling
 from encodery.models.encoder import Encoder, freeze, load_encoder, new_encoder, without_taken, without_unused
-from encodery.models.model import Model, attention_of, make_ready
+from encodery.models.model import Model, Precision, attention_of, make_ready
 from encodery.models.pretrained import from_folder
 from encodery.models.tokenizer import load_tokenizer
 from encodery.objectives.base import Objective
@@ -102,7 +102,7 @@ class Parts:
     notes: list[str]
     probes: list[Probe]
     keep_at: Sequence[float]
-    precision: str
+    precision: Precision
     attention: dict[str, str]  # back ends, see models/packed.py
     plain: Model | None = None  # of a sharded model: where its weights are gathered to be saved
 

@@ -95,6 +95,23 @@ def test_a_run_keeps_predictions_and_scores(own, encodery):
 
 
 @pytest.mark.slow
+def test_a_lower_precision_stands_beside_the_scores(own, encodery):
+    said = encodery("evaluate", own, "--on", "glue/mnli:dev", "--precision", "bf16")
+    assert said.code == 0, said.err
+    assert RunDir(own).evaluations()["glue/mnli:dev"]["precision"] == "bf16"
+    assert encodery("evaluate", own, "--on", "glue/mnli:dev").code == 0
+    assert "precision" not in RunDir(own).evaluations()["glue/mnli:dev"]
+    given = "predict", own, "--text", "a cat", "--text2", "a dog", "--format", "json"
+    exact, rounded = (json.loads(encodery(*given, "--precision", name).out)[0] for name in ("fp32", "bf16"))
+    assert exact["prediction"] == rounded["prediction"]
+    assert exact["probabilities"] != rounded["probabilities"]
+    assert exact["probabilities"] == pytest.approx(rounded["probabilities"], abs=0.02)
+    said = encodery("evaluate", own, "--on", "glue/mnli:dev", "--attack", "pgd", "--precision", "bf16")
+    assert said.code == 2
+    assert "attacks are computed in fp32" in said.err
+
+
+@pytest.mark.slow
 def test_hidden_labels_give_predictions_without_scores(own, encodery):
     said = encodery("evaluate", own, "--on", "glue/mnli:test", "--json")
     found = json.loads(said.out)["glue/mnli:test"]

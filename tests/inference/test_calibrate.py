@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,10 @@ def test_D20_answers_that_do_not_come_out_again_are_an_alarm(run, tmp_path):
     own = load.load(copy).tasks[0][0]
     model = with_head_for(open_classifier(run.path), Hans())
     assert path_alarm(model, again, Hans()) is None
+    asked_at = []
+    model.model.at_precision = lambda name: asked_at.append(name) or nullcontext()
+    assert path_alarm(model, again, Hans()) is None
+    assert asked_at == ["fp32"]  # that of the run, whatever the model was opened in
     path = again.predictions_path(own.name, "dev")
     known = [json.loads(line) for line in path.read_text().splitlines()]
     turned = {"entailment": "neutral", "neutral": "contradiction", "contradiction": "entailment"}

@@ -4,6 +4,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import encodery as en
 from encodery.cli import main
+from encodery.config import load
 from encodery.data.batches import MicroBatcher
 from encodery.data.token_table import memory_table
 from encodery.errors import UserError
@@ -154,3 +155,28 @@ def test_a_prediction_shows_only_what_there_is():
     )
     assert repr(Prediction(value=0.0)) == "Prediction(value=0.0)"
     assert repr(Prediction(text="", start=None)) == "Prediction(text='')"
+
+
+@pytest.mark.slow(1)
+def test_answers_at_lower_precision_are_those_of_the_training_at_it(tmp_path):
+    """The dev answers of a run in bf16 come out again in bf16; in fp32, the default, they are rounded less."""
+    model = model_section(tmp_path, "bert", head="linear")
+    model["new"]["config"] |= WIDE
+    config = config_for(tmp_path, single_task(tmp_path)) | {"model": model}
+    config["train"] = {**config.get("train", {}), "precision": "bf16"}
+    run = en.train(config, tmp_path / "run")
+    stored = run.predictions("table/moods:dev").set_index("id")
+    examples = load.load(run.path).tasks[0][0].examples("dev")
+
+    def apart(precision):
+        opened = en.load(run, precision=precision)
+        assert opened.precision == precision
+        assert next(opened.model.parameters()).dtype == torch.float32
+        answers = opened.answers(examples)
+        label = next(name for name in stored.columns if name.startswith("p_"))
+        chances = [answers[id]["probabilities"][label[2:]] for id in stored.index]
+        return max(abs(a - b) for a, b in zip(chances, stored[label], strict=True))
+
+    assert apart("bf16") < 1e-6 < apart("fp32") < 0.05
+    assert apart("fp16") < 0.05
+    assert en.load(run).precision == "fp32"

@@ -17,6 +17,7 @@ from encodery.cli import main
 from encodery.errors import UserError
 from encodery.inference.classifier import open_classifier
 from encodery.serve.batching import Batcher, Full
+from encodery.serve.predictor import open_predictor
 from encodery.serve.server import Address, is_loopback, read_token, require_token
 from encodery.tasks.base import Answer, Example
 from tests.serve.serving import Served, served, train
@@ -286,3 +287,19 @@ def test_onnx_in_float32_answers_the_same(runs: dict[str, Path]) -> None:
         status, found = server.ask("/predict", {"texts": TEXTS})
     assert status == 200
     close(found["predictions"], TEXTS, runs["single"])
+
+
+# Precision
+
+
+@pytest.mark.slow
+def test_a_lower_precision_is_served_and_told(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    served = open_predictor(str(runs["single"]), "cpu", precision="bf16")
+    assert served.about()["runtime"] == "PyTorch, bf16"
+    exact, rounded = (
+        one([Example("0", (TEXTS[0],))])[0]["probabilities"] for one in (open_predictor(str(runs["single"])), served)
+    )
+    assert exact != rounded
+    assert exact == pytest.approx(rounded, abs=0.02)
+    assert main(["serve", str(runs["single"]), "--onnx", "--precision", "bf16"]) == 2
+    assert "is for PyTorch" in capsys.readouterr().err
