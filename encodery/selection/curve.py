@@ -15,16 +15,16 @@ from encodery.core.files import as_name
 from encodery.core.progress import Progress
 from encodery.data.label_mix import labels_of, shares_of
 from encodery.data.subset import META
-from encodery.inference.evaluate import evaluate, keep_in_run
-from encodery.inference.task_argument import resolve_split
 from encodery.report.data_curves import Curves, Point, write
 from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import RunSpec, read_plan
 from encodery.selection import study
 from encodery.selection.curve_parts import Chosen, Part, lines_of, parts_of, remarks
 from encodery.selection.curve_plan import RANDOM, Curve, Plan, load, spelled
+from encodery.selection.further_scores import FurtherScores
 from encodery.selection.select import choose, from_plain
 from encodery.sweep.execute import execute
+from encodery.sweep.slots import find_slots
 from encodery.sweep.sources import source
 from encodery.tasks.forms.hans_figures import caution
 
@@ -52,8 +52,11 @@ def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
     }
     parts = parts_of(plan, chosen)
     paths = train_parts(plan, parts, full, progress, executor)
-    for path in dict.fromkeys([*full.values(), *paths.values()]):
-        look(plan, path, progress)
+    if plan.curve.on:
+        # Beside a cluster's runs nothing is known of devices here but this process's own.
+        slots = find_slots(plan.curve.resources) if executor == "local" else []
+        further = FurtherScores(plan.curve.on, plan.base.config)
+        further.of_all(list(dict.fromkeys([*full.values(), *paths.values()])), slots, progress)
     found = gather(plan, chosen, parts, full, paths)
     write(plan.folder, found)
     return found
@@ -145,29 +148,6 @@ def made_of(plain: Mapping[str, Any]) -> list[str]:
 
 
 # The scores
-
-
-def look(plan: Plan, path: Path, progress: Progress) -> None:
-    """Evaluate a finished run on what it was not evaluated on yet."""
-    from encodery.inference.classifier import open_classifier
-    from encodery.inference.open_model import pick_device, pick_precision
-
-    run = RunDir.open(path)
-    known = run.all_scores()
-    data = plan.base.config.data
-    wanted = [one for text in plan.curve.on for one in resolve_split(text, data, [run])]
-    left = [one for one in wanted if one.key not in known]
-    if not left:
-        return
-    config = plan.base.config
-    precision = pick_precision(config, pick_device(config.device))  # as the run's own dev scores were made
-    model = open_classifier(path, config.device, precision=precision)
-    for asked in left:
-        progress.say(f"{path.name} on {asked.key}")
-        evaluation = evaluate([model], asked)
-        keep_in_run(run, evaluation)
-        for sentence in evaluation.alarms:
-            progress.say(f"ALARM {path.name} on {asked.key}: {sentence}")
 
 
 def gather(
