@@ -20,6 +20,7 @@ from encodery.methods.base import Presampling
 from encodery.models import fsdp, lora
 from encodery.models.compiled import graphs
 from encodery.models.model import module_name
+from encodery.objectives.parts.masking import Masking
 from encodery.report.run_card import model_card
 from encodery.runs.directory import RunDir, task_and_split
 from encodery.tasks.base import Answer
@@ -289,9 +290,19 @@ class Session:
         spent = {"elapsed": round(self.state.elapsed, 3), "flops": self.state.flops} if counted else {}
         self.run.record(
             report.step, loss=loss, norm=report.norm, tokens=report.tokens, cells=report.cells,
-            seconds=round(report.seconds, 4), **self.optimizer.rates(), **more, **notes, **scaler, **spent,
+            seconds=round(report.seconds, 4), **self.optimizer.rates(), **self.mask_shares(report.step - 1),
+            **more, **notes, **scaler, **spent,
             **(self.meter.latest if self.meter else {}),
         )  # fmt: skip
+
+    def mask_shares(self, step: int) -> dict[str, float]:
+        """The share of masked words in a step, task by task, where it changes during the run."""
+        tasks, shares = self.built.tasks_data, dict[str, float]()
+        for name in (one.name for one in tasks):
+            masking = getattr(getattr(self.built.model.objective(name), "options", None), "masking", None)
+            if isinstance(masking, Masking) and masking.final_probability is not None:
+                shares["masked" if len(tasks) == 1 else f"masked.{name}"] = round(masking.at(step).probability, 6)
+        return shares
 
     def evaluate(self) -> bool:
         """Score what choices are made on, task by task; says whether anything that is kept became better."""

@@ -67,6 +67,17 @@ def same(a: RunDir, b: RunDir) -> None:
 
 
 @pytest.mark.slow
+def test_a_moving_share_of_masked_words_is_recorded_step_by_step(tmp_path: Path) -> None:
+    masking = {"probability": 0.4, "final_probability": 0.1, "final_step": 6}
+    tree = settings({"kind": "mlm", "masking": masking}, train={"max_steps": 8, "evaluate": "never", "keep_at": []})
+    lines = run(tree, tmp_path / "moving").metrics()
+    shares = [line["masked"] for line in lines if "lr" in line]
+    assert shares == pytest.approx([0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1, 0.1])
+    fixed = run(settings({"kind": "mlm"}, train={"max_steps": 1, "evaluate": "never"}), tmp_path / "fixed").metrics()
+    assert not any("masked" in line for line in fixed)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [{"kind": "electra"}, {"kind": "mlm"}, {"kind": "amos"}], ids=str)
 def test_P24_resume_is_bit_identical(objective: dict[str, Any], tmp_path: Path) -> None:
     tree = settings(objective, train={"save": "3 steps", "keep_at": []})

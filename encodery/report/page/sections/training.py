@@ -36,6 +36,7 @@ def _charts(page: PageData, runs: Sequence[Record], suffix: str) -> list[Chart]:
         chart(page, runs, "loss", "Training loss", "loss", of("loss"), smooth=True, suffix=suffix),
         chart(page, runs, "score", "Dev score in training", "score", _score(runs, page.metric), least=2, suffix=suffix),
         chart(page, runs, "lr", "Learning rate", "rate", of("lr"), suffix=suffix),
+        chart(page, runs, "masked", "Share of masked words", "share", of("masked"), suffix=suffix),
         chart(page, runs, "tokens_per_second", "Throughput", "tokens per second", _speed, smooth=True, suffix=suffix),
         chart(page, runs, "mfu", "Model FLOPs utilisation", "share of the peak rate", of("mfu"), suffix=suffix),
         chart(page, runs, "memory", "Peak memory", "GB", _gigabytes, suffix=suffix),
