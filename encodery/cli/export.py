@@ -54,6 +54,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if done.thresholds:
         limits = ", ".join(f"{label} above {limit:.4f}" for label, limit in done.thresholds.items())
         print(f"  thresholds in encodery.json ({limits}): encodery applies them, transformers alone does not")
+    if done.scale_and_shift:
+        scale, shift = done.scale_and_shift
+        print(
+            f"  an answer is {scale:.6g} · logit + {shift:.6g} (in encodery.json): encodery computes it, "
+            "transformers alone gives the logit"
+        )
     if not away:
         args.next = f"{done.opens_with} in your program; encodery serve {args.run}; encodery publish {args.run}"
     return 0

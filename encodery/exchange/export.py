@@ -35,6 +35,7 @@ class Exported:
     rows: int
     difference: float
     thresholds: Mapping[str, float] = field(default_factory=dict)  # in encodery.json; transformers knows of none
+    scale_and_shift: tuple[float, float] | None = None  # likewise, of numbers that were learnt on another scale
     what: str = "the model"
     not_there: str | None = None  # what belongs to the run and was not exported
 
@@ -61,7 +62,14 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
     opens = f"transformers.AutoModelForSequenceClassification{after_import(folder)}" if stock else "encodery.load"
     thresholds = ours.head.thresholds if isinstance(ours.head, Head) else {}
-    return Exported(folder, opens, len(texts), difference, thresholds)
+    return Exported(folder, opens, len(texts), difference, thresholds, scale_and_shift(ours))
+
+
+def scale_and_shift(model: Classifier) -> tuple[float, float] | None:
+    """What a number that the network gives is multiplied with, and what is then added; None where it is the answer."""
+    head = model.head
+    found = (head.scale, head.shift) if isinstance(head, Head) and head.form == "regression" else (1.0, 0.0)
+    return None if found == (1.0, 0.0) else found
 
 
 def pretrained_class(origin: Path) -> str | None:

@@ -58,6 +58,8 @@ class Head(AnswerCard, Classification):
     """Numbers are cut to this range."""
     factor: float = 1.0
     """Numbers are multiplied by this."""
+    offset: float = 0.0
+    """Then this is added to them."""
     window_stride: int | None = None
     """Long texts are read in windows that begin so many pieces apart."""
     label_thresholds: list[float | None] = []
@@ -80,6 +82,11 @@ class Head(AnswerCard, Classification):
     def scale(self) -> float:
         """Numbers are multiplied by this."""
         return self.factor
+
+    @property
+    def shift(self) -> float:
+        """Then this is added to them."""
+        return self.offset
 
     @property
     def thresholds(self) -> Mapping[str, float]:
@@ -165,6 +172,7 @@ def _label_head(name: str, about: Mapping[str, Any]) -> Head:
         names=objective["labels"],
         limits=None if low is None or high is None else (low, high),
         factor=about.get("scale", 1.0),
+        offset=about.get("shift", 0.0),
         texts=about.get("texts"),
         max_length=about["max_length"],
         label_thresholds=_thresholds(about),

@@ -32,6 +32,7 @@ def about(task: Task, objective: Mapping[str, Any], length: int) -> dict[str, An
         "max_length": length,
         "texts": len(task.examples("train")[0].texts) if task.labelled else 1,
         "scale": getattr(task, "scale", 1.0),  # of a number that was learnt divided by it
+        **({"shift": shift} if (shift := getattr(task, "shift", 0.0)) else {}),  # and that was taken off before
         **({"thresholds": {"labels": fixed}} if fixed else {}),  # those chosen on dev are added after training
     }
 

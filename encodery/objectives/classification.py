@@ -84,6 +84,12 @@ class Classification(Objective):
             raise UserError(f"objective.class_weights: they need single labels, not {self.form}")
         if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):
             raise UserError(f"objective.class_weights: {len(self.class_weights)} numbers for {len(self.labels)} labels")
+        if isinstance(self.class_weights, list) and not (min(self.class_weights) >= 0 < max(self.class_weights)):
+            raise UserError(
+                f"objective.class_weights: {self.class_weights}: all must be 0 or more, and at least one above 0"
+            )
+        if self.label_smoothing and self.form == "regression":
+            raise UserError("objective.label_smoothing: is for labels; leave it out of a regression")
         config = encoder.net.config
         names = self.labels or ["LABEL_0"]
         config.id2label = dict(enumerate(names))

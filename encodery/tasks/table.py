@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
@@ -196,6 +197,9 @@ class Table(Own, Scored):
     """How the logits of a text's windows are combined."""
     group: str | None = None
     """Rows with the same value in this column stay on the same side of an automatic split."""
+    standardise: bool = False
+    """regression: the model learns (label - mean) / standard deviation, both of the training rows; answers and scores
+    have the labels' own scale. Switched on for a data file whose numbers are far from 0 to 10."""
     delimiter: str | None = None
     """Column delimiter of csv, tsv and txt files: one character, such as ";", or tab. Default: a comma in csv, a tab in
     the others."""
@@ -205,6 +209,7 @@ class Table(Own, Scored):
     _unused: dict[str, None] = PrivateAttr(default_factory=dict)  # labels that the config renames and no row has
     _texts_only: bool = PrivateAttr(default=False)
     _lacking: str | None = PrivateAttr(default=None)
+    _moments: dict[str, tuple[float, float]] = PrivateAttr(default_factory=dict)  # by the digest of the training rows
 
     @classmethod
     def of_file(
@@ -284,6 +289,8 @@ class Table(Own, Scored):
             )
         if self.form == "regression" and self.label_names is not None:
             raise ValueError("a regression has no labels")
+        if self.standardise and self.form != "regression":
+            raise ValueError("standardise: is for form regression")
         return self
 
     @property
@@ -299,6 +306,27 @@ class Table(Own, Scored):
     @property
     def pooling(self) -> str:
         return self.pool
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation of the training rows' labels, where they are standardised."""
+        return self._mean_and_sd[1]
+
+    @property
+    def shift(self) -> float:
+        """Their mean."""
+        return self._mean_and_sd[0]
+
+    @property
+    def _mean_and_sd(self) -> tuple[float, float]:
+        if not self.standardise or "train" not in self.splits():
+            return 0.0, 1.0
+        rows = self.loaded("train")
+        if rows.origin.digest not in self._moments:
+            numbers = [float(e.label) for e in rows.examples if isinstance(e.label, int | float)]
+            mean = fmean(numbers)
+            self._moments[rows.origin.digest] = mean, pstdev(numbers, mean) or 1.0
+        return self._moments[rows.origin.digest]
 
     @property
     def labels(self) -> tuple[str, ...]:

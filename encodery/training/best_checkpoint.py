@@ -107,6 +107,19 @@ def baseline_name(objective: str | None) -> str:
     return "majority baseline" + (", the commonest tag of each word" if objective == "tagging" else "")
 
 
+def scale_warning(result: Mapping[str, Any], key: str) -> str | None:
+    """A sentence if numbers are in a good order but farther from the right ones than their mean is."""
+    scores, easy = result["scores"][key], result["majority"].get(key, {}).get("rmse")
+    main = result["main"][key]
+    if easy is None or "rmse" not in scores or main == "rmse" or scores["rmse"] <= easy:
+        return None
+    return (
+        f"WARNING {key}: rmse {scores['rmse']:.4g} is larger than that of always giving the mean of train "
+        f"({easy:.4g}): the numbers themselves are of no use yet, whatever their order ({main} {scores[main]:.4f}). "
+        "Train longer; of a file, tasks.standardise=true learns them in units of their spread"
+    )
+
+
 def majority_warning(result: Mapping[str, Any], key: str) -> str | None:
     """A sentence if the model is no better than the majority baseline, with what to try; none if all is right."""
     main, easy = result["main"][key], majority_score(result, key)

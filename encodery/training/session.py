@@ -36,6 +36,7 @@ from encodery.training.best_checkpoint import (
     means,
     over_tasks,
     require_metric,
+    scale_warning,
     stuck,
 )  # fmt: skip
 from encodery.training.build import Built
@@ -369,7 +370,7 @@ class Session:
             for key, scores in result["scores"].items():
                 remarks = score_remarks(result, key, self.objective_of(key))
                 self.log(f"{key}  {spell_scores(scores, result['main'][key], LINE)}{remarks}")
-                if warning := majority_warning(result, key):
+                if warning := majority_warning(result, key) or scale_warning(result, key):
                     self.log(warning)
             self.run.mark_done()
             if not self.config.train.keep_checkpoints:

@@ -322,6 +322,7 @@ def training_blocks(task: Task, entry: Entry, table: TokenTable, seed: int) -> n
 SHOWN_LABELS = 8
 SHOWN_TASKS = 5
 MEASURED = 2000  # sequences of full length whose text is looked at again
+UNKNOWN, READ = 0.05, 2_000_000  # share of unknown tokens that is worth a warning, counted in so many
 
 
 def summary(tasks_data: Sequence[TaskData]) -> list[str]:
@@ -330,14 +331,15 @@ def summary(tasks_data: Sequence[TaskData]) -> list[str]:
         return _one_task(tasks_data[0]) if tasks_data[0].task.labelled else [text_line(tasks_data[0])]
     lines = [f"{rows_line(one)}; {labels_line(one)}{empty_texts(one)}" for one in tasks_data if one.task.labelled]
     more = [f"and {len(lines) - SHOWN_TASKS} more tasks"] if len(lines) > SHOWN_TASKS + 1 else []
-    return [*lines[:SHOWN_TASKS], *(more or lines[SHOWN_TASKS:])]
+    unknown = filter(None, map(unknown_line, tasks_data))
+    return [*lines[:SHOWN_TASKS], *(more or lines[SHOWN_TASKS:]), *unknown]
 
 
 def _one_task(task_data: TaskData) -> list[str]:
     task = task_data.task
     lengths = (line := lengths_line(task_data)) and f"{line}{empty_texts(task_data)}"
     lines = [rows_line(task_data), f"  {labels_line(task_data)}", only_label_line(task_data), lengths]
-    lines.append(shared_line(task_data))
+    lines += [unknown_line(task_data), shared_line(task_data)]
     return [line for line in (*lines, numbers_line(task), spelling_line(task, task_data.train.examples)) if line]
 
 
@@ -427,6 +429,22 @@ def lengths_line(task_data: TaskData) -> str | None:
         return f"{cut}: set train.max_length higher{', or ' + windows if windows else ''}"
     instead = f"give {windows}, or " if windows else ""
     return f"{cut}, and this encoder has no more positions: {instead}take one that reads longer texts (--model)"
+
+
+def unknown_line(task_data: TaskData) -> str | None:
+    """A warning if the tokenizer knows too few of the texts' pieces: another language, or another script."""
+    tokenizer, ids = task_data.pieces.tokenizer, task_data.train.table.ids
+    used = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+    if tokenizer.unk_token_id is None or tokenizer.unk_token_id in used or not len(ids):  # GPT-2's stands for all
+        return None
+    share = float(np.mean(np.asarray(ids[:READ]) == tokenizer.unk_token_id))
+    if share < UNKNOWN:
+        return None
+    return (
+        f"WARNING {task_data.name}: {share:.1%} of the tokens are {tokenizer.unk_token}: this encoder's vocabulary does "
+        "not cover these texts, and the model cannot read them. Take one of their language, or a multilingual one "
+        "(--model)"
+    )
 
 
 def empty_texts(task_data: TaskData) -> str:

@@ -150,6 +150,11 @@ def test_weights_that_do_not_fit_are_refused() -> None:
         balanced.fitted({"label": np.array([0, 2])})
     with pytest.raises(UserError, match="2 numbers for 3 labels"):
         Classification(labels=LABELS, class_weights=[1.0, 2.0]).build(small_encoder(), None)
+    for weights in ([1.0, -2.0, 1.0], [0.0, 0.0, 0.0]):
+        with pytest.raises(UserError, match="all must be 0 or more"):
+            Classification(labels=LABELS, class_weights=weights).build(small_encoder(), None)
+    with pytest.raises(UserError, match="label_smoothing: is for labels"):
+        model_of(form="regression", labels=[], label_smoothing=0.1)
     for form in ("multilabel", "regression"):
         with pytest.raises(UserError, match=f"class_weights: they need single labels, not {form}"):
             model_of(form=form, labels=["a", "b"] if form == "multilabel" else [], class_weights=[1.0, 2.0])

@@ -12,7 +12,7 @@ from encodery.errors import UserError
 from encodery.tasks.forms.spans import read_squad
 from encodery.tasks.sources.column import Column
 from encodery.tasks.sources.file_layout import detect_encoding, looks_tagged
-from encodery.tasks.sources.infer_table import infer
+from encodery.tasks.sources.infer_table import Inferred, infer
 from encodery.tasks.sources.readers import read
 from encodery.tasks.table import RankTable, Table
 
@@ -73,6 +73,18 @@ def test_utf8_with_a_few_broken_rows_stays_utf8() -> None:
     assert detect_encoding("schön übel größer".encode("cp1252")) == "cp1252"
     assert detect_encoding("schön".encode("utf-16-le")) == "utf-16-le"
     assert detect_encoding(b"plain") is None
+
+
+def test_numbers_far_from_0_to_10_are_learnt_standardised(tmp_path: Path) -> None:
+    def found_for(*numbers: float) -> Inferred:
+        file = table(tmp_path / "a.csv", ["text", "price"], rows(TEXTS, numbers))
+        return infer(file, {"label": "price", "form": "regression"})
+
+    far = found_for(*(1e5 + 1e3 * i for i in range(40)))
+    assert far.options["standardise"] is True
+    assert "price has mean 1.195e+05 and standard deviation 1.154e+04" in " ".join(far.remarks)
+    assert found_for(*(i / 1e4 for i in range(40))).options["standardise"] is True
+    assert "standardise" not in found_for(*(i / 10 for i in range(40))).options
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 import math
+import statistics
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import encodery as en
+from encodery.cli import main
+from encodery.config import load
 from encodery.errors import UserError
 from encodery.tasks.sources.labels import spelling_warning
 from encodery.tasks.table import Table
+from tests.toolbox.runs import config_for
 from tests.toolbox.tokenizers import Characters
 
 
@@ -138,6 +143,52 @@ def test_multilabel_in_csv(tmp_path, separator, cell):
     (tmp_path / "a.csv").write_text(f"text,label\nx,{cell}\ny,\nz,red\n")
     task = table(tmp_path, form="multilabel", train="a.csv", dev="a.csv", label_separator=separator)
     assert [e.label for e in task.examples("train")] == [("red", "blue"), (), ("red",)]
+
+
+@given(st.lists(st.integers(-(10**7), 10**7).map(lambda n: n / 8), min_size=2, max_size=20, unique=True))
+def test_numbers_are_learnt_standardised_and_answered_on_their_own_scale(tmp_path_factory, numbers):
+    folder = tmp_path_factory.mktemp("numbers")
+    rows = [{"text": f"text {i}", "label": number} for i, number in enumerate(numbers)]
+    settings = {"form": "regression", "dev_fraction": 0, "train": jsonl(folder, "a.jsonl", rows)}
+    plain, task = table(folder, **settings), table(folder, **settings, standardise=True)
+    assert (plain.scale, plain.shift) == (1.0, 0.0)
+    examples = task.examples("train")
+    assert task.shift == pytest.approx(statistics.fmean(numbers), abs=1e-6)
+    assert task.scale == pytest.approx(statistics.pstdev(numbers), rel=1e-9)
+    targets = [task.target(e.label, {}) for e in examples]
+    assert statistics.fmean(targets) == pytest.approx(0, abs=1e-6)
+    assert statistics.pstdev(targets) == pytest.approx(1, rel=1e-6)
+    answers = task.decode([{"id": e.id, "logits": [x]} for e, x in zip(examples, targets, strict=True)])
+    assert [answers[e.id]["prediction"] for e in examples] == pytest.approx(numbers, rel=1e-9, abs=1e-3)
+    assert task.score(answers, examples)["rmse"] == pytest.approx(0, abs=1e-3)
+
+
+def test_equal_numbers_are_not_divided_by_nothing(tmp_path):
+    rows = [{"text": f"text {i}", "label": 7e5} for i in range(4)]
+    task = table(tmp_path, form="regression", standardise=True, dev_fraction=0, train=jsonl(tmp_path, "a.jsonl", rows))
+    assert (task.scale, task.shift) == (1.0, 7e5)
+    with pytest.raises(ValueError, match="standardise: is for form regression"):
+        table(tmp_path, standardise=True, train="a.jsonl")
+
+
+@pytest.mark.slow(2)
+def test_a_model_of_large_numbers_answers_them_wherever_it_is_opened(tmp_path, capsys):
+    rows = [{"text": f"{'good' if i % 2 else 'dull'} cat {i}", "label": 3e5 if i % 2 else 1e5} for i in range(40)]
+    task = {"kind": "table", "form": "regression", "standardise": True, "root": str(tmp_path)}
+    task["train"] = jsonl(tmp_path, "a.jsonl", rows)
+    run = en.train(config_for(tmp_path, task, train={"max_steps": 60}, optim={"lr": 3e-3}), tmp_path / "run")
+    assert run.scores["table/a:dev"]["rmse"] < 5e4  # the mean of train has 1e5
+    stored = run.predictions("table/a:dev")
+    model = en.load(run)
+    texts = {example.id: example.texts[0] for example in load.load(run.path).tasks[0][0].examples("dev")}
+    told = [model(texts[id]).value for id in stored["id"]]
+    assert told == pytest.approx(list(stored["prediction"]), rel=1e-4)
+    gold = jsonl(tmp_path, "gold.jsonl", [row | {"text": row["text"] + " again"} for row in rows])
+    assert en.evaluate(run, tmp_path / gold)["table/gold:test"]["rmse"] < 1e5
+    assert main(["export", str(run.path), str(tmp_path / "out")]) == 0
+    card = json.loads((tmp_path / "out/encodery.json").read_text())["tasks"]["table/a"]
+    assert f"{card['scale']:.6g} · logit + {card['shift']:.6g}" in capsys.readouterr().out
+    assert en.load(tmp_path / "out")(texts[stored["id"][0]]).value == pytest.approx(told[0], rel=1e-4)
 
 
 def test_regression(tmp_path):

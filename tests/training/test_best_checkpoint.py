@@ -7,7 +7,7 @@ import pytest
 
 from encodery.inference import outputs
 from encodery.runs.directory import RunDir
-from encodery.training.best_checkpoint import PredictionCache, stuck
+from encodery.training.best_checkpoint import PredictionCache, scale_warning, stuck
 from encodery.training.loop import TrainState
 from tests.toolbox.runs import run, settings
 from tests.training.test_multitask import NLI, SIMILARITY
@@ -32,6 +32,17 @@ def test_R15_a_loss_is_called_near_that_of_guessing_only_where_it_is(loss: float
     assert (found is None) == (said is None)
     assert said is None or said in str(found)
     assert stuck([loss] * 19, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("rmse", "main", "said"), [(7.0, "spearman", True), (5.0, "spearman", False), (7.0, "rmse", False)]
+)
+def test_numbers_farther_off_than_their_mean_are_told_even_in_a_good_order(rmse: float, main: str, said: bool) -> None:
+    key = "table/prices:dev"
+    result = {"main": {key: main}, "scores": {key: {"spearman": 0.3, "rmse": rmse}}, "majority": {key: {"rmse": 6.0}}}
+    sentence = scale_warning(result, key)
+    assert (sentence is not None) == said
+    assert not said or "whatever their order (spearman 0.3000)" in str(sentence)
 
 
 def count(monkeypatch: pytest.MonkeyPatch) -> list[str]:

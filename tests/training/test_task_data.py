@@ -255,3 +255,14 @@ def test_a_selection_of_one_label_is_warned_of(tmp_path: Path) -> None:
     task = {"kind": "table", "train": str(tmp_path / "train.csv"), "count": 1}
     told = log_of(tmp_path, task)
     assert re.search("WARNING table/train: every row to train on has the label [ab]: nothing else can be learnt", told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("texts", "told"), [("这个电影非常好看 {}", True), ("a very good film {}", False)])
+def test_texts_that_the_vocabulary_does_not_cover_are_named(texts: str, told: bool, tmp_path: Path) -> None:
+    rows = [(texts.format(i), "ab"[i % 2]) for i in range(40)]
+    task = {"kind": "table", "train": str(write_csv(tmp_path / "a.csv", ["text", "label"], rows))}
+    tree = config_for(tmp_path, task, train={"max_steps": 1}) | {"model": "petit"}
+    log = en.train(tree, tmp_path / "run").directory.log_file.read_text()
+    assert ("of the tokens are [UNK]" in log) == told
+    assert not told or re.search(r"WARNING table/a: [5-9]\d\.\d% of the tokens .* multilingual", log)

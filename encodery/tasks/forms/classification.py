@@ -74,8 +74,13 @@ class Classification(Task):
 
     @property
     def scale(self) -> float:
-        """Regression: the model learns label / scale."""
+        """Regression: the model learns (label - shift) / scale."""
         return 1.0
+
+    @property
+    def shift(self) -> float:
+        """Regression: what is taken from a label before it is divided."""
+        return 0.0
 
     @property
     def thresholds(self) -> Mapping[str, float]:
@@ -135,7 +140,7 @@ class Classification(Task):
         if self.answer_form == "single":
             return HIDDEN if label is None else number[str(label)]
         if self.answer_form == "regression":
-            return float("nan") if label is None else float(label) / self.scale  # type: ignore[arg-type]
+            return float("nan") if label is None else (float(label) - self.shift) / self.scale  # type: ignore[arg-type]
         if label is None:
             return [float("nan")] * len(number)
         return [float(name in label) for name in number]  # type: ignore[operator]
@@ -186,7 +191,7 @@ class Classification(Task):
     def _numbers(self, logits: "Floats") -> Iterator[Answer]:
         # Not cut at the bounds: run_glue scores what the model says, and a cut number correlates otherwise. Files for
         # GLUE's site are cut when they are written.
-        values = logits.reshape(len(logits)) * self.scale
+        values = logits.reshape(len(logits)) * self.scale + self.shift
         return ({"prediction": value} for value in values.tolist())
 
     def simplest(self, train: Sequence[Example], examples: Sequence[Example]) -> dict[str, Answer]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 from encodery.core.text import counted
@@ -21,6 +22,7 @@ from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout, usua
 from encodery.tasks.sources.labels import matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
 
+FAR = 10  # numbers with a larger mean or spread, or a spread below its inverse, are learnt standardised
 SAMPLE = 5000  # rows that are looked at, evenly spaced
 SEPARATORS = (";", "|", ",")
 
@@ -125,6 +127,7 @@ class _Guess:
         if len(self.texts) == 2:
             options["text2"] = self.texts[1]
         options |= self._form(label)
+        options |= self._standardised(options)
         if id is not None:
             options["id"] = id
         self._say_unused(options)
@@ -426,6 +429,23 @@ class _Guess:
                 f"they names of classes or a quantity? Add one of these:\n  {form} {usual}\n  {form} regression"
             )
         return "regression"
+
+    def _standardised(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers that are far from what a new head says would take it many epochs to reach."""
+        label = options.get("label")
+        if options.get("form") != "regression" or "standardise" in options or self.flag.endswith("-column"):
+            return {}
+        numbers = self.columns[label].numbers if isinstance(label, str) and label in self.columns else None
+        if not numbers:
+            return {}
+        mean, sd = fmean(numbers), pstdev(numbers)
+        if sd == 0 or (abs(mean) <= FAR and 1 / FAR <= sd <= FAR):
+            return {}
+        self.remarks.append(
+            f"{label} has mean {mean:.4g} and standard deviation {sd:.4g}: the model learns the numbers standardised, "
+            "and answers on their own scale"
+        )
+        return {"standardise": True}
 
     def _both(self, one: str, other: str) -> str:
         return f"{self.flag.format('text')} {_quoted(one)} {self.flag.format('text2')} {_quoted(other)}"
