@@ -441,8 +441,8 @@ def unknown_line(task_data: TaskData) -> str | None:
     if share < UNKNOWN:
         return None
     return (
-        f"WARNING {task_data.name}: {share:.1%} of the tokens are {tokenizer.unk_token}: this encoder's vocabulary does "
-        "not cover these texts, and the model cannot read them. Take one of their language, or a multilingual one "
+        f"WARNING {task_data.name}: {share:.1%} of the tokens are {tokenizer.unk_token}: this encoder's vocabulary "
+        "does not cover these texts, and the model cannot read them. Take one of their language, or a multilingual one "
         "(--model)"
     )
 
