@@ -1,6 +1,7 @@
 """What a trained head says: enough of a task to turn raw text into tokens and outputs into answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -146,6 +147,11 @@ def speaks(about: Mapping[str, Any]) -> bool:
     """Whether a head answers texts; those of pretraining do not."""
     objective = about["objective"]
     return objective["kind"] in MAKERS or {"form", "labels"} <= objective.keys()  # as derived from the classifier
+
+
+def no_such_head(source: str | Path, wanted: str, names: Sequence[str]) -> str:
+    """What to say of a head that a model does not have."""
+    return f"{source}: has no head {wanted}; it has {', '.join(names)}"
 
 
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:

@@ -44,16 +44,18 @@ def resolve_split(
     allow_code: bool = False,
     columns: Mapping[str, Any] | None = None,
     labelled: bool = True,
+    head: str | None = None,
+    models: Sequence[str] = (),
 ) -> list[TaskSplit]:
     """The splits meant by a word: one if it names one, else all dev splits that are here, else all test splits.
 
     A name that is the task of one of the `runs` means that very task, with the options and files of the run; other
     tasks are looked for in the run's data folder. A text file or a prepared corpus is read as the run's own text is, a
     file with rows with the run's own columns and labels, or with these `columns` (and `skip_bad_rows`);
-    without `labelled` it needs no label.
+    without `labelled` it needs no label. `head` says which head of the runs, or of the other `models`, is asked.
     """
     name, split = split_name(text)
-    if file := of_file(name, runs, columns or {}, labelled):
+    if file := of_file(name, runs, columns or {}, labelled, head, models):
         if split not in (None, file_split):
             raise UserError(f"{text}: a file has no splits; write {name}")
         return [TaskSplit(file, file_split)]
