@@ -7,8 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from encodery.config.layers import is_data_file
+from encodery.core import files
 from encodery.errors import UserError
 from encodery.inference.answer_head import no_such_head, speaks
+from encodery.models import locate
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Task
 from encodery.tasks.sources.file_layout import columns_in
@@ -58,6 +60,7 @@ def of_file(
 def _answering(runs: Sequence[RunDir], models: Sequence[str], wanted: str | None) -> list[tuple[str, list[Head]]]:
     """Every model whose card says what its heads ask, with these heads, or only with the one that is wanted."""
     cards = [(str(run.path), _heads(run.model)) for run in runs]
+    cards += [(name, _heads(locate.resolve(name).path)) for name in models if not files.is_run(name)]
     for source, heads in cards:
         if wanted is not None and heads and wanted not in heads:
             raise UserError(no_such_head(source, wanted, list(heads)))

@@ -9,6 +9,7 @@ import pytest
 import encodery as en
 from encodery.config import load
 from encodery.errors import UserError
+from encodery.exchange.export import export
 from encodery.inference.task_argument import resolve_split
 from encodery.runs.directory import RunDir
 from encodery.training.run import train_run
@@ -103,3 +104,14 @@ def test_an_evaluation_by_another_head_says_that_it_replaces_the_first(run, tmp_
     words = ("evaluate", run.path, "--on", file, "--head")
     assert "is replaced" not in encodery(*words, "table/topic").err + encodery(*words, "table/topic").err
     assert "(8 rows, by the head table/topic) is replaced by that of table/sent" in encodery(*words, "table/sent").err
+
+
+def test_an_exported_folder_reads_a_file_as_its_run_does(run, tmp_path, encodery):
+    export(run.path, tmp_path / "houses", "table/houses")
+    file = table(tmp_path / "new.csv", ROWS["houses"][:8])
+    asked = en.evaluate(run.path, file)
+    assert en.evaluate(tmp_path / "houses", file) == asked
+    for folder in (tmp_path / "houses", run.path / "best/table-houses"):
+        said = encodery("evaluate", folder, "--on", file, "--json", "--quiet")
+        assert said.code == 0, said.err
+        assert json.loads(said.out)["table/new:test"]["scores"].keys() == asked["table/new:test"].keys()
