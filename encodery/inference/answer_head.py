@@ -1,6 +1,7 @@
 """What a trained head says: enough of a task to turn raw text into tokens and outputs into answers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +151,11 @@ def speaks(about: Mapping[str, Any]) -> bool:
 
 
 def no_such_head(source: str | Path, wanted: str, names: Sequence[str]) -> str:
-    """What to say of a head that a model does not have."""
-    return f"{source}: has no head {wanted}; it has {', '.join(names)}"
+    """What to say of a head that a model does not have: `houses` is nearly table/houses."""
+    spelt = {part: name for name in names for part in (name.rpartition("/")[2], name)}
+    near = get_close_matches(wanted, spelt, n=1)
+    hint = f"; did you mean {spelt[near[0]]}?" if near else ""
+    return f"{source}: has no head {wanted}; it has {', '.join(names)}{hint}"
 
 
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:

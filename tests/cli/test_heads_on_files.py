@@ -106,6 +106,14 @@ def test_an_evaluation_by_another_head_says_that_it_replaces_the_first(run, tmp_
     assert "(8 rows, by the head table/topic) is replaced by that of table/sent" in encodery(*words, "table/sent").err
 
 
+def test_a_head_is_proposed_by_the_end_of_its_name(run, tmp_path):
+    file = table(tmp_path / "new.csv", ROWS["houses"])
+    with pytest.raises(UserError, match=r"has no head houses; it has .*; did you mean table/houses\?"):
+        resolve_split(str(file), runs=[run], head="houses")
+    with pytest.raises(UserError, match=r"did you mean table/houses\?"):
+        en.load(run.path, head="house")
+
+
 def test_an_exported_folder_reads_a_file_as_its_run_does(run, tmp_path, encodery):
     export(run.path, tmp_path / "houses", "table/houses")
     file = table(tmp_path / "new.csv", ROWS["houses"][:8])
