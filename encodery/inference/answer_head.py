@@ -150,12 +150,12 @@ def speaks(about: Mapping[str, Any]) -> bool:
     return objective["kind"] in MAKERS or {"form", "labels"} <= objective.keys()  # as derived from the classifier
 
 
-def no_such_head(source: str | Path, wanted: str, names: Sequence[str]) -> str:
-    """What to say of a head that a model does not have: `houses` is nearly table/houses."""
+def no_such_head(source: str | Path, wanted: str, names: Sequence[str], what: str = "head") -> str:
+    """What to say of a head that a model does not have, or of a task: `houses` is nearly table/houses."""
     spelt = {part: name for name in names for part in (name.rpartition("/")[2], name)}
     near = get_close_matches(wanted, spelt, n=1)
     hint = f"; did you mean {spelt[near[0]]}?" if near else ""
-    return f"{source}: has no head {wanted}; it has {', '.join(names)}{hint}"
+    return f"{source}: has no {what} {wanted}; it has {', '.join(names)}{hint}"
 
 
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:

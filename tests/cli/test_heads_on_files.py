@@ -123,3 +123,19 @@ def test_an_exported_folder_reads_a_file_as_its_run_does(run, tmp_path, encodery
         said = encodery("evaluate", folder, "--on", file, "--json", "--quiet")
         assert said.code == 0, said.err
         assert json.loads(said.out)["table/new:test"]["scores"].keys() == asked["table/new:test"].keys()
+
+
+def test_predictions_for_one_of_several_tasks_are_scored(run, encodery):
+    answers = run.predictions_path("table/topic", "dev")
+    said = encodery("score", answers, "--on", f"{run.path}:dev", "--head", "table/topic", "--json")
+    assert json.loads(said.out)["table/topic:dev"].items() >= run.read_scores()["scores"]["table/topic:dev"].items()
+    config = encodery("score", answers, "--on", f"{run.path / 'config.yaml'}:dev", "--head", "table/topic", "--json")
+    assert config.out == said.out
+    for words, sentence in {
+        (f"{run.path}:dev",): "has 5 tasks: table/sent, table/topic, table/three, table/houses, table/words; choose",
+        ("table/topic:dev",): "such as RUN:dev (of several tasks, --head table/topic chooses this one)",
+        (f"{run.path}:dev", "--head", "topic"): "has no task topic; it has",
+        ("toy/nli:dev", "--head", "table/topic"): "--head table/topic: toy/nli:dev is toy/nli; --head is for a",
+    }.items():
+        said = encodery("score", answers, "--on", *words)
+        assert (said.code, sentence in said.err) == (2, True), said.err
