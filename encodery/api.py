@@ -394,7 +394,8 @@ def evaluate(
     sources = [_source(one) for one in several]
     columns = {"text": text, "text2": text2, "label": label, "labels": labels}
     folder = None if data is None else str(data)
-    splits = resolve_split(_file(on, "evaluate"), folder, _runs_of(sources), columns=columns)
+    reading: dict[str, Any] = {"columns": columns, "head": head or _loaded_head(several), "models": sources}
+    splits = resolve_split(_file(on, "evaluate"), folder, _runs_of(sources), **reading)
     rows = all(asked.task.labelled for asked in splits)
     evaluations = _on_rows(several, splits, head, device) if rows else _on_text(several, splits, device, seed)
     scores: dict[str, dict[str, float]] = {}
@@ -403,6 +404,12 @@ def evaluate(
             keep_in_folder(Path(out), evaluation, sources)
         scores[evaluation.asked.key] = dict(evaluation.scores or {})
     return scores
+
+
+def _loaded_head(several: Sequence[Model]) -> str | None:
+    """The head that models were opened with (`en.load(run, head=…)`), which then answers a file, too."""
+    names = {one.head.name if isinstance(one, Classifier) else None for one in several}
+    return names.pop() if len(names) == 1 else None
 
 
 def _runs_of(sources: Sequence[str]) -> list[RunDir]:

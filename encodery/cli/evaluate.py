@@ -395,7 +395,12 @@ def _evaluate_models(
 
 def _reading(args: argparse.Namespace) -> dict[str, Any]:
     """How the words of --on are read."""
-    return {"allow_code": args.allow_code, "columns": columns_of(args)}
+    return {
+        "allow_code": args.allow_code,
+        "columns": columns_of(args),
+        "head": args.head,
+        "models": args.models,
+    }
 
 
 @contextmanager
@@ -479,7 +484,7 @@ def _keeper(args: argparse.Namespace, runs: list[Any]) -> "Callable[[Evaluation]
         return lambda found: None
 
     def keep(found: "Evaluation") -> Path:
-        if not args.quiet and (sentence := replaced(folder, found.asked)):
+        if not args.quiet and (sentence := replaced(folder, found)):
             print(f"WARNING {found.asked.key}: {sentence}", file=sys.stderr)
         return keep_in_folder(folder.path, found, args.models) if args.out else keep_in_run(folder, found)
 

@@ -74,8 +74,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     options = HeadOptions(estimator=args.estimator, dropout=args.dropout, max_rows=args.max_rows)
     runs = [RunDir.open(args.what[0])] if files.is_run(args.what[0]) else kept_on_the_way(args.what)
     words = [text if split_name(text)[1] or Path(text).is_file() else f"{text}:train" for text in args.on]
-    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
-    splits = [one for text in words for one in resolve_split(text, args.data, runs, **reading)]
+    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args), "head": args.head}
+    splits = [one for text in words for one in resolve_split(text, args.data, runs, models=args.what, **reading)]
     model = open_classifier(args.what[0], args.device, allow_code=args.allow_code, undecided=True)
     printed = []
     for asked in splits:

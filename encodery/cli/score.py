@@ -25,6 +25,7 @@ def arguments(parser: Parser) -> None:
         metavar="TASK[:SPLIT]|FILE",
         help="such as glue/rte:dev, a file with labels such as gold.csv, or a config or run and its split",
     )
+    parser.add_argument("--head", metavar="TASK", help="the task that is meant, of a config or run with several")
     parser.add_argument(
         "--null-odds", metavar="FILE", help="SQuAD: JSON with the odds of no answer by id, for the best threshold"
     )
@@ -41,6 +42,7 @@ def arguments(parser: Parser) -> None:
         "encodery score predictions.jsonl --on glue/rte:dev",
         "encodery score RTE.tsv --on glue/rte:dev --json",
         "encodery score answers.csv --on runs/reviews:dev",
+        "encodery score answers.csv --on runs/all:dev --head table/topic",
         "encodery score predictions.json --on squad/v2:dev --null-odds null_odds.json",
         "encodery score bert_preds.txt --on hans",
         "encodery score seed-1.jsonl seed-2.jsonl seed-3.jsonl --on hans",
@@ -55,10 +57,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from encodery.tasks.table import Table
 
     args.json = args.json or args.format == "json"
-    meant = resolve_split(args.on, args.data, allow_code=args.allow_code, columns=columns_of(args))
+    meant = resolve_split(args.on, args.data, allow_code=args.allow_code, columns=columns_of(args), head=args.head)
     if len(meant) > 1:
         raise UserError(f"--on {args.on}: which split? " + ", ".join(one.key for one in meant))
     task, split = meant[0]
+    if args.head not in (None, task.name):
+        raise UserError(f"--head {args.head}: {args.on} is {task.name}; --head is for a config or run of several tasks")
     if isinstance(task, Table) and Path(args.on).is_file():
         task = with_predicted_labels(task, args.files)
     if args.against and len(args.files) > 1:

@@ -342,6 +342,14 @@ def _names_by(word: str) -> str:
     return "kind" if ".py:" in word else "file" if is_data_file(word) else "name"
 
 
+def task_word(entry: Mapping[str, Any]) -> str | None:
+    """What an entry of `tasks` trains on: a task of ours or a file; a name of one's own only says what it is called."""
+    name = entry.get("name")
+    called = not isinstance(name, str) or name.startswith("table/") or not (is_data_file(name) or _names_task(name))
+    words = (None if called or "kind" in entry else name, entry.get("file"), entry.get("train"), entry.get("kind"))
+    return next((word for word in words if isinstance(word, str)), None)
+
+
 def is_data_file(name: str) -> bool:
     """Whether a word names a file of rows, whose columns are then recognised; no task is called like this."""
     return name.lower().endswith(DATA_FILES)

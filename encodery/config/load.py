@@ -82,7 +82,9 @@ def load(
         return _resolve(layer, overrides, Path.cwd(), name, Code(allow_code), weights)
     if is_data(source):
         layer = layers.from_mapping({"tasks": str(source)}, Location("command line", Path.cwd()))
-        return _resolve(layer, overrides, Path.cwd(), as_name(Path(source).stem), Code(allow_code), weights)
+        _lay(layer, overrides)
+        _require_kept(str(source), layer.tree["tasks"])
+        return _resolve(layer, (), Path.cwd(), as_name(Path(source).stem), Code(allow_code), weights)
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
     if given and not path.exists():
@@ -98,6 +100,27 @@ def load(
     if run:
         _as_begun(layer)
     return _resolve(layer, overrides, path.resolve().parent, name, code, weights)
+
+
+def _lay(layer: Layer, overrides: Sequence[str] | Mapping[str, Any]) -> None:
+    if isinstance(overrides, Mapping):
+        layer.lay(layers.from_mapping(overrides, Location("given", Path.cwd())))
+    else:
+        layers.with_overrides(layer, overrides)
+
+
+def _require_kept(file: str, entries: Any) -> None:
+    """A data file is not dropped without a word because the overrides name another file or task."""
+    tasks = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    words = [layers.task_word(entry) for entry in tasks]
+    here = Path(file).resolve()
+    others = [word for word in words if word is not None and Path(word).resolve() != here]
+    if not others or len(others) < len(words):
+        return
+    raise UserError(
+        f"{file} and tasks {', '.join(others)}: both say what to train on; give one of them. Several tasks are "
+        f"written in a config, such as `tasks: [{', '.join([file, *others])}]`."
+    )
 
 
 def _refuse_other_verbs(layer: Layer, shown: str) -> None:
@@ -153,10 +176,7 @@ def _resolve(
     code: Code,
     weights: bool = True,
 ) -> Resolved:
-    if isinstance(overrides, Mapping):
-        layer.lay(layers.from_mapping(overrides, Location("given", Path.cwd())))
-    else:
-        layers.with_overrides(layer, overrides)
+    _lay(layer, overrides)
     checked = check(layer, code, weights)
     config = checked.config
     origins = {".".join(map(str, key)): _origin(layer, key, config) for key, _ in leaves(config.to_dict(), ())}

@@ -1,6 +1,8 @@
 """What a trained head says: enough of a task to turn raw text into tokens and outputs into answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -153,6 +155,14 @@ def speaks(about: Mapping[str, Any]) -> bool:
     """Whether a head answers texts; those of pretraining do not."""
     objective = about["objective"]
     return objective["kind"] in MAKERS or {"form", "labels"} <= objective.keys()  # as derived from the classifier
+
+
+def no_such_head(source: str | Path, wanted: str, names: Sequence[str], what: str = "head") -> str:
+    """What to say of a head that a model does not have, or of a task: `houses` is nearly table/houses."""
+    spelt = {part: name for name in names for part in (name.rpartition("/")[2], name)}
+    near = get_close_matches(wanted, spelt, n=1)
+    hint = f"; did you mean {spelt[near[0]]}?" if near else ""
+    return f"{source}: has no {what} {wanted}; it has {', '.join(names)}{hint}"
 
 
 def head_of(name: str, about: Mapping[str, Any]) -> AnyHead:

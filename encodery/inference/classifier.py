@@ -16,7 +16,7 @@ from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import UserError
 from encodery.inference import open_model
 from encodery.inference import outputs as inference_outputs
-from encodery.inference.answer_head import AnyHead, head_of, speaks
+from encodery.inference.answer_head import AnyHead, head_of, no_such_head, speaks
 from encodery.models import locate
 from encodery.models.model import LOWERED, Model, Precision
 from encodery.tasks.base import Answer, Example, Task
@@ -284,7 +284,7 @@ def open_classifier(
     except UserError as error:  # pretrained: its questions are no questions of people
         raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
     if head is not None and head not in heads:
-        raise UserError(f"{source}: has no head {head}; it has {', '.join(heads)}")
+        raise UserError(no_such_head(source, head, list(heads)))
     if head is None and len(heads) > 1 and not undecided:
         raise UserError(f"{source}: has several heads, name one of them: {', '.join(heads)}")
     chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))

@@ -13,7 +13,7 @@ from encodery.config import load
 from encodery.core import files
 from encodery.core.text import counted
 from encodery.errors import UserError
-from encodery.inference.answer_head import AnyHead, form_of
+from encodery.inference.answer_head import AnyHead, form_of, no_such_head
 from encodery.inference.classifier import Classifier, heads_in, with_labels
 from encodery.inference.ensemble import average
 from encodery.inference.open_model import pick_precision
@@ -231,8 +231,7 @@ def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> C
     """The model with the head that answers a task: the named one, the task's own, or the one with equal label names."""
     heads = [head for head in heads_in(model) if wanted in (None, head.name)]
     if not heads:
-        have = ", ".join(head.name for head in heads_in(model))
-        raise UserError(f"{model.source}: has no head {wanted}; it has {have}")
+        raise UserError(no_such_head(model.source, str(wanted), [head.name for head in heads_in(model)]))
     own = [head for head in heads if head.name in (task.name, getattr(task, "like", None))]
     fitting = [head for head in own or heads if spelled(head, task) is not None]
     if not fitting:
@@ -301,14 +300,22 @@ def keep_in_run(run: RunDir, evaluation: Evaluation) -> Path:
     return path
 
 
-def replaced(run: RunDir, asked: TaskSplit) -> str | None:
-    """What to say of an evaluation under the same name that an evaluation of these rows replaces."""
+def replaced(run: RunDir, evaluation: Evaluation) -> str | None:
+    """What to say of an evaluation under the same name that one of other rows, or by another head, replaces."""
+    asked = evaluation.asked
     before = run.evaluations().get(asked.key, {})
-    if before.get("digest") in (None, asked.task.origin(asked.split).digest):
-        return None
     rows = counted(int(before.get("rows") or 0), "row")
+    if before.get("digest") not in (None, asked.task.origin(asked.split).digest):
+        return (
+            f"the earlier evaluation in {run.path} ({rows}, other rows or labels) is replaced; another file name keeps "
+            "both"
+        )
+    old, new = (list(dict.fromkeys(heads)) for heads in (before.get("heads", evaluation.heads), evaluation.heads))
+    if old == new:
+        return None
     return (
-        f"the earlier evaluation in {run.path} ({rows}, other rows or labels) is replaced; another file name keeps both"
+        f"the earlier evaluation in {run.path} ({rows}, by the head {', '.join(old)}) is replaced by that of "
+        f"{', '.join(new)}; -o DIR keeps one of them elsewhere"
     )
 
 

@@ -15,6 +15,7 @@ from encodery.core.text import first_line
 from encodery.data import rng
 from encodery.distributed import comm
 from encodery.errors import UserError
+from encodery.inference.answer_head import no_such_head
 from encodery.inference.model_card import foreign_card
 from encodery.models import packed_check
 from encodery.models.encoder import Encoder, highest_id, load_encoder
@@ -96,7 +97,7 @@ def load_model(
     card = read_card(folder) or foreign_card(folder, encoder, tokenizer)
     if head is not None:
         if head not in card["tasks"]:
-            raise UserError(f"{folder}: has no head {head}; it has {', '.join(card['tasks'])}")
+            raise UserError(no_such_head(folder, head, list(card["tasks"])))
         card = card | {"tasks": {head: card["tasks"][head]}}
     objectives = {name: make_objective(about["objective"], code) for name, about in card["tasks"].items()}
     model = Model(encoder, objective_modules(encoder, objectives, tokenizer))

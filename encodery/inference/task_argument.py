@@ -10,6 +10,7 @@ from encodery.config import load
 from encodery.config.validate import SPELLINGS
 from encodery.core import yaml
 from encodery.errors import UserError
+from encodery.inference.answer_head import no_such_head
 from encodery.inference.file_task import SPLIT as file_split
 from encodery.inference.file_task import of_file
 from encodery.runs.directory import RunDir
@@ -44,22 +45,25 @@ def resolve_split(
     allow_code: bool = False,
     columns: Mapping[str, Any] | None = None,
     labelled: bool = True,
+    head: str | None = None,
+    models: Sequence[str] = (),
 ) -> list[TaskSplit]:
     """The splits meant by a word: one if it names one, else all dev splits that are here, else all test splits.
 
     A name that is the task of one of the `runs` means that very task, with the options and files of the run; other
     tasks are looked for in the run's data folder. A text file or a prepared corpus is read as the run's own text is, a
     file with rows with the run's own columns and labels, or with these `columns` (and `skip_bad_rows`);
-    without `labelled` it needs no label.
+    without `labelled` it needs no label. `head` says which head of the runs, or of the other `models`, is asked, and
+    which task of a config with several.
     """
     name, split = split_name(text)
-    if file := of_file(name, runs, columns or {}, labelled):
+    if file := of_file(name, runs, columns or {}, labelled, head, models):
         if split not in (None, file_split):
             raise UserError(f"{text}: a file has no splits; write {name}")
         return [TaskSplit(file, file_split)]
     if any(value for key, value in (columns or {}).items() if key != "skip_bad_rows"):
         raise UserError(f"--on {text}: columns are named for a file such as gold.csv only")
-    own = _of_path(name, data, allow_code) or _of_runs(name, data, runs, allow_code)
+    own = _of_path(name, data, allow_code, head) or _of_runs(name, data, runs, allow_code)
     if own is None and (text_task := _of_text(name, runs)):
         return [TaskSplit(text_task, split or ("dev" if text_task.has("dev") else "train"))]
     if own is None:
@@ -117,7 +121,10 @@ def named(name: str, data: str | None = None) -> Task:
     if has_no_parts and part:
         raise UserError(f"{name}: {family} has no parts: write {family}")
     if "part" not in kind.model_fields and not has_no_parts:
-        raise UserError(f"{name}: your own files have no task name; give the config or the run that names them")
+        raise UserError(
+            f"{name}: your own files have no task name; give the config or the run that names them, such as RUN:dev "
+            f"(of several tasks, --head {name} chooses this one)"
+        )
     options = {} if has_no_parts else {"part": part}
     try:
         kind = kind.variant(options) if issubclass(kind, Task) else kind
@@ -137,11 +144,11 @@ def default_splits(task: Task) -> list[str]:
     raise UserError(f"{task.name}: has neither dev nor test rows; it has {', '.join(here) or 'no rows at all'}")
 
 
-def _of_path(name: str, data: str | None, allow_code: bool) -> Task | None:
+def _of_path(name: str, data: str | None, allow_code: bool, head: str | None = None) -> Task | None:
     """The task of a config file or a run directory."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or (path / "config.yaml").is_file() or name.startswith("recipe:"):
-        return _only(load.load(name, _data(data), allow_code=allow_code), name)
+        return _only(load.load(name, _data(data), allow_code=allow_code), name, head)
     return None
 
 
@@ -186,7 +193,17 @@ def _data(data: str | None) -> dict[str, object]:
     return {} if data is None else {"data": data, "tasks": {"data": data}}
 
 
-def _only(resolved: load.Resolved, where: str) -> Task:
-    if len(resolved.tasks) != 1:
-        raise UserError(f"{where}: has {len(resolved.tasks)} tasks; give the name of one")
-    return resolved.tasks[0][0]
+def _only(resolved: load.Resolved, where: str, head: str | None = None) -> Task:
+    """The only task, or of several the one that the head is of."""
+    tasks = {task.name: task for task, _ in resolved.tasks}
+    if len(tasks) == 1:
+        return next(iter(tasks.values()))
+    if head in tasks:
+        return tasks[head]
+    if head is None:
+        first = next(iter(tasks))
+        raise UserError(
+            f"{where}: has {len(tasks)} tasks: {', '.join(tasks)}; choose one with --head, such as --head {first} "
+            f"(for the run's own model also --on {first})"
+        )
+    raise UserError(no_such_head(where, head, list(tasks), "task"))

@@ -237,6 +237,11 @@ class Table(Own, Scored):
         return self
 
     @property
+    def unread(self) -> bool:
+        """Whether no labels of its file are read."""
+        return self._texts_only
+
+    @property
     def lacking(self) -> str | None:
         """The column that holds the labels of a run, and that this file does not have."""
         return self._lacking

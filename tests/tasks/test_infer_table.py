@@ -512,3 +512,33 @@ def test_labels_that_name_rows_are_refused_and_those_that_say_nothing_remarked(t
     path = table(tmp_path / "b.csv", ["text", "rating"], rows(TEXTS, labels("1", "2", "N/A")))
     (remark,) = infer(path, {}).remarks
     assert remark.startswith('the label "N/A" looks like a missing value: clear such cells')
+
+
+def test_a_text_column_that_is_empty_in_every_row_is_named(tmp_path: Path) -> None:
+    for columns in (["text", "label"], ["message", "topic"]):
+        path = table(tmp_path / "a.csv", columns, rows([""] * 40, labels("a", "b")[:40]))
+        said = f"column {columns[0]} is empty in every row, so there is no text to read .--tasks.text names another"
+        with pytest.raises(UserError, match=said):
+            infer(path, {})
+    path = table(tmp_path / "b.csv", ["text", "label", "note"], rows([""] * 60, labels("a", "b"), TEXTS))
+    assert found(path)["text"] == "note"
+    assert Column("x", []).about() == "empty in every row"
+
+
+@pytest.mark.parametrize("spelt", ["{:.1f}", "{:.1f}x"])
+def test_a_row_that_is_no_number_among_numbers_is_named(tmp_path: Path, spelt: str) -> None:
+    numbers = [spelt.format(i * 1.7) for i in range(60)]
+    numbers[7] = "nan"
+    path = table(tmp_path / "a.csv", ["text", "label"], rows(TEXTS, numbers))
+    said = 'a.csv, line 9, column label: "nan" is not a number, as the other labels are. Correct it or delete the row; '
+    with pytest.raises(UserError, match="label has a different value in every" if "x" in spelt else said):
+        found(path)
+    if "x" not in spelt:
+        with pytest.raises(UserError, match=r"is not a number.*delete the row\.$"):
+            infer(path, {}, flag="--{}-column")
+        assert found(path, form="regression")["form"] == "regression"
+
+
+def test_a_few_numbers_and_a_word_are_classes(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", ["text", "version"], rows(TEXTS, [*labels("1.5", "2.0")[:57], *["beta"] * 3]))
+    assert found(path)["form"] == "single"

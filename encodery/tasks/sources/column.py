@@ -114,6 +114,8 @@ class Column:
 
     def about(self) -> str:
         """`4 values: low, high, …` for an error message."""
+        if not self.values:
+            return "empty in every row"
         if self.numbers is not None and len(self.distinct) > FEW_LABELS:
             return f"numbers from {min(self.numbers):g} to {max(self.numbers):g}"
         if self.texts:

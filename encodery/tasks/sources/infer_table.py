@@ -17,13 +17,14 @@ from typing import Any
 from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.sources.candidates import MOST, are_pieces, look_like_candidates, names_one
-from encodery.tasks.sources.column import FEW_LABELS, NUMBER, TEXTS, Column
+from encodery.tasks.sources.column import FEW_LABELS, NUMBER, TEXTS, Column, is_number
 from encodery.tasks.sources.file_layout import TABLES, encoding_of, layout, usual_delimiter
-from encodery.tasks.sources.labels import matched
+from encodery.tasks.sources.labels import has_decimal_comma, matched
 from encodery.tasks.sources.readers import Sheet, is_rows, need_columns, nested, read, refuse, shown
 
 FAR = 10  # numbers with a larger mean or spread, or a spread below its inverse, are learnt standardised
 SAMPLE = 5000  # rows that are looked at, evenly spaced
+OTHERS = 0.1  # share of the labels that may be something else where all others are numbers
 SEPARATORS = (";", "|", ",")
 
 # Names of columns, by how sure they are. Spelled as `plain` spells them; those of texts are in column.py.
@@ -290,10 +291,19 @@ class _Guess:
         if not candidates and (second := self._by_name(TEXTS, lambda c: c.words > 0 and c.name in free)):
             return [second]
         if not candidates:
+            self._refuse_empty_text(free)
             candidates = [name for name, column in free.items() if column.words > 0 and not column.technical]
             if len(candidates) == 1:
                 return candidates
         raise self._undecided("text", candidates or list(free))
+
+    def _refuse_empty_text(self, free: Mapping[str, Column]) -> None:
+        """Where the column called text holds nothing, the label is not taken for the text."""
+        if empty := self._named(" ".join(TEXTS).split(), lambda c: c.name in free and not c.values):
+            raise UserError(
+                f"{self.sheet.file}: column {empty[0]} is empty in every row, so there is no text to read "
+                f"({self.flag.format('text')} names another column)"
+            )
 
     def _twins(self, one: str, other: str) -> bool:
         """`data.first.text` and `data.second.text`: the same key of two objects. A text and a comment on it are not."""
@@ -397,6 +407,7 @@ class _Guess:
     def _look_at_labels(self, column: Column) -> None:
         """Refuse labels that name rows; remark on those that look like nothing."""
         count = len(column.values)
+        self._refuse_few_other_than_numbers(column)
         if self.least > 1 and column.numbers is None and 20 <= count == len(column.distinct):
             raise UserError(
                 f"{self.sheet.file}: column {column.name} has a different value in every row, so it cannot be "
@@ -409,6 +420,24 @@ class _Guess:
             )
         if column.decimal_commas:
             self.remarks.append(f"{column.name} holds numbers with a decimal comma")
+
+    def _refuse_few_other_than_numbers(self, column: Column) -> None:
+        """Quantities with a `nan` among them are no classes: the rows are named."""
+        numbers = [value for value in column.values if _numeric(value)]
+        others = len(column.values) - len(numbers)
+        if not 0 < others <= OTHERS * len(column.values) or len(set(map(str, numbers))) < FEW_LABELS:
+            return
+        rows = zip(self.sheet.rows, self.rows, strict=True)
+        wrong = [(row.line, values.get(column.name)) for row, values in rows]
+        wrong = [(line, value) for line, value in wrong if _present([value]) and not _numeric(value)]
+        line, value = wrong[0]
+        more = f" (and {counted(len(wrong) - 1, 'row')} more)" if len(wrong) > 1 else ""
+        form = self.flag.format("form")
+        skip = f"; {form} regression --skip-bad-rows leaves such rows out, {form} single takes all for names of classes"
+        raise UserError(
+            f"{self.sheet.file}, line {line}, column {column.name}: {shown(value)} is not a number, as the other "
+            f"labels are{more}. Correct it or delete the row{'' if self.flag.endswith('-column') else skip}."
+        )
 
     def _number_form(self, column: Column, usual: str) -> str:
         """Many different numbers are a quantity, few whole ones are names of classes."""
@@ -472,6 +501,10 @@ def _names_of(options: Mapping[str, Any], keys: Iterable[str]) -> set[str]:
 
 def _present(values: Iterable[Any]) -> list[Any]:
     return [v for v in values if v is not None and v != "" and not (isinstance(v, float) and v != v)]
+
+
+def _numeric(value: Any) -> bool:
+    return is_number(value) or (isinstance(value, str) and has_decimal_comma(value))
 
 
 def _answers(column: Column, least: int) -> bool:
