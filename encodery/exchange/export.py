@@ -44,7 +44,7 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
 
     Of a model with several heads that of one task is exported, as if it had been trained alone.
     """
-    origin = locate.resolve(str(source)).path
+    origin = locate.resolve(str(source), head=task).path
     require_new(folder)
     if pretrained := pretrained_class(origin):
         return export_pretrained(origin, folder, pretrained)

@@ -50,20 +50,25 @@ class Folder:
         return joint.hexdigest()
 
 
-def digest_of_all(names: Sequence[str], near: Path | None = None) -> str:
+def digest_of_all(names: Sequence[str], near: Path | None = None, head: str | None = None) -> str:
     """What stands for several models, such as the teachers of a task."""
-    each = [resolve(name, None, near).digest() for name in names]
+    each = [resolve(name, None, near, head=head).digest() for name in names]
     return files.digest_text("\n".join(each))
 
 
-def resolve(name: str, revision: str | None = None, near: Path | None = None, download: bool = True) -> Folder:
-    """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), petit, or a hub name."""
+def resolve(
+    name: str, revision: str | None = None, near: Path | None = None, download: bool = True, head: str | None = None
+) -> Folder:
+    """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), petit, or a hub name.
+
+    `head`: of a run that kept the best weights of each task, those of this one.
+    """
     if name in SHIPPED_NAMES:
         return _shipped(name, near)
     run, share = share_of(name)
     for base in (near, Path()):
         path = (base or Path()) / run
-        for folder in [_kept(path, name, share)] if share else [path / "model", path]:
+        for folder in [_kept(path, name, share)] if share else [RunDir(path).weights_of(head), path]:
             if found := _weights(folder):
                 require_intact(found)
                 _require_safetensors(found, name)
