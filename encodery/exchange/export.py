@@ -1,6 +1,5 @@
 """A run's model as a folder of its own, verified against what the run says."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from encodery.models import locate
 from encodery.models.encoder import quiet
 from encodery.models.model import read_card
 from encodery.models.pretrained import from_folder
+from encodery.report.public_card import needs_import
 
 TOLERANCE = 1e-5
 SPECIAL = 4  # most special tokens around a pair
@@ -92,7 +92,7 @@ def export_pretrained(origin: Path, folder: Path, name: str) -> Exported:
         if not difference <= TOLERANCE:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
     what = "discriminator" if origin.name == "discriminator" else "encoder with its masked language modelling head"
-    after = " (after import encodery)" if str(files.read_json(folder / "config.json")["model_type"]) == "amos" else ""
+    after = after_import(folder)
     generator = origin.parent / "generator"
     beside_it = f"the generator, {generator}, stays where it is" if generator.is_dir() else None
     return Exported(
@@ -139,8 +139,7 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
 
 def after_import(folder: Path) -> str:
     """What must be done before transformers knows the class of a folder."""
-    kind: str = json.loads((folder / "config.json").read_text())["model_type"]
-    return " (after import encodery)" if kind == "amos" or kind.startswith("encodery-") else ""
+    return " (after import encodery)" if needs_import(folder) else ""
 
 
 def copy(origin: Path, folder: Path, ours: Classifier) -> None:

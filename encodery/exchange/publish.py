@@ -65,7 +65,7 @@ def pack(
             copy_model(resolve(str(run.path)).path, beside)
         if not head and (run.model / "generator").is_dir():  # of an ELECTRA pair; the discriminator is the model
             copy_model(run.model / "generator", beside / "generator")
-        card = public_text(public_card(run, config, seeds(run), name, license, head))
+        card = public_text(public_card(run, config, seeds(run), name, license, head, beside))
         (beside / "README.md").write_text(card, encoding="utf-8")
         (beside / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         result = of_task(run.read_scores(), head) if head else run.read_scores()

@@ -3,12 +3,13 @@
 It is written from named fields alone. What a person typed (paths, commands) and where it ran stays at home.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
@@ -125,10 +126,12 @@ def public_card(
     name: str | None = None,
     license: str | None = None,
     head: str | None = None,
+    folder: Path | None = None,
 ) -> str:
     """README.md for the hub. `config` is free of local paths; `rows` holds the seeds of this very configuration.
 
-    `head`: the one that is published alone; the scores of others are not of these weights.
+    `head`: the one that is published alone; the scores of others are not of these weights. `folder` is what is
+    published; default: the run's model.
     """
     info, result = run.info(), run.read_scores()
     if head:
@@ -142,7 +145,7 @@ def public_card(
         *filter(None, ["\n".join(threshold_lines(run, head)).rstrip()]),
         section("Data", data_lines(run, config)),
         section("Recipe", recipe_lines(info, config)),
-        section("Use", use_lines(run, name or "the-folder-of-this-page", head)),
+        section("Use", use_lines(run, folder or run.model, name or "the-folder-of-this-page", head)),
         section("Limits", limit_lines(run, result, rows, config)),
         section("Citations", [f"- {line}" for line in citations(config, result["scores"])]),
     ]
@@ -282,7 +285,7 @@ def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str
     return [table, "", again + (f" Made with {made}." if made else "") + f" Identity {info['identity'][:16]}."]
 
 
-def use_lines(run: RunDir, name: str, head: str | None = None) -> list[str]:
+def use_lines(run: RunDir, folder: Path, name: str, head: str | None = None) -> list[str]:
     """How to open it."""
     if pipeline(run) == "fill-mask":
         return [
@@ -293,9 +296,29 @@ def use_lines(run: RunDir, name: str, head: str | None = None) -> list[str]:
         ]
     which = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 and not head else ""
     lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{which})"]
-    own = json.loads((run.model / "config.json").read_text()).get("model_type", "").startswith("encodery-")
-    after = " after `import encodery`" if own else ""
-    return [*lines, "```", "", f"The folder is a transformers folder: its Auto classes open it too{after}."]
+    return [*lines, "```", "", *auto_lines(folder)]
+
+
+def auto_lines(folder: Path) -> list[str]:
+    """What transformers opens of a model folder."""
+    after = ", after `import encodery`" if needs_import(folder) else ""
+    if not (beside := len(list((folder / "heads").glob("*.safetensors")))):
+        return [f"The folder is a transformers folder: its Auto classes open it too{after}."]
+    lost = "AutoModelForSequenceClassification and the like would put a new, random head on it."
+    return [f"With transformers{after}: {heads_beside(beside)}. {lost}"]
+
+
+def heads_beside(heads: int = 1) -> str:
+    """Where the heads of a folder are that no class of transformers can hold with the encoder."""
+    several = "the heads are in heads/, because a class of transformers has one only"
+    one = "the head is in heads/, because transformers has no class for it"
+    return f"AutoModel opens the encoder in it; {several if heads > 1 else one}"
+
+
+def needs_import(folder: Path) -> bool:
+    """Whether `import encodery` must come first, since the class of a folder is encodery's own."""
+    kind = str(files.read_json(folder / "config.json").get("model_type", ""))
+    return kind == "amos" or kind.startswith("encodery-")
 
 
 # Limits
