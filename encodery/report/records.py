@@ -87,9 +87,7 @@ class Record:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alarms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)  # split, or data of an evaluation -> digest of its rows
-    asked: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict, repr=False
-    )  # files that `evaluate` read
+    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)  # files that `evaluate` read
     seconds: float | None = None
     tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -345,4 +343,5 @@ def _seconds(run: RunDir) -> tuple[float | None, list[str]]:
     try:
         return run.seconds(TAIL), []
     except UserError:
-        return None, [f"no training time: {run.metrics_file.path.name} is damaged"]
+        what = "damaged" if run.metrics_file.path.exists() else "missing"
+        return None, [f"no training time: {run.metrics_file.path.name} is {what}"]
