@@ -49,6 +49,7 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
     if pretrained := pretrained_class(origin):
         return export_pretrained(origin, folder, pretrained)
     ours = open_classifier(source, "cpu", head=task)
+    origin = ours.folder or origin  # of the only head that answers people it may be another
     if ours.head.answer_kind not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)
     texts = probes(ours)

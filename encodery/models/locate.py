@@ -68,7 +68,7 @@ def resolve(
     run, share = share_of(name)
     for base in (near, Path()):
         path = (base or Path()) / run
-        for folder in [_kept(path, name, share)] if share else [RunDir(path).weights_of(head), path]:
+        for folder in [_kept(path, name, share)] if share else [_scored(path, name, head), path]:
             if found := _weights(folder):
                 require_intact(found)
                 _require_safetensors(found, name)
@@ -130,6 +130,17 @@ def _kept(run: Path, name: str, share: str) -> Path:
         have = ", ".join(f"{number:g} %" for number in there) or "nothing; set train.keep_at"
         raise UserError(f"model {name}: this run kept no model at {share} %; it has {have}")
     return kept / share
+
+
+def _scored(run: Path, name: str, head: str | None) -> Path:
+    """Where the weights lie that a run was scored with: on a task, or on all of them."""
+    folder, model = RunDir(run).weights_of(head), run / "model"
+    if folder != model and _weights(folder) is None:
+        raise UserError(
+            f"model {name}: {folder} is missing, which the scores of {head} are of (train.select: each): "
+            f"{finished.REMEDY}; {model} has the weights that all tasks share"
+        )
+    return folder
 
 
 def _weights(folder: Path) -> Path | None:

@@ -139,7 +139,7 @@ class RunDir:
 
     def weights_of(self, task: str | None) -> Path:
         """The model that the scores of a task are of: the task's own best one, or model/ where it has none."""
-        if task is None or not self.best.is_dir() or not self.scores.exists():
+        if task is None or not self.scores.exists():
             return self.model
         chosen = self.read_scores().get("chosen") or {}
         own = chosen.get("select") == "each" and task in (chosen.get("best_of") or {})

@@ -163,6 +163,9 @@ def test_scores_are_those_of_the_weights_that_answer(trained: RunDir, tmp_path: 
         for id, answer in after.items():
             same = pytest.approx(answer["prediction"]) if task == "toy/similarity" else answer["prediction"]
             assert before[id]["prediction"] == same, "what replaces the predictions are the same ones"
+    shutil.rmtree(done.best)
+    with pytest.raises(UserError, match=r"best/toy-ner is missing, which the scores of toy/ner are of"):
+        open_classifier(done.path, "cpu", head="toy/ner")
     shared = open_classifier(done.model, "cpu", head="toy/ner")
     assert shared.folder == done.model.resolve(), "the folder itself is still there to be asked"
 
