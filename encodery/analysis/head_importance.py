@@ -241,8 +241,9 @@ def request(
     fitting = with_head_for(model, asked.task, head)
     encoder = fitting.model.encoder
     attention_heads.modules_of(encoder, places_of(encoder).output)
+    weights = locate.resolve(model.source, head=fitting.head.name)
     plan = {
-        "version": VERSION, "model": locate.resolve(model.source).digest(), "base": base_of(model.source),
+        "version": VERSION, "model": weights.digest(), "base": base_of(model.source),
         "tokenizer": fitting.pieces.digest, "max_length": fitting.head.max_length, "head": fitting.head.name,
         "task": asked.task.name, "split": asked.split, "rows": asked.task.origin(asked.split).digest,
         "part": part_of(split_rows, examples),

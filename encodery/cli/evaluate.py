@@ -362,7 +362,7 @@ def _evaluate_models(
     """Open the models, score them on every split; keep and print."""
     from encodery.core.progress import Counting
     from encodery.inference.classifier import open_classifier
-    from encodery.inference.evaluate import evaluate
+    from encodery.inference.evaluate import evaluate, with_head_for
     from encodery.training.seen_rows import seen
 
     names = args.labels.split(",") if args.labels else None
@@ -376,8 +376,9 @@ def _evaluate_models(
     printed: dict[str, Any] = {}
     for asked in splits:
         rows = len(asked.task.examples(asked.split)) * len(models)
-        with Counting(asked.key, rows, args.quiet) as on_progress, _without(models, args.without_heads) as off:
-            evaluation = replace(evaluate(models, asked, args.head, on_progress), without=off)
+        fitting = [with_head_for(model, asked.task, args.head) for model in models]  # some are opened again for a head
+        with Counting(asked.key, rows, args.quiet) as on_progress, _without(fitting, args.without_heads) as off:
+            evaluation = replace(evaluate(fitting, asked, args.head, on_progress), without=off)
         evaluation = replace(evaluation, seen=seen(runs, asked, args.allow_code))
         evaluation = _sliced(_checked(evaluation, models, runs, args.allow_code), args.by)
         path = keep(evaluation)

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise UserError("--int8 and --tolerance need --onnx")
     from encodery.core.remote_files import is_remote
     from encodery.exchange.export import export, export_away
+    from encodery.report.public_card import heads_beside
 
     away = is_remote(args.folder)
     done = export_away(args.run, args.folder, args.head) if away else export(args.run, Path(args.folder), args.head)
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     if done.not_there:
         print(f"  {done.not_there}")
     if not done.opens_with.startswith("transformers"):
-        print("  AutoModel opens the encoder in it; the head is in heads/, because transformers has no class for it")
+        print(f"  {heads_beside()}")
     if done.thresholds:
         limits = ", ".join(f"{label} above {limit:.4f}" for label, limit in done.thresholds.items())
         print(f"  thresholds in encodery.json ({limits}): encodery applies them, transformers alone does not")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="a finished run")
+    parser.add_argument("--head", metavar="TASK", help="the task whose head is published, if the run has several")
     parser.add_argument("--to", metavar="OWNER/NAME", help="repository on the hub")
     parser.add_argument("--yes", action="store_true", help="send it; without this option it is only shown")
     parser.add_argument("--public", action="store_true", help="make a new repository public; default: private")
@@ -25,6 +26,7 @@ def arguments(parser: Parser) -> None:
     parser.examples(
         "encodery publish runs/rte                                # what would be sent, and the card",
         "encodery publish runs/rte -o rte-for-the-hub             # the folder, to look at or to send by hand",
+        "encodery publish runs/all --head glue/rte                # of several tasks one, as if trained alone",
         "encodery publish runs/rte --to me/rte --license apache-2.0 --yes",
     )
 
@@ -43,12 +45,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         require_new(Path(args.out))
     with tempfile.TemporaryDirectory() as nowhere:
         folder = Path(args.out) if args.out else Path(nowhere) / "parcel"
-        parcel = publish.pack(args.run, folder, name, args.license)
+        parcel = publish.pack(args.run, folder, name, args.license, args.head)
         if args.yes and name:
             print(f"sent: {publish.send(parcel.folder, name, private=not args.public)}")
             return 0
         _show(parcel, kept=bool(args.out), name=name)
-    args.next = f"encodery publish {args.run} --to {name or 'OWNER/NAME'} --yes"
+    head = f" --head {args.head}" if args.head else ""
+    args.next = f"encodery publish {args.run}{head} --to {name or 'OWNER/NAME'} --yes"
     return 0
 
 

@@ -249,7 +249,8 @@ class TrainOptions(Options):
     """Write a record to metrics.jsonl every N steps."""
     select: Literal["last", "best", "each"] = "last"
     """Which weights become the model. last: those of the last step; best: the best on dev (tables mark such runs);
-    each: as best, but every task is scored with its own best weights, which are kept in best/TASK of the run."""
+    each: as best, but every task is scored with its own best weights, which are kept in best/TASK of the run and
+    answer for this task."""
     select_metric: str | None = None
     """Metric that select and patience use. Default: the task's main metric."""
     select_on: str | None = None

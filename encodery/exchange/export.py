@@ -1,6 +1,5 @@
 """A run's model as a folder of its own, verified against what the run says."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from encodery.models import locate
 from encodery.models.encoder import quiet
 from encodery.models.model import read_card
 from encodery.models.pretrained import from_folder
+from encodery.report.public_card import needs_import
 
 TOLERANCE = 1e-5
 SPECIAL = 4  # most special tokens around a pair
@@ -45,11 +45,12 @@ def export(source: str | Path, folder: Path, task: str | None = None) -> Exporte
 
     Of a model with several heads that of one task is exported, as if it had been trained alone.
     """
-    origin = locate.resolve(str(source)).path
+    origin = locate.resolve(str(source), head=task).path
     require_new(folder)
     if pretrained := pretrained_class(origin):
         return export_pretrained(origin, folder, pretrained)
     ours = open_classifier(source, "cpu", head=task)
+    origin = ours.folder or origin  # of the only head that answers people it may be another
     if ours.head.answer_kind not in ("single", "multilabel", "regression"):
         return export_other(ours, origin, folder)
     texts = probes(ours)
@@ -100,7 +101,7 @@ def export_pretrained(origin: Path, folder: Path, name: str) -> Exported:
         if not difference <= TOLERANCE:
             raise RunFailed(f"{folder}: the copy's outputs differ by {difference:.1e} from the run's; not exported")
     what = "discriminator" if origin.name == "discriminator" else "encoder with its masked language modelling head"
-    after = " (after import encodery)" if str(files.read_json(folder / "config.json")["model_type"]) == "amos" else ""
+    after = after_import(folder)
     generator = origin.parent / "generator"
     beside_it = f"the generator, {generator}, stays where it is" if generator.is_dir() else None
     return Exported(
@@ -147,8 +148,7 @@ def export_other(ours: Classifier, origin: Path, folder: Path) -> Exported:
 
 def after_import(folder: Path) -> str:
     """What must be done before transformers knows the class of a folder."""
-    kind: str = json.loads((folder / "config.json").read_text())["model_type"]
-    return " (after import encodery)" if kind == "amos" or kind.startswith("encodery-") else ""
+    return " (after import encodery)" if needs_import(folder) else ""
 
 
 def copy(origin: Path, folder: Path, ours: Classifier) -> None:

@@ -18,11 +18,14 @@ from encodery.core import yaml as core_yaml
 from encodery.core.redact import scrub
 from encodery.core.text import first_line
 from encodery.errors import RunFailed, UserError
+from encodery.inference.answer_head import no_such_head, speaks
+from encodery.inference.open_model import load_model
 from encodery.models.locate import is_path, require_hub, resolve
+from encodery.models.model import read_card
 from encodery.report import records
 from encodery.report.groups import Row, rows_of
 from encodery.report.public_card import public_card
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, of_task
 
 SENT = ("*.json", "*.txt", "*.model", "*.safetensors")  # of the model's folder
 TEXTS = {".json", ".txt", ".md", ".yaml", ".model"}
@@ -41,27 +44,57 @@ class Parcel:
     card: str
 
 
-def pack(source: str | Path, folder: Path, name: str | None = None, license: str | None = None) -> Parcel:
-    """Fill a new folder with what may be seen; an unfinished or damaged run is refused."""
+def pack(
+    source: str | Path, folder: Path, name: str | None = None, license: str | None = None, head: str | None = None
+) -> Parcel:
+    """Fill a new folder with what may be seen; an unfinished or damaged run is refused.
+
+    `head`: of a run on several tasks that of one, as if it had been trained alone.
+    """
     run = RunDir.open(source)
     if not run.is_done:
         raise UserError(f"{run.path} is not finished: run `encodery train` again to finish it; then publish it")
     if not run.model.is_dir():
         raise UserError(f"{run.path} has no model/: there is nothing to publish")
+    require_head(run, head)
     config = public(core_yaml.read_text(run.config_text(), str(run.config)).tree)
     with files.atomic_folder(folder) as beside:
-        copy_model(resolve(str(run.path)).path, beside)
-        if (run.model / "generator").is_dir():  # of an ELECTRA pair; the discriminator is the model
+        if head:
+            copy_head(run, head, beside)
+        else:
+            copy_model(resolve(str(run.path)).path, beside)
+        if not head and (run.model / "generator").is_dir():  # of an ELECTRA pair; the discriminator is the model
             copy_model(run.model / "generator", beside / "generator")
-        card = public_text(public_card(run, config, seeds(run), name, license))
+        card = public_text(public_card(run, config, seeds(run), name, license, head, beside))
         (beside / "README.md").write_text(card, encoding="utf-8")
         (beside / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-        kept = {key: run.read_scores()[key] for key in ("scores", "main", "majority", "chosen", "alarms")}
+        result = of_task(run.read_scores(), head) if head else run.read_scores()
+        kept = {key: result[key] for key in ("scores", "main", "majority", "chosen", "alarms")}
         (beside / "scores.json").write_text(json.dumps(public(kept), indent=1) + "\n", encoding="utf-8")
         if found := list(private(beside, run)):
             raise RunFailed("not published, because it would reveal something local: " + "; ".join(found))
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     return Parcel(folder, sizes, card)
+
+
+def require_head(run: RunDir, head: str | None) -> None:
+    """Where each task was scored with weights of its own, no single folder has all these scores."""
+    card = read_card(resolve(str(run.path)).path) or {"tasks": {}}
+    heads = [name for name, about in card["tasks"].items() if speaks(about)]
+    if head is not None and head not in heads:
+        raise UserError(no_such_head(run.path, head, heads))
+    if head is None and run.own_weights():
+        raise UserError(
+            f"{run.path} has the best weights of each task (train.select: each), and its scores are of these: publish "
+            f"one task with --head; it has {', '.join(heads)}"
+        )
+
+
+def copy_head(run: RunDir, head: str, folder: Path) -> None:
+    """The model of one head, in a class of transformers where there is one for it."""
+    model, tokenizer, card = load_model(resolve(str(run.path), head=head).path, device="cpu", head=head)
+    model.save(folder, tokenizer, card)
+    make_public(folder)
 
 
 def copy_model(model: Path, folder: Path) -> None:

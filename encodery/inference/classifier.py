@@ -19,6 +19,7 @@ from encodery.inference import outputs as inference_outputs
 from encodery.inference.answer_head import AnyHead, head_of, no_such_head, speaks
 from encodery.models import locate
 from encodery.models.model import LOWERED, Model, Precision
+from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.forms.tagging import tagged_examples
 from encodery.tasks.sources.readers import Row, Sheet
@@ -77,6 +78,8 @@ class Classifier:
     card: Mapping[str, Any] = field(repr=False)
     head: AnyHead
     source: str
+    folder: Path | None = field(default=None, repr=False)  # where the weights lie
+    allow_code: bool = field(default=False, repr=False)
 
     @property
     def encoder(self) -> Any:
@@ -272,9 +275,10 @@ def open_classifier(
     Of several heads one must be named, unless who asks will choose it later (`undecided`). Weights stay in fp32; in
     bf16 or fp16 matrices are multiplied, as in training with this precision.
 
-    An own objective is opened from its run directory, whose Python files run only with `allow_code`.
+    An own objective is opened from its run directory, whose Python files run only with `allow_code`. A head of a run
+    that kept the best weights of each task (`train.select: each`) is opened with these: its scores are theirs.
     """
-    folder = locate.resolve(str(source))
+    folder = locate.resolve(str(source), head=head)
     code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     model.autocast_to = LOWERED.get(precision)
@@ -287,8 +291,21 @@ def open_classifier(
         raise UserError(no_such_head(source, head, list(heads)))
     if head is None and len(heads) > 1 and not undecided:
         raise UserError(f"{source}: has several heads, name one of them: {', '.join(heads)}")
-    chosen = Classifier(model, tokenizer, card, heads[head or next(iter(heads))], str(source))
+    first = heads[head or next(iter(heads))]
+    chosen = Classifier(model, tokenizer, card, first, str(source), folder.path, allow_code)
+    chosen = chosen if len(heads) > 1 else with_own_weights(chosen)
     return chosen if labels is None else with_labels(chosen, labels)
+
+
+def with_own_weights(model: Classifier) -> Classifier:
+    """The model as the run has scored it on the task of its head: opened again where these are other weights."""
+    if model.folder is None or not files.is_run(model.source):
+        return model
+    if model.folder.is_relative_to(RunDir(model.source).weights_of(model.head.name).resolve()):
+        return model
+    device = str(next(model.model.parameters()).device)
+    code, precision = model.allow_code, model.precision
+    return open_classifier(model.source, device, head=model.head.name, allow_code=code, precision=precision)
 
 
 def with_labels(model: Classifier, labels: Sequence[str]) -> Classifier:

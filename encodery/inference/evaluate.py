@@ -14,7 +14,7 @@ from encodery.core import files
 from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.inference.answer_head import AnyHead, form_of, no_such_head
-from encodery.inference.classifier import Classifier, heads_in, with_labels
+from encodery.inference.classifier import Classifier, heads_in, with_labels, with_own_weights
 from encodery.inference.ensemble import average
 from encodery.inference.open_model import pick_precision
 from encodery.inference.task_argument import TaskSplit
@@ -228,7 +228,10 @@ def collapsed_run(source: str) -> str | None:
 
 
 def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> Classifier:
-    """The model with the head that answers a task: the named one, the task's own, or the one with equal label names."""
+    """The model with the head that answers a task: the named one, the task's own, or the one with equal label names.
+
+    Where a run kept the best weights of each task, it is opened with those of the head.
+    """
     heads = [head for head in heads_in(model) if wanted in (None, head.name)]
     if not heads:
         raise UserError(no_such_head(model.source, str(wanted), [head.name for head in heads_in(model)]))
@@ -246,7 +249,8 @@ def with_head_for(model: Classifier, task: Task, wanted: str | None = None) -> C
             f"{model.source}: was trained on {chosen.name}, and {kinds} do not say whether that fits {task.name}; "
             f"if it does, add --head {chosen.name}"
         )
-    return replace(model, head=chosen.model_copy(update={"names": spelled(chosen, task)}))
+    opened = with_own_weights(replace(model, head=chosen))
+    return replace(opened, head=opened.head.model_copy(update={"names": spelled(chosen, task)}))
 
 
 def spelled(head: AnyHead, task: Task) -> list[str] | None:

@@ -80,12 +80,13 @@ def sequences(table: BlockTable) -> int:
 def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = False) -> Pretrained:
     """A run, what it kept on the way (`runs/x@25%`), a model folder, or a masked language model of the hub."""
     folder = locate.resolve(source)
-    if read_card(folder.path) is None:
+    if (card := read_card(folder.path)) is None:
         return _foreign(folder.path, source, device)
     code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
-    model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     silent = {name: about for name, about in card["tasks"].items() if not speaks(about)}
     name, about = next(iter((silent or card["tasks"]).items()))
+    folder = locate.resolve(source, head=name)
+    model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     if not hasattr(model.objective(name), "load_heads"):
         raise UserError(f"{source}: was trained on {name}; plain text is for models that were pretrained")
     return Pretrained(model, tokenizer, name, about["max_length"], source)

@@ -50,20 +50,25 @@ class Folder:
         return joint.hexdigest()
 
 
-def digest_of_all(names: Sequence[str], near: Path | None = None) -> str:
+def digest_of_all(names: Sequence[str], near: Path | None = None, head: str | None = None) -> str:
     """What stands for several models, such as the teachers of a task."""
-    each = [resolve(name, None, near).digest() for name in names]
+    each = [resolve(name, None, near, head=head).digest() for name in names]
     return files.digest_text("\n".join(each))
 
 
-def resolve(name: str, revision: str | None = None, near: Path | None = None, download: bool = True) -> Folder:
-    """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), petit, or a hub name."""
+def resolve(
+    name: str, revision: str | None = None, near: Path | None = None, download: bool = True, head: str | None = None
+) -> Folder:
+    """A folder, a run directory (its model/), what a run kept on the way (`runs/x@25%`), petit, or a hub name.
+
+    `head`: of a run that kept the best weights of each task, those of this one.
+    """
     if name in SHIPPED_NAMES:
         return _shipped(name, near)
     run, share = share_of(name)
     for base in (near, Path()):
         path = (base or Path()) / run
-        for folder in [_kept(path, name, share)] if share else [path / "model", path]:
+        for folder in [_kept(path, name, share)] if share else [_scored(path, name, head), path]:
             if found := _weights(folder):
                 require_intact(found)
                 _require_safetensors(found, name)
@@ -125,6 +130,17 @@ def _kept(run: Path, name: str, share: str) -> Path:
         have = ", ".join(f"{number:g} %" for number in there) or "nothing; set train.keep_at"
         raise UserError(f"model {name}: this run kept no model at {share} %; it has {have}")
     return kept / share
+
+
+def _scored(run: Path, name: str, head: str | None) -> Path:
+    """Where the weights lie that a run was scored with: on a task, or on all of them."""
+    folder, model = RunDir(run).weights_of(head), run / "model"
+    if folder != model and _weights(folder) is None:
+        raise UserError(
+            f"model {name}: {folder} is missing, which the scores of {head} are of (train.select: each): "
+            f"{finished.REMEDY}; {model} has the weights that all tasks share"
+        )
+    return folder
 
 
 def _weights(folder: Path) -> Path | None:

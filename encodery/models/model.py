@@ -92,11 +92,12 @@ class Model(nn.Module):
         """A folder that transformers opens; heads it has no class for lie beside it in heads/."""
         folder.mkdir(parents=True, exist_ok=True)
         objectives: list[Any] = list(self.questions.values())
-        saved = [getattr(q.head, "saved", None) for q in objectives[:1] if hasattr(q, "head")]
+        alone = objectives if len(objectives) == 1 else []
+        saved = [getattr(q.head, "saved", None) for q in alone if hasattr(q, "head")]
         with quiet():
             if len(objectives) == 1 and hasattr(objectives[0], "save"):  # it knows folders of its own
                 folder = objectives[0].save(folder, self.encoder, tokenizer)
-            elif len(objectives) == 1 and saved and saved[0] is not None:
+            elif saved and saved[0] is not None:
                 saved[0].save_pretrained(folder)
             else:
                 self.encoder.net.save_pretrained(folder)

@@ -210,7 +210,7 @@ def _home(rows: dict[RowKey, Row], at: tuple[Key, str, str], record: Record, set
 def _twins(first: Record, second: Record, data: str) -> str:
     """Other data that they were evaluated on later say nothing about these."""
     shared = first.digests.keys() & second.digests.keys()
-    shared = {key for key in shared if key == data or task_and_split(key)[0] not in first.asked}
+    shared = {key for key in shared if key == data or key not in first.asked}
     other = ", but other data" if any(first.digests[key] != second.digests[key] for key in shared) else ""
     return f"{second.path} has the settings and the seed of {first.path}{other}: only the first is counted"
 

@@ -3,18 +3,19 @@
 It is written from named fields alone. What a person typed (paths, commands) and where it ran stays at home.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
-from encodery.report.run_card import labelled, pipeline, threshold_lines, thresholds_of
+from encodery.report.run_card import checkpoint_limits, hub_task, labelled, pipeline, threshold_lines, thresholds_of
 from encodery.report.stats import wilson
-from encodery.runs.directory import RunDir, task_and_split
+from encodery.runs.directory import RunDir, of_task, task_and_split
 from encodery.tasks.forms.metric_table import spelled
 
 # Whom to cite: the sets, methods and ways of pretraining that have a name here.
@@ -119,24 +120,44 @@ PACKAGES = ("torch", "transformers", "tokenizers", "encodery")
 
 
 def public_card(
-    run: RunDir, config: Mapping[str, Any], rows: Mapping[str, Row], name: str | None = None, license: str | None = None
+    run: RunDir,
+    config: Mapping[str, Any],
+    rows: Mapping[str, Row],
+    name: str | None = None,
+    license: str | None = None,
+    head: str | None = None,
+    folder: Path | None = None,
 ) -> str:
-    """README.md for the hub. `config` is free of local paths; `rows` holds the seeds of this very configuration."""
+    """README.md for the hub. `config` is free of local paths; `rows` holds the seeds of this very configuration.
+
+    `head`: the one that is published alone; the scores of others are not of these weights. `folder` is what is
+    published; default: the run's model.
+    """
     info, result = run.info(), run.read_scores()
+    if head:
+        result, rows = of_task(result, head), {key: row for key, row in rows.items() if task_and_split(key)[0] == head}
     base = config["model"].get("name") or "a new encoder"
     called = name or run.path.resolve().name
     parts = [
-        front_matter(run, config, result, called, license),
-        f"# {called}\n\n{', '.join(run.task_names())} with {base}, trained by encodery {version()}.",
+        front_matter(run, config, result, called, license, head),
+        f"# {called}\n\n{tasks_line(run, head)} with {base}, trained by encodery {version()}.",
         section("Scores", score_lines(run, result, rows)),
-        *filter(None, ["\n".join(threshold_lines(run)).rstrip()]),
+        *filter(None, ["\n".join(threshold_lines(run, head)).rstrip()]),
         section("Data", data_lines(run, config)),
         section("Recipe", recipe_lines(info, config)),
-        section("Use", use_lines(run, name or "the-folder-of-this-page")),
+        section("Use", use_lines(run, folder or run.model, name or "the-folder-of-this-page", head)),
         section("Limits", limit_lines(run, result, rows, config)),
         section("Citations", [f"- {line}" for line in citations(config, result["scores"])]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def tasks_line(run: RunDir, head: str | None) -> str:
+    """The tasks that it answers; those that it only learnt from are named beside them."""
+    if head is None:
+        return ", ".join(run.task_names())
+    others = ", ".join(name for name in run.task_names() if name != head)
+    return head + (f" (learnt together with {others})" if others else "")
 
 
 def section(title: str, lines: Sequence[str]) -> str:
@@ -145,21 +166,26 @@ def section(title: str, lines: Sequence[str]) -> str:
 
 
 def front_matter(
-    run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any], called: str, license: str | None
+    run: RunDir,
+    config: Mapping[str, Any],
+    result: Mapping[str, Any],
+    called: str,
+    license: str | None,
+    head: str | None = None,
 ) -> str:
     """What the hub reads: YAML between two lines of dashes."""
-    tag = pipeline(run)
+    tag = hub_task(run, head) if head else pipeline(run)
     about: dict[str, Any] = {"library_name": "transformers", "tags": ["encodery", tag], "pipeline_tag": tag}
     if license:
         about["license"] = license
     base = config["model"].get("name")
     if base and "/" in base:
         about["base_model"] = base
-    about["model-index"] = [{"name": called, "results": list(index_entries(run, result, tag))}]
+    about["model-index"] = [{"name": called, "results": list(index_entries(run, result))}]
     return "---\n" + yaml.safe_dump(about, sort_keys=False, allow_unicode=True) + "---"
 
 
-def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
+def index_entries(run: RunDir, result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The main score on each data set, as the hub wants it."""
     for key, scores in result["scores"].items():
         data, split = task_and_split(key)
@@ -169,8 +195,10 @@ def index_entries(run: RunDir, result: Mapping[str, Any], tag: str) -> Iterator[
         dataset = {"name": data + marks, "type": data, "split": split}
         if metric in scores:
             yield {
-                "task": {"type": tag}, "dataset": dataset, "metrics": [{"type": metric, "value": scores[metric]}],
-            }  # fmt: skip
+                "task": {"type": hub_task(run, data)},
+                "dataset": dataset,
+                "metrics": [{"type": metric, "value": scores[metric]}],
+            }
 
 
 # Scores
@@ -257,7 +285,7 @@ def recipe_lines(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str
     return [table, "", again + (f" Made with {made}." if made else "") + f" Identity {info['identity'][:16]}."]
 
 
-def use_lines(run: RunDir, name: str) -> list[str]:
+def use_lines(run: RunDir, folder: Path, name: str, head: str | None = None) -> list[str]:
     """How to open it."""
     if pipeline(run) == "fill-mask":
         return [
@@ -266,11 +294,43 @@ def use_lines(run: RunDir, name: str) -> list[str]:
             f"encoder = AutoModel.from_pretrained({name!r})",
             "```",
         ]
-    head = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 else ""
-    lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{head})"]
-    own = json.loads((run.model / "config.json").read_text()).get("model_type", "").startswith("encodery-")
-    after = " after `import encodery`" if own else ""
-    return [*lines, "```", "", f"The folder is a transformers folder: its Auto classes open it too{after}."]
+    which = f", head={run.task_names()[0]!r}" if len(run.task_names()) > 1 and not head else ""
+    lines = ["```python", "import encodery as en", "", f"model = en.load({name!r}{which})"]
+    return [*lines, "```", "", *auto_lines(folder)]
+
+
+def auto_lines(folder: Path) -> list[str]:
+    """What transformers opens of a model folder."""
+    after = ", after `import encodery`" if needs_import(folder) else ""
+    if not (beside := len(list((folder / "heads").glob("*.safetensors")))):
+        return [f"The folder is a transformers folder: its Auto classes open it too{after}.{answers_line(folder)}"]
+    lost = "AutoModelForSequenceClassification and the like would put a new, random head on it."
+    return [f"With transformers{after}: {heads_beside(beside)}. {lost}"]
+
+
+def answers_line(folder: Path) -> str:
+    """How a number that transformers gives becomes the answer, where it was learnt on another scale."""
+    card = folder / "encodery.json"
+    tasks = files.read_json(card)["tasks"].values() if card.is_file() else ()
+    learnt = [(about.get("scale", 1.0), about.get("shift", 0.0)) for about in tasks]
+    if len(learnt) != 1 or learnt[0] == (1.0, 0.0):
+        return ""
+    return (
+        f" They give a logit; the answer is {learnt[0][0]:.6g} · logit + {learnt[0][1]:.6g}, which `en.load` computes."
+    )
+
+
+def heads_beside(heads: int = 1) -> str:
+    """Where the heads of a folder are that no class of transformers can hold with the encoder."""
+    several = "the heads are in heads/, because a class of transformers has one only"
+    one = "the head is in heads/, because transformers has no class for it"
+    return f"AutoModel opens the encoder in it; {several if heads > 1 else one}"
+
+
+def needs_import(folder: Path) -> bool:
+    """Whether `import encodery` must come first, since the class of a folder is encodery's own."""
+    kind = str(files.read_json(folder / "config.json").get("model_type", ""))
+    return kind == "amos" or kind.startswith("encodery-")
 
 
 # Limits
@@ -283,11 +343,7 @@ def limit_lines(
     info = run.info()
     lines = [line for key, row in rows.items() for line in seed_limits(info, key, row)]
     lines += threshold_limits(run, rows)
-    chosen = result["chosen"]
-    if chosen.get("chosen_on"):
-        lines.append(
-            f"The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}: its scores are optimistic."
-        )
+    lines += [f"{sentence}: its scores are optimistic." for sentence in checkpoint_limits(run, result)]
     if any(name.startswith("toy/") for name in run.task_names()):
         lines.append("Toy data from a grammar: do not quote these scores.")
     if config["model"].get("name"):

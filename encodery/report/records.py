@@ -87,7 +87,7 @@ class Record:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alarms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)  # split, or data of an evaluation -> digest of its rows
-    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)  # data files it was evaluated on
+    asked: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)  # files that `evaluate` read
     seconds: float | None = None
     tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -295,6 +295,7 @@ def _last_line(text: object) -> str:
 def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record:
     result = {key: value for key, value in run.read_scores().items() if value is not None}
     scores, main, later = dict(result.get("scores", {})), dict(result.get("main", {})), run.evaluations()
+    own = set(scores)
     for key, about in later.items():
         if about.get("scores") and about.get("main") and key not in scores:
             scores[key], main[key] = about["scores"], about["main"]
@@ -305,8 +306,8 @@ def _with_scores(record: Record, run: RunDir, info: Mapping[str, Any]) -> Record
     alarms = {key: _alarms(result, key, record.task) for key in scores}
     majority = {key: about for key, about in result.get("majority", {}).items() if isinstance(about, Mapping)}
     more = {"scores": scores, "main": main, "notes": notes, "alarms": alarms, "seconds": seconds}
-    asked = {key: about for key, about in later.items() if isinstance(about.get("task"), dict)}
-    more["asked"] = {task_and_split(key)[0]: about["task"] for key, about in asked.items()}
+    asked = {key: about for key, about in later.items() if isinstance(about.get("task"), dict) and key not in own}
+    more["asked"] = {key: about["task"] for key, about in asked.items()}
     more["digests"] = {**record.digests, **{key: str(about.get("digest") or "") for key, about in asked.items()}}
     return Record(**{**vars(record), **more, "majority": majority})
 
@@ -342,4 +343,5 @@ def _seconds(run: RunDir) -> tuple[float | None, list[str]]:
     try:
         return run.seconds(TAIL), []
     except UserError:
-        return None, [f"no training time: {run.metrics_file.path.name} is damaged"]
+        what = "damaged" if run.metrics_file.path.exists() else "missing"
+        return None, [f"no training time: {run.metrics_file.path.name} is {what}"]

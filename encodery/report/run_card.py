@@ -25,6 +25,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines = [*front, "", f"# {info['task']} with {base}", ""]
     lines += [f"Trained by encodery {version()} with seed {info['seed']['init']} (method: {info['method']}).", ""]
     lines += ["## Scores", "", *_score_table(run, result), ""]
+    lines += [line for sentence in own_weights_note(run, result) for line in (sentence, "")]
     lines += threshold_lines(run)
     lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
@@ -36,7 +37,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += ["## Use", "", *(tune if pretrained else python), ""]
     lines += ["## Repeat", "", *repeat_lines(info, shlex.quote(f"{folder}/config.yaml")), ""]
     lines += [f"`config.yaml` beside this page holds every setting; identity {info['identity'][:16]}.", ""]
-    lines += ["## Limits", "", *_limits(result)]
+    lines += ["## Limits", "", *_limits(run, result)]
     return without_paths("\n".join(lines) + "\n")
 
 
@@ -83,12 +84,22 @@ def _name_of(model: str | None) -> str | None:
 
 def pipeline(run: RunDir) -> str:
     """What the hub calls this kind of model."""
-    if all(name.partition("/")[0] == "corpus" or name == "toy/corpus" for name in run.task_names()):
+    answering = [name for name in run.task_names() if not _is_text(name)]
+    return hub_task(run, answering[0]) if answering else "fill-mask"
+
+
+def hub_task(run: RunDir, task: str) -> str:
+    """What the hub calls a task of a run."""
+    if _is_text(task):
         return "fill-mask"
     card = run.model / "encodery.json"
-    about = next(iter(files.read_json(card)["tasks"].values())) if card.is_file() else {"objective": {}}
+    about = files.read_json(card)["tasks"].get(task) if card.is_file() else None
     names = {"tagging": "token-classification", "span": "question-answering", "ranking": "text-ranking"}
-    return names.get(about["objective"].get("kind"), "text-classification")
+    return names.get((about or {"objective": {}})["objective"].get("kind"), "text-classification")
+
+
+def _is_text(task: str) -> bool:
+    return task.partition("/")[0] == "corpus" or task == "toy/corpus"
 
 
 def labelled(run: RunDir, key: str) -> str:
@@ -109,17 +120,23 @@ def _score_table(run: RunDir, result: Mapping[str, Any]) -> list[str]:
 
 def thresholds_of(run: RunDir) -> dict[str, dict[str, Any]]:
     """By task, the thresholds that are kept beside the weights, and where they come from."""
-    path = run.model / "encodery.json"
-    tasks = files.read_json(path)["tasks"] if path.is_file() else {}
-    return {name: about["thresholds"] for name, about in tasks.items() if about.get("thresholds")}
+    thresholds: dict[str, dict[str, Any]] = {}
+    for task in run.task_names():
+        path = run.weights_of(task) / "encodery.json"
+        about = files.read_json(path)["tasks"].get(task) if path.is_file() else None
+        if about and about.get("thresholds"):
+            thresholds[task] = about["thresholds"]
+    return thresholds
 
 
-def threshold_lines(run: RunDir) -> list[str]:
-    """What every card says of them, in this run's folder and on the hub."""
+def threshold_lines(run: RunDir, head: str | None = None) -> list[str]:
+    """What every card says of them, in this run's folder and on the hub; of one head where it is published alone."""
     lines = []
-    for task, found in thresholds_of(run).items():
-        lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(found), ""]
-        rows = [[label, f"{limit:.4f}"] for label, limit in found["labels"].items()]
+    for task, limits in thresholds_of(run).items():
+        if head not in (None, task):
+            continue
+        lines += [f"## Thresholds of {task}", "", _origin_of_thresholds(limits), ""]
+        rows = [[label, f"{limit:.4f}"] for label, limit in limits["labels"].items()]
         lines += [markdown_table(["label", "given above"], rows), ""]
     return lines
 
@@ -153,9 +170,29 @@ def _whence(origin: Mapping[str, Any]) -> str:
     return ", ".join(names) if origin["source"] == "folder" and 0 < len(names) <= NAMED else str(origin["source"])
 
 
-def _limits(result: Mapping[str, Any]) -> list[str]:
-    chosen = result["chosen"]
+def _limits(run: RunDir, result: Mapping[str, Any]) -> list[str]:
     lines = ["- One seed: differences of a few points between runs of other seeds are normal on small sets."]
-    if chosen.get("chosen_on"):
-        lines.append(f"- The checkpoint (step {chosen['step']}) was the best on {chosen['chosen_on']}.")
-    return lines
+    return [*lines, *(f"- {sentence}." for sentence in checkpoint_limits(run, result))]
+
+
+def checkpoint_limits(run: RunDir, result: Mapping[str, Any]) -> list[str]:
+    """Which weights the scores are of, where they were chosen by scores; without full stops."""
+    chosen = result["chosen"]
+    if not (on := chosen.get("chosen_on")):
+        return []
+    scored = {task_and_split(key)[0] for key in result["scores"]}
+    own = [task for task in run.own_weights() if task in scored]
+    each = [f"The checkpoint of {task} (step {chosen['best_of'][task]['step']}) was its best on {on}" for task in own]
+    return each or [f"The checkpoint (step {chosen['step']}) was the best on {on}"]
+
+
+def own_weights_note(run: RunDir, result: Mapping[str, Any]) -> list[str]:
+    """Whose the scores are where `train.select: each` kept a model for each task; this card lies in model/ too."""
+    if not (own := run.own_weights()):
+        return []
+    folders = ", ".join(f"`best/{folder.name}`" for folder in own.values())
+    step = result["chosen"]["step"]
+    return [
+        f"Each task is scored with its own best weights ({folders}), which encodery opens with the head that is named. "
+        f"`model/` holds those of step {step}, which were not scored here."
+    ]

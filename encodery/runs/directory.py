@@ -131,6 +131,25 @@ class RunDir:
     def _old_paths(self) -> Iterator[Path]:
         return (self.path.with_name(f"{self.path.name}.old-{number}") for number in range(1, 1_000_000))
 
+    # Models
+
+    def best_of(self, task: str) -> Path:
+        """With `train.select: each`, where the weights lie that were best for a task."""
+        return self.best / file_name(task).replace(".", "_")
+
+    def weights_of(self, task: str | None) -> Path:
+        """The model that the scores of a task are of: the task's own best one, or model/ where it has none."""
+        if task is None or not self.scores.exists():
+            return self.model
+        chosen = self.read_scores().get("chosen") or {}
+        own = chosen.get("select") == "each" and task in (chosen.get("best_of") or {})
+        return self.best_of(task) if own else self.model
+
+    def own_weights(self) -> dict[str, Path]:
+        """The tasks that have a model of their own, with its folder."""
+        found = {task: self.weights_of(task) for task in self.task_names()}
+        return {task: folder for task, folder in found.items() if folder != self.model}
+
     # Writing
 
     @contextmanager
@@ -449,6 +468,16 @@ def task_and_split(key: str) -> tuple[str, str]:
     """A key of scores, `glue/mnli:dev`, as (`glue/mnli`, `dev`); the task is empty where a split stands alone."""
     task, _, split = key.rpartition(":")  # names of tasks may have colons
     return task, split
+
+
+def of_task(result: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The part of a result (what scores.json holds) that is about one of its tasks."""
+    tables = {
+        name: {key: value for key, value in result[name].items() if task_and_split(key)[0] == task}
+        for name in ("scores", "main", "majority")
+    }
+    alarms = [sentence for sentence in result["alarms"] if sentence.startswith(f"{task}:")]
+    return {**result, **tables, "alarms": alarms}
 
 
 def default_path(stem: str, identity: str, root: Path | str = "runs") -> Path:

@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
@@ -35,6 +36,8 @@ WORDS = {
     "Input should be a valid ": "expected a ", "Field required": "is missing",
     "Tuple should have at most": "expected at most", "string": "text",
 }  # fmt: skip
+SCHEME = re.compile(r"^bearer +", re.IGNORECASE)
+FEWEST = 2  # candidates, among which a ranking model chooses
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -78,6 +81,8 @@ class PredictRequest(BaseModel):
             raise ValueError("text2 and candidates go with text")
         if self.text2 is not None and self.candidates is not None:
             raise ValueError("give text2 or candidates, not both")
+        if self.candidates is not None and len(self.candidates) < FEWEST:
+            raise ValueError(f"give at least {FEWEST} candidates")
         return self
 
     def examples(self) -> list[Example]:
@@ -199,6 +204,9 @@ async def _invalid(_request: Request, error: Any) -> Response:
         near = difflib.get_close_matches(at, PredictRequest.model_fields, n=1)
         sentence = f"unknown key {at}" + (f"; did you mean {near[0]}?" if near else "")
         return JSONResponse({"error": sentence}, 422)
+    if first["type"] == "model_attributes_type":
+        kinds = ", ".join(PredictRequest.model_fields)
+        return JSONResponse({"error": f"the body must be a JSON object with {kinds}"}, 422)
     message = first["msg"].removeprefix("Value error, ")
     for theirs, ours in WORDS.items():
         message = message.replace(theirs, ours)
@@ -226,12 +234,12 @@ def _refusal(request: Request, token: str | None, hosts: Sequence[str], limits: 
     if token is None and (request.url.hostname or "") not in hosts:
         return JSONResponse({"error": "this server answers its own address only"}, 421)
     if token is not None and request.url.path not in OPEN:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = SCHEME.sub("", request.headers.get("authorization", ""))
         if not hmac.compare_digest(given.encode(), token.encode()):
             return JSONResponse({"error": "a token is required: Authorization: Bearer …"}, 401)
     if request.method != "POST":
         return None
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return JSONResponse({"error": "the body must be application/json"}, 415)
     length = request.headers.get("content-length", "")
     if not length.isdigit():

@@ -17,7 +17,7 @@ from encodery.inference.classifier import Classifier, open_classifier
 from encodery.models import locate
 from encodery.models.model import Precision, read_card
 from encodery.models.onnx import file as onnx_file
-from encodery.runs.directory import RunDir
+from encodery.runs.directory import RunDir, of_task
 from encodery.tasks.base import Answer, Example
 
 Onnx = Literal["int8", "fp32"]
@@ -64,14 +64,20 @@ def open_predictor(
     model = open_classifier(source, device, head=head, allow_code=allow_code, precision=precision)
     if onnx:
         model = replace(model, model=through_onnx(model, source, head, onnx))  # type: ignore[arg-type]
-    return Predictor(model, onnx, scores_of(source))
+    return Predictor(model, onnx, scores_of(source, model.head.name))
 
 
-def scores_of(source: str) -> dict[str, Any]:
-    """The scores of a run, with the main metric and the majority baseline; empty for other folders."""
+def scores_of(source: str, task: str) -> dict[str, Any]:
+    """The scores of a run, with the main metric and the majority baseline; empty for other folders.
+
+    Where each task has weights of its own, the scores of the other tasks are not of those that are served.
+    """
     if not Path(source, "scores.json").is_file():
         return {}
-    found = RunDir.open(Path(source)).read_scores()
+    run = RunDir.open(Path(source))
+    found = run.read_scores()
+    if run.own_weights():
+        found = of_task(found, task)
     return {key: found[key] for key in ("scores", "main", "majority", "alarms") if found.get(key)}
 
 
@@ -85,7 +91,7 @@ def through_onnx(model: Classifier, source: str, head: str | None, kind: Onnx) -
             f"--onnx: a model that answers with {model.head.answer_kind} is served by PyTorch; leave --onnx out"
         )
     with tempfile.TemporaryDirectory(prefix="encodery-") as folder:
-        several = len((read_card(locate.resolve(source).path) or {"tasks": {}})["tasks"]) > 1
+        several = len((read_card(locate.resolve(source, head=head).path) or {"tasks": {}})["tasks"]) > 1
         alone = export(source, Path(folder) / "alone", head).folder if several else source
         export_onnx(alone, Path(folder) / "onnx", int8=kind == "int8")
         session = onnx_file.session(Path(folder) / "onnx" / (INT8 if kind == "int8" else PLAIN))

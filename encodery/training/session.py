@@ -19,7 +19,6 @@ from encodery.inference.open_model import precision_tip
 from encodery.methods.base import Presampling
 from encodery.models import fsdp, lora
 from encodery.models.compiled import graphs
-from encodery.models.model import module_name
 from encodery.objectives.parts.masking import Masking
 from encodery.report.run_card import model_card
 from encodery.runs.directory import RunDir, task_and_split
@@ -461,7 +460,7 @@ class Session:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         self.load_weights(checkpoint.load(checkpoint.path_of(self.run.checkpoints, best["step"])))
         self.choose_thresholds(task_data)
-        self.write_model(self.run.best / module_name(task_data.name))
+        self.write_model(self.run.best_of(task_data.name))
         yield
         model.load_state_dict(before)
 

@@ -37,7 +37,8 @@ def kept_logits(
     names: Sequence[str], task: Classification, examples: Sequence[Example], folder: Path, device: str
 ) -> np.ndarray:
     """From the cache, or asked now: a run that goes on does not ask again."""
-    content = [VERSION, locate.digest_of_all(names, folder), task.labels, [[e.id, *e.texts] for e in examples]]
+    teachers = locate.digest_of_all(names, folder, task.name)
+    content = [VERSION, teachers, task.labels, [[e.id, *e.texts] for e in examples]]
     path = files.cache_root() / "teachers" / f"{files.digest(content)}.npy"
     if not cache.has_array(path):
         path.parent.mkdir(parents=True, exist_ok=True)

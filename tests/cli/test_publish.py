@@ -10,7 +10,7 @@ import yaml
 
 from encodery.errors import RunFailed, UserError
 from encodery.exchange import publish
-from encodery.report.public_card import wilson
+from encodery.report.public_card import heads_beside, wilson
 from encodery.report.run_card import threshold_lines
 from encodery.runs.directory import RunDir
 from tests.report import runs
@@ -90,6 +90,33 @@ def test_the_card_says_that_scores_need_a_threshold(run, tmp_path, alone):
 
 def test_a_card_without_thresholds_has_no_section_of_them(run, tmp_path):
     assert "hreshold" not in publish.pack(run, tmp_path / "out").card
+
+
+@pytest.mark.parametrize("heads", [0, 1, 2])
+def test_the_card_says_what_transformers_opens(run, tmp_path, heads):
+    for i in range(heads):
+        (run / "model" / "heads").mkdir(exist_ok=True)
+        (run / "model" / "heads" / f"{i}.safetensors").write_bytes(b"weights")
+    RunDir(run).mark_done()
+    card = publish.pack(run, tmp_path / "out").card
+    assert ("its Auto classes open it too." in card) == (heads == 0)
+    lost = "AutoModelForSequenceClassification and the like would put a new, random head on it."
+    assert (f"With transformers: {heads_beside(heads)}. {lost}" in card) == (heads > 0)
+
+
+def test_the_card_gives_each_task_its_own_kind(run, tmp_path):
+    about = json.loads((run / "model" / "encodery.json").read_text())["tasks"]
+    tasks = {**about, "tag/ner": {"objective": {"kind": "tagging"}, "task": {}, "max_length": 32}}
+    (run / "model" / "encodery.json").write_text(json.dumps({"tasks": tasks}))
+    made = RunDir(run)
+    made.update_info(tasks=list(tasks), data_of={name: {} for name in tasks})
+    result = made.read_scores()
+    both = {"scores": {"tag/ner:dev": {"f1": 0.5}}, "main": {"tag/ner:dev": "f1"}}
+    made.write_scores({**result, **{key: {**result[key], **more} for key, more in both.items()}})
+    made.mark_done()
+    front = publish.pack(run, tmp_path / "out").card.split("---")[1]
+    found = {one["dataset"]["type"]: one["task"]["type"] for one in yaml.safe_load(front)["model-index"][0]["results"]}
+    assert found == {"glue/mnli": "text-classification", "tag/ner": "token-classification"}
 
 
 def test_wilson_is_the_interval_of_the_book():

@@ -148,6 +148,16 @@ def test_dropouts_are_as_asked(kind: str, tmp_path: Path) -> None:
     assert rates <= {0.125, 0.0}
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mpnet"])  # which has no key for it
+def test_the_dropout_of_a_stock_head_is_saved_for_transformers(kind: str, tmp_path: Path) -> None:
+    encoder, _ = load_encoder(saved(tmp_path / "start", kind), ANY)
+    small_model(encoder, head_dropout=0.125).objective("t").head.saved.save_pretrained(tmp_path / "end")
+    net = AutoModelForSequenceClassification.from_pretrained(tmp_path / "end")
+    inner = set(net.base_model.modules())
+    names = [(name, part) for name, part in net.named_modules() if part not in inner and not name.startswith("pooler")]
+    assert {part.p for _, part in names if isinstance(part, torch.nn.Dropout)} == {0.125}
+
+
 def test_dropouts_are_the_checkpoints_if_nothing_is_asked(tmp_path: Path) -> None:
     saved(tmp_path, "bert", hidden_dropout_prob=0.3)
     config = json.loads((tmp_path / "config.json").read_text())

@@ -86,6 +86,15 @@ def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     assert any("only the first is counted" in remark for remark in found.remarks)
 
 
+@pytest.mark.parametrize("what", ["missing", "damaged"])
+def test_metrics_that_cannot_be_read_are_named_by_what_is_wrong(tmp_path: Path, what: str) -> None:
+    file = run(tmp_path / "a", 0.7) / "metrics.jsonl"
+    file.unlink() if what == "missing" else file.write_text("{\n")
+    (row,) = table.table([tmp_path]).rows
+    assert row.summary.mean == 0.7
+    assert f"no training time: metrics.jsonl is {what}" in row.notes
+
+
 def test_a_twin_that_was_evaluated_on_more_data_has_the_same_data(tmp_path: Path) -> None:
     run(tmp_path / "a", 0.5)
     for name, gold in (("b", "e"), ("c", "f")):

@@ -108,6 +108,10 @@ def test_health_version_model_and_schema(single: Served, runs: dict[str, Path]) 
         ({"texts": ["a", "\udfff"]}, 422, r"texts.1: a lone surrogate (\udfff) at position 1"),
         ({"pairs": [["a", "\ud800"]]}, 422, "pairs.0.1: a lone surrogate"),
         ({"text": "a", "candidates": ["b", "\ud800"]}, 422, "candidates.1: a lone surrogate"),
+        ({"text": "a", "candidates": []}, 422, "give at least 2 candidates"),
+        ({"text": "a", "candidates": ["b"]}, 422, "give at least 2 candidates"),
+        ([], 422, "the body must be a JSON object with text, text2, candidates, texts, pairs"),
+        ("a", 422, "the body must be a JSON object with"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(single: Served, body: Any, status: int, words: str) -> None:
@@ -127,8 +131,33 @@ def test_bodies_are_limited_and_must_be_json(single: Served) -> None:
     connection.sendall(f"{head}Content-Length: 9000000\r\n\r\n".encode())
     assert connection.recv(100).startswith(b"HTTP/1.1 413")
     connection.close()
-    assert single.ask("/nothing")[0] == 404
+    assert single.ask("/predict", {"text": "a"}, headers={"Content-Type": "APPLICATION/JSON; charset=UTF-8"})[0] == 200
     assert single.ask("/health") == (200, {"status": "ok"})
+
+
+def test_the_page_of_serving_lists_every_status_of_a_refusal(single: Served) -> None:
+    no_length = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\r\n"
+    asked = {
+        400: lambda: single.ask("/predict", raw=b'{"text": "\xff"}')[0],
+        404: lambda: single.ask("/nothing")[0],
+        405: lambda: single.ask("/predict")[0],
+        411: lambda: raw_status(single, no_length),
+        415: lambda: single.ask("/predict", raw=b"{}", headers={"Content-Type": "text/plain"})[0],
+        421: lambda: single.ask("/health", headers={"Host": "evil.example"})[0],
+        422: lambda: single.ask("/predict", {})[0],
+    }
+    assert {code: ask() for code, ask in asked.items()} == {code: code for code in asked}
+    assert raw_status(single, b"no HTTP\r\n\r\n") == 400
+    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    table = text.partition("| status |")[2].partition("\n\n")[0]
+    assert [int(row.split("|")[1]) for row in table.splitlines()[2:]] == sorted([*asked, 401, 413, 500, 503])
+
+
+def raw_status(server: Served, request: bytes) -> int:
+    """The status of an answer to these bytes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(request)
+        return int(connection.recv(100).split()[1])
 
 
 def test_pages_of_other_sites_cannot_ask_a_server_without_a_token(single: Served) -> None:
@@ -182,6 +211,8 @@ def test_a_token_is_asked_of_everything_but_the_page_and_health(runs: dict[str, 
         given = {"Authorization": f"Bearer {TOKEN}"}
         assert server.ask("/predict", {"text": "a film"}, headers=given)[0] == 200
         assert server.ask("/model", headers=given)[0] == 200
+        assert server.ask("/model", headers={"Authorization": f"bearer {TOKEN}"})[0] == 200
+        assert server.ask("/model", headers={"Authorization": "bearer wrong"})[0] == 401
         server.stop()
     assert not any(TOKEN in line for line in server.lines)
 

@@ -187,7 +187,10 @@ def test_a_model_of_large_numbers_answers_them_wherever_it_is_opened(tmp_path, c
     assert en.evaluate(run, tmp_path / gold)["table/gold:test"]["rmse"] < 1e5
     assert main(["export", str(run.path), str(tmp_path / "out")]) == 0
     card = json.loads((tmp_path / "out/encodery.json").read_text())["tasks"]["table/a"]
-    assert f"{card['scale']:.6g} · logit + {card['shift']:.6g}" in capsys.readouterr().out
+    formula = f"{card['scale']:.6g} · logit + {card['shift']:.6g}"
+    assert formula in capsys.readouterr().out
+    assert main(["publish", str(run.path), "-o", str(tmp_path / "parcel")]) == 0
+    assert formula in (tmp_path / "parcel/README.md").read_text()
     assert en.load(tmp_path / "out")(texts[stored["id"][0]]).value == pytest.approx(told[0], rel=1e-4)
 
 

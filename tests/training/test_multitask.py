@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from encodery.cli import main
@@ -18,6 +20,7 @@ from encodery.config.schema import OptimOptions
 from encodery.data.mixes import Shuffled
 from encodery.data.task_mixing import Mixed
 from encodery.errors import UserError
+from encodery.exchange import publish
 from encodery.exchange.export import export
 from encodery.inference import open_model
 from encodery.inference.classifier import open_classifier
@@ -26,6 +29,7 @@ from encodery.inference.task_argument import resolve_split
 from encodery.methods.base import Updating, losses_of
 from encodery.runs.directory import RunDir
 from encodery.runs.head_matrices import Importance
+from encodery.serve.predictor import open_predictor
 from encodery.training import build, loop
 from encodery.training.loop import TrainState, Update
 from encodery.training.optim import Optimizer, Param
@@ -53,6 +57,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     folder = tmp_path_factory.mktemp("several")
     tasks = [{**NLI, "weight": 2.0}, {**SIMILARITY, "batch_size": 3, "lr_scale": 0.5}, TAGS]
     return run(tree(folder, tasks, train={"select": "each"}), folder / "run")
+
+
+def copied(run: RunDir, path: Path) -> RunDir:
+    """A run to write into."""
+    shutil.copytree(run.path, path)
+    return RunDir(path)
 
 
 @pytest.mark.slow(0.5)
@@ -131,6 +141,81 @@ def test_every_task_can_have_its_own_best_weights(trained: RunDir) -> None:
         assert at[f"eval.{about['metric']}"] == about["score"]
         assert trained.read_scores()["scores"][f"{name}:dev"][about["metric"]] == about["score"]
         assert (trained.best / name.replace("/", "-") / "encodery.json").is_file()
+
+
+@pytest.mark.slow(0.5)
+def test_scores_are_those_of_the_weights_that_answer(trained: RunDir, tmp_path: Path) -> None:
+    """select: each: a head is opened with the weights that were best for its task, however it is named."""
+    said, done = trained.read_scores()["scores"], copied(trained, tmp_path / "run")
+    chosen = trained.read_scores()["chosen"]
+    assert any(one["step"] != chosen["step"] for one in chosen["best_of"].values()), "else nothing is tested here"
+    undecided = open_classifier(done.path, "cpu", undecided=True)
+    for task in trained.task_names():
+        (asked,) = resolve_split(f"{task}:dev", None, [done])
+        ways = [undecided, open_classifier(done.path, "cpu", head=task)]
+        for model in [*ways, open_classifier(export(done.path, tmp_path / task[4:], task).folder, "cpu")]:
+            assert evaluate([model], asked).scores == pytest.approx(said[f"{task}:dev"], abs=1e-6)
+        served = open_predictor(str(done.path), "cpu", head=task)
+        assert served.about()["scores"]["scores"] == {f"{task}:dev": said[f"{task}:dev"]}
+        assert torch.equal(*(next(one.model.parameters()) for one in (served.model, ways[1])))
+        assert main(["evaluate", str(done.path), "--on", f"{task}:dev", "--quiet", "--device", "cpu"]) == 0
+        before, after = (one.read_predictions(task, "dev") for one in (trained, done))
+        for id, answer in after.items():
+            same = pytest.approx(answer["prediction"]) if task == "toy/similarity" else answer["prediction"]
+            assert before[id]["prediction"] == same, "what replaces the predictions are the same ones"
+    shutil.rmtree(done.best)
+    with pytest.raises(UserError, match=r"best/toy-ner is missing, which the scores of toy/ner are of"):
+        open_classifier(done.path, "cpu", head="toy/ner")
+    shared = open_classifier(done.model, "cpu", head="toy/ner")
+    assert shared.folder == done.model.resolve(), "the folder itself is still there to be asked"
+
+
+@pytest.mark.slow(0.5)
+def test_heads_that_are_switched_off_are_those_of_the_tasks_own_weights(trained: RunDir, tmp_path: Path) -> None:
+    off, out = ["--without-heads", "0.0,0.1,1.0,1.1", "--quiet"], tmp_path / "off"
+    assert main(["evaluate", str(trained.path), "--on", "toy/similarity:dev", *off, "-o", str(out)]) == 0
+    silent = RunDir(out).read_predictions("toy/similarity", "dev")
+    whole = trained.read_predictions("toy/similarity", "dev")
+    assert any(abs(whole[id]["prediction"] - one["prediction"]) > 1e-4 for id, one in silent.items())
+
+
+@pytest.mark.slow(0.5)
+def test_cards_say_whose_the_scores_are(trained: RunDir, tmp_path: Path) -> None:
+    best = trained.read_scores()["chosen"]["best_of"]
+    card = (trained.path / "README.md").read_text()
+    assert (
+        "Each task is scored with its own best weights (`best/toy-nli`, `best/toy-similarity`, `best/toy-ner`)" in card
+    )
+    assert f"The checkpoint of toy/ner (step {best['toy/ner']['step']}) was its best on dev." in card
+    assert "- The checkpoint (step" not in card
+    with pytest.raises(
+        UserError, match=r"its scores are of these: publish one task with --head; it has toy/ner, toy/n"
+    ):
+        publish.pack(trained.path, tmp_path / "all")
+    with pytest.raises(UserError, match=r"--head toy/qa: .* has no such head; it has toy/ner"):
+        publish.pack(trained.path, tmp_path / "all", head="toy/qa")
+
+
+@pytest.mark.slow(0.5)
+@pytest.mark.parametrize("task", ["toy/similarity", "toy/ner"])
+def test_one_head_is_published_with_its_own_weights_and_scores(trained: RunDir, tmp_path: Path, task: str) -> None:
+    said = trained.read_scores()
+    parcel = publish.pack(trained.path, tmp_path / "out", "me/one", head=task)
+    model, (asked,) = open_classifier(parcel.folder, "cpu"), resolve_split(f"{task}:dev", None, [trained])
+    assert evaluate([model], asked).scores == pytest.approx(said["scores"][f"{task}:dev"], abs=1e-6)
+    assert json.loads((parcel.folder / "scores.json").read_text())["scores"].keys() == {f"{task}:dev"}
+    front, _, body = parcel.card.removeprefix("---\n").partition("---\n")
+    about = yaml.safe_load(front)
+    kind = {"toy/ner": "token-classification"}.get(task, "text-classification")
+    assert (about["pipeline_tag"], [one["task"]["type"] for one in about["model-index"][0]["results"]]) == (
+        kind,
+        [kind],
+    )
+    assert f"{task} (learnt together with toy/nli, " in body
+    assert "en.load('me/one')" in body
+    assert f"The checkpoint of {task} (step {said['chosen']['best_of'][task]['step']}) was its best on dev" in body
+    others = {"toy/nli", "toy/similarity", "toy/ner"} - {task}
+    assert not any(f"| {other}:dev |" in body or f"The checkpoint of {other}" in body for other in others)
 
 
 @pytest.mark.slow(0.5)

@@ -19,6 +19,10 @@ from encodery.objectives.parts.pooled_classifier import PooledForSequenceClassif
 from encodery.objectives.parts.stock_heads import first_word, foreign, own_pooling, require_same
 from encodery.objectives.parts.stock_reader import StockModel, StockReader
 
+# What architectures call the dropout of their heads; a key that a config need not have is read by some families alone.
+DROPOUT_KEYS = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout", "summary_last_dropout")
+UNLISTED_KEYS = {"deberta": "cls_dropout", "deberta-v2": "cls_dropout"}
+
 HeadKind = Literal["stock", "linear", "mlp_tanh", "mlp_gelu", "san"]
 
 
@@ -42,7 +46,8 @@ class Stock(nn.Module):
             if part is not self:
                 stock._init_weights(part)
             if dropout is not None and isinstance(part, nn.Dropout) and not name.startswith("pooler"):
-                part.p = dropout  # not through the config: DeBERTa and MPNet have no key of their own for it
+                part.p = dropout  # not through the config: MPNet has no key for it, and other tasks share the config
+        self.dropout_asked, self.kind = dropout, encoder.kind
         drop_pooler(encoder, keep=pooler is not None)
         setattr(stock, prefix, encoder.net)
         if encoder.kind == "modernbert":
@@ -71,7 +76,15 @@ class Stock(nn.Module):
     @property
     def saved(self) -> StockModel:
         """The model that is written to disk."""
+        self.tell_dropout()
         return self.stock
+
+    def tell_dropout(self) -> None:
+        """In the config that is saved: whoever goes on training with transformers has the same dropout."""
+        config = self.stock.config
+        keys = [key for key in DROPOUT_KEYS if hasattr(config, key)] + [UNLISTED_KEYS.get(self.kind)]
+        for key in filter(None, keys if self.dropout_asked is not None else []):
+            setattr(config, key, self.dropout_asked)
 
 
 class StockHead(Stock):
@@ -98,6 +111,7 @@ class StockHead(Stock):
     @property
     def saved(self) -> StockModel:
         """The architecture's own class where it reads the same, else ours."""
+        self.tell_dropout()
         same = self.own == self.pooling
         return self.stock if same else PooledForSequenceClassification.around(self.stock, self.pooling)
 

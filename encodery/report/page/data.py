@@ -158,12 +158,11 @@ class PageData:
 
     def rows(self, record: Record, data: str) -> Rows | None:
         """The rows that answers belong to, with their labels; None (and a remark) where they cannot be had."""
-        name, split = task_and_split(data)
         digest = record.rows_digest(data)
         at = (data, digest)
         if at not in self._rows:
             try:
-                self._rows[at] = _rows(record, name, split, digest)
+                self._rows[at] = _rows(record, data, digest)
             except (UserError, OSError) as error:
                 self.remark(f"{data}: no examples are shown, because {without_paths(short(str(error), 200))}")
                 self._rows[at] = None
@@ -201,23 +200,26 @@ def task_names(record: Record) -> list[str]:
     return [records.task_name({"tasks": [one]}) or record.task for one in entries]
 
 
-def _rows(record: Record, name: str, split: str, digest: str) -> Rows:
-    task = task_of(_tree(record, name))
+def _rows(record: Record, data: str, digest: str) -> Rows:
+    """From the file that an evaluation read, whatever its name: it may be called as the file of the training."""
+    name, split = task_and_split(data)
+    asked = record.asked.get(data)
+    task = task_of({**record.tree, "tasks": [asked]} if asked else _tree(record, name))
     examples = task.examples(split)
     if digest and task.origin(split).digest != digest:
-        raise UserError(f"the rows of {name}:{split} are not the ones that {record.name} was scored on")
+        raise UserError(f"the rows of {data} are not the ones that {record.name} was scored on")
     return Rows(task, examples)
 
 
 def _tree(record: Record, name: str) -> Mapping[str, Any]:
-    """The config of the run with the task of this name first; one that it was only evaluated on is a file or a name."""
+    """The config of the run with the task of this name first; elsewhere the name says all."""
     entries = record.tree.get("tasks") or []
     mine = [one for one in entries if records.task_name({"tasks": [one]}) == name]
     if not mine and name.partition("/")[0] not in components.names(
         "tasks"
     ):  # own code, whose name the config does not tell
         mine = [one for one in entries if ".py:" in str(one.get("kind") or one.get("name"))]
-    return {**record.tree, "tasks": mine or [record.asked.get(name) or {"name": name}]}
+    return {**record.tree, "tasks": mine or [{"name": name}]}
 
 
 def gather(

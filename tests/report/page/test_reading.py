@@ -10,6 +10,7 @@ import pytest
 
 from encodery.cli import main
 from encodery.errors import UserError
+from encodery.report.examples import task_of
 from encodery.report.page import build
 from encodery.report.page.chart import Heat
 from encodery.report.page.configurations import Configurations, trimmed
@@ -20,6 +21,7 @@ from encodery.report.records import read
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Example
 from tests.report import runs
+from tests.toolbox.tasks import write_csv
 
 
 def with_majority(folder: Path, scores: dict[str, float], easy: float, **more: Any) -> None:
@@ -44,6 +46,26 @@ def test_majority_and_second_metric_are_beside_the_score(tmp_path: Path) -> None
     assert "; majority baseline: 55.00; macro_f1 61.00." in page
     assert ">macro_f1 61.00</td>" in page
     assert "no better than the majority" not in page
+
+
+def test_a_file_that_is_called_as_the_training_file_is_shown(tmp_path: Path) -> None:
+    for place, text in (("here", "a film to remember"), ("elsewhere", "a heron in the reeds")):
+        (tmp_path / place).mkdir()
+        write_csv(tmp_path / place / "reviews.csv", ["text", "label"], [(text, "good"), ("dull", "bad")])
+    own = {"kind": "table", **{split: str(tmp_path / "here" / "reviews.csv") for split in ("train", "dev")}}
+    config = {**runs.tree(), "tasks": [own]}
+    rows = {"dev": {"digest": task_of(config).origin("dev").digest, "rows": 2}}
+    made = RunDir(runs.run(tmp_path / "run", 0.9, task="table/reviews", config=config, origins=rows))
+    task = {"kind": "table", "test": str(tmp_path / "elsewhere" / "reviews.csv")}
+    digest = task_of({"tasks": [task]}).origin("test").digest
+    about = {"scores": {"accuracy": 0.5}, "main": "accuracy", "task": task, "digest": digest}
+    made.write_scores(made.read_scores() | {"evaluations": {"table/reviews:test": about}})
+    data = gather([made.path])
+    for split, text in (("test", "a heron in the reeds"), ("dev", "a film to remember")):
+        found = data.rows(data.records[0], f"table/reviews:{split}")
+        assert found, data.remarks
+        assert found.examples[0].texts == (text,)
+    assert not data.remarks
 
 
 def test_own_code_is_said_to_be_left_alone(tmp_path: Path) -> None:
