@@ -192,7 +192,7 @@ def test_cards_say_whose_the_scores_are(trained: RunDir, tmp_path: Path) -> None
         UserError, match=r"its scores are of these: publish one task with --head; it has toy/ner, toy/n"
     ):
         publish.pack(trained.path, tmp_path / "all")
-    with pytest.raises(UserError, match=r"--head toy/qa: .* has no such head; it has toy/ner"):
+    with pytest.raises(UserError, match=r"has no head toy/qa; it has toy/ner"):
         publish.pack(trained.path, tmp_path / "all", head="toy/qa")
 
 
