@@ -52,6 +52,13 @@ def test_the_split_depends_on_the_seed_alone(tmp_path):
     assert ids[0] == ids[1] != ids[2]
 
 
+def test_groups_that_cannot_be_parted_are_counted(tmp_path):
+    rows = [row | {"author": "same"} for row in many(30)]
+    task = table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows), group="author")
+    with pytest.raises(UserError, match=r"30 rows in 1 group \(.*\), which stay on one side, are too few to set 0.1"):
+        task.examples("train")
+
+
 def test_groups_stay_together(tmp_path):
     rows = [row | {"author": i // 5} for i, row in enumerate(many(100))]
     task = table(tmp_path, train=jsonl(tmp_path, "a.jsonl", rows), group="author", dev_fraction=0.2)

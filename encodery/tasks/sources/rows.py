@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from encodery.core import files
+from encodery.core.text import counted
 from encodery.errors import UserError
 from encodery.tasks.base import Example, Label, Origin, Task, plain_texts
 from encodery.tasks.sources.labels import has_decimal_comma, matched, may_be_thousands
@@ -261,7 +262,12 @@ def set_aside(
     units = equal_texts(examples) if together and not grouped else [[row] for row in range(len(examples))]
     chosen = _by_group(examples, fraction, seed) if grouped else _by_label(examples, units, fraction, seed)
     if not 0 < len(chosen) < len(examples):
-        what = f"the groups of {len(examples)} rows" if grouped else f"{len(examples)} rows"
+        groups = counted(len({e.group for e in examples}), "group")
+        what = (
+            f"{len(examples)} rows in {groups} (such as all questions on one article), which stay on one side,"
+            if grouped
+            else f"{len(examples)} rows"
+        )
         equal = f" ({len(units)} different texts)" if len(units) < len(examples) else ""
         raise UserError(
             f"{what}{equal} are too few to set {fraction:g} of them aside; name a dev file (--tasks.dev FILE)"
