@@ -125,7 +125,6 @@ stories: $(VENV)/installed
 	$(BIN)/python stories/methods_minilm.py
 	$(BIN)/encodery sweep run stories/freelb_grid.yaml --model.name $(MINILM) -o runs/stories/freelb-grid
 	$(BIN)/encodery sweep run stories/freelb.yaml --model.name $(MINILM) -o runs/stories/freelb
-	$(BIN)/python stories/selection_mnli.py --steps 150
 	$(BIN)/python stories/clean_reviews.py
 	$(BIN)/python stories/gradts_minilm.py
 

@@ -378,7 +378,7 @@ def blocks(stored: Mapping[str, Any]) -> dict[str, str]:
     for fraction in PARTS:
         if any(group.method != RANDOM for group in groups_of(runs, fraction)):
             made[f"choices-{100 * fraction:g}"] = selection_table(runs, fraction)
-    if runs:
+    if len({run["seed"] for run in runs}) > 2:  # fewer have neither an interval nor a test
         made |= {"differences": differences_table(runs, MATCHED), "differences-hans": differences_table(runs, ON_HANS)}
     if any(run["subcases"] for run in runs):
         made |= {"hans": hans_table(runs), "subcases": subcase_table(runs)}

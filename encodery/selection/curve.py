@@ -142,9 +142,13 @@ def select(
 
 
 def made_of(plain: Mapping[str, Any]) -> list[str]:
-    """What stands for the runs that a selection is made of: their scores, which follow from their weights."""
+    """What stands for the runs that a selection is made of: their scores, which follow from their weights.
+
+    Those of later evaluations do not count: the curve itself adds some (`on`), and would choose all again.
+    """
     paths = [*plain["runs"], *([plain["embed"]["model"]] if plain["embed"] else [])]
-    return [files.sha256(Path(path) / "scores.json") for path in paths if (Path(path) / "scores.json").is_file()]
+    runs = [RunDir(path) for path in paths if RunDir(path).scores.is_file()]
+    return [files.digest({k: v for k, v in run.read_scores().items() if k != "evaluations"}) for run in runs]
 
 
 # The scores

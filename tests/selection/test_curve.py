@@ -1,6 +1,7 @@
 """Retraining curves: what is trained, what is shared, what the tables say."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from encodery.data.subset import Subset
 from encodery.errors import RunFailed, UserError
 from encodery.report import stats
 from encodery.report.data_curves import Curves, Point, area, flat, gaps_to_random, markdown, needed, needed_text, plain
+from encodery.runs.directory import RunDir
 from encodery.runs.sweep_spec import Outcome
 from encodery.selection import curve
 from encodery.selection.curve_parts import lines_of, parts_of
@@ -221,3 +223,14 @@ def test_one_word_is_a_list_and_fewer_points_are_fewer_runs(tmp_path):
         chosen[name, 1] = Subset(rows, {"pool": ROWS}).write(tmp_path / name).parent
     lines = [(one.taken.folder.name, one.taken.asked) for one in lines_of(parts_of(plan, chosen))]
     assert sorted(lines) == [("el2n", 0.5), ("random", 0.25), ("random", 0.5), ("stream", 0.25), ("stream", 0.5)]
+
+
+def test_a_later_evaluation_does_not_make_a_selection_anew(trained, tmp_path):
+    run = RunDir(shutil.copytree(trained("pair"), tmp_path / "run"))
+    asked = {"runs": [str(run.path)], "embed": {"model": "petit"}}
+    before = curve.made_of(asked)
+    assert len(before) == 1
+    run.write_scores(run.read_scores() | {"evaluations": {"hans:dev": {"scores": {"accuracy": 0.5}}}})
+    assert curve.made_of(asked) == before
+    run.write_scores(run.read_scores() | {"scores": {}})
+    assert curve.made_of(asked) != before
