@@ -125,6 +125,7 @@ stories: $(VENV)/installed
 	$(BIN)/python stories/methods_minilm.py
 	$(BIN)/encodery sweep run stories/freelb_grid.yaml --model.name $(MINILM) -o runs/stories/freelb-grid
 	$(BIN)/encodery sweep run stories/freelb.yaml --model.name $(MINILM) -o runs/stories/freelb
+	@echo 'Data on MNLI: the steps in the head of stories/data_mnli.yaml'
 	$(BIN)/python stories/clean_reviews.py
 	$(BIN)/python stories/gradts_minilm.py
 

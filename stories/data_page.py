@@ -310,7 +310,7 @@ def cluster_table(analysis: Mapping[str, Any], most: int = 20) -> str:
         error = one["difficulty"].get("error")
         lines.append([
             str(one["cluster"]), f"{one['size']:,}", mix, "" if one["p_holm"] is None else f"{one['p_holm']:.3f}",
-            "" if error is None else f"{100 * error:.0f}", ", ".join(one["words"][:6]).replace("|", "\\|"),
+            "" if error is None else f"{100 * error:.0f}", f"`{', '.join(one['words'][:6])}`".replace("|", "\\|"),
         ])  # fmt: skip
     return markdown(lines)
 
@@ -344,6 +344,9 @@ def picture(runs: Sequence[Run], out: Path) -> None:
             axis.fill_between(places, low, high, color=COLOURS[RANDOM], alpha=0.15, linewidth=0)
         for fraction in PARTS:
             choices_at(axis, groups_of(runs, fraction), measure)
+        if measure is ON_HANS:  # not zoomed in until chance looks like an effect
+            axis.axhline(50, color="#8a8f98", linewidth=1, linestyle=":")
+            axis.set_ylim(min(40, axis.get_ylim()[0]), max(60, axis.get_ylim()[1]))
         axis.set_xscale("log")
         axis.set_xticks(places, [f"{x:g}" for x in places], minor=False)
         axis.minorticks_off()

@@ -13,6 +13,7 @@ from encodery.analysis.head_importance import HeadOptions
 from encodery.cli.parsing import Parser, split
 from encodery.cli.verbs import VERBS
 from encodery.config import layers, load, reference
+from encodery.config.schema import Config
 from encodery.config.validate import options
 from encodery.data.corpus.vocabulary import Vocabulary
 from encodery.gradts.config import Autosem, GradTS
@@ -79,7 +80,8 @@ def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pyte
     elif verb.name == "curve":
         assert args.config
         for above in layers.from_overrides(rest, layers.Location("command line", ROOT)):
-            options(Curve, above)
+            assert above.tree.keys() <= Curve.model_fields.keys() | Config.model_fields.keys()
+            options(Curve, layers.Layer({k: v for k, v in above.tree.items() if k in Curve.model_fields}, above.places))
     elif verb.name == "gradts":
         for above in layers.from_overrides(rest, layers.Location("command line", ROOT)):
             options(GradTS, layers.Layer({"primary": "some/task"} | above.tree, above.places))
