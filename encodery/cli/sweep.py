@@ -34,6 +34,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "--commands", metavar="FILE", help="run: execute the commands in a file, one per line, instead of a sweep"
     )
+    parser.add_argument("--dry-run", action="store_true", help="run: show the runs as `plan` does, execute nothing")
     parser.shared("--executor")
     parser.add_argument("--devices", metavar="D", help="all, cuda (every GPU), 0,1 or cpu:2 (two runs at once)")
     parser.add_argument("--runs-per-device", type=int, metavar="N", help="runs at once on each device")
@@ -83,7 +84,7 @@ _WHAT = {
 _PLACED = ("--out", "--seeds", "--devices", "--runs-per-device", "--threads", "--skip-bad-rows", "--allow-code")
 _OPTIONS = {
     "plan": (*_PLACED, "--json", "--format"),
-    "run": (*_PLACED, "--commands", "--executor", "--timeout", "--retries", "--quiet"),
+    "run": (*_PLACED, "--commands", "--dry-run", "--executor", "--timeout", "--retries", "--quiet"),
     "status": ("--json", "--format", "--watch"),
     "stop": ("--now",),
     "retry": ("--failed",),
@@ -128,6 +129,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     }  # fmt: skip
     if rest and args.action not in ("plan", "run"):
         raise UserError(f"encodery sweep {args.action} takes no settings ({rest[0]}).")
+    if args.action == "run" and args.dry_run:
+        if args.commands:
+            raise UserError("--dry-run: the lines of --commands are what runs; there is nothing to plan.")
+        args.action = "plan"
     return doing[args.action](args, without_bad_rows(args, rest))
 
 

@@ -73,6 +73,19 @@ def test_plan_shows_the_runs_and_makes_nothing(room: Path, capsys: pytest.Captur
     assert [run["axes"]["optim.lr"] for run in json.loads(capsys.readouterr().out)] == [1e-4, 2e-4] * 2
 
 
+def test_a_dry_run_is_the_plan(room: Path, executed: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run.yaml", "--optim.lr", "1e-4,1e-3", "-o", "out"]
+    assert cli.main(["sweep", "plan", *words]) == 0
+    planned = capsys.readouterr().out
+    assert cli.main(["sweep", "run", *words, "--dry-run", "--timeout", "1h"]) == 0
+    assert capsys.readouterr().out == planned
+    assert planned.count("\n") >= 3  # two runs and their number
+    assert not executed
+    assert not Path("out").exists()
+    assert cli.main(["sweep", "run", "--commands", "cmds.txt", "--dry-run"]) == 2
+    assert "--commands" in capsys.readouterr().err
+
+
 def test_plan_names_the_settings_that_a_method_does_not_have(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "plan", "run.yaml", "--method.kind", "plain,freelb", "--method.adv_lr", "0.1,0.2"]
     assert cli.main(words) == 0
