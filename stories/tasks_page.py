@@ -48,6 +48,7 @@ def run_of(record: records.Record) -> dict[str, Any]:
     """What the page needs of a run of one task or two."""
     return {
         "run": record.name, "tasks": record.task.split(" + "), "seed": record.seed, "main": dict(record.main),
+        "longer": (record.variant or "").endswith("-longer"),
         "scores": {data: {name: round(value, 6) for name, value in of.items()} for data, of in record.scores.items()},
         "seconds": round(record.seconds, 1) if record.seconds else None,
     }  # fmt: skip
@@ -103,27 +104,36 @@ def collect(pairs: Path | None, study: Path | None, vectors: Path | None) -> Non
 # What a pair really brings
 
 
-def scores_of(runs: Sequence[Run], primary: str, tasks: set[str]) -> Cell:
+def scores_of(runs: Sequence[Run], primary: str, tasks: set[str], longer: bool = False) -> Cell:
     """The dev scores of a primary task by seed, of the runs on exactly these tasks, times 100."""
     data, by_seed = f"{primary}:dev", dict[int, float]()
     for run in runs:
-        if set(run["tasks"]) == tasks and data in run["scores"]:
+        if set(run["tasks"]) == tasks and run["longer"] == longer and data in run["scores"]:
             by_seed[run["seed"]] = 100 * run["scores"][data][run["main"][data]]
     return Cell(dict(sorted(by_seed.items())))
 
 
-def gains_of(runs: Sequence[Run], primary: str) -> dict[str, Comparison]:
-    """A primary with each auxiliary task beside the primary alone."""
-    alone = scores_of(runs, primary, {primary})
+def gains_of(runs: Sequence[Run], primary: str, longer: bool = False) -> dict[str, Comparison]:
+    """A primary with each auxiliary task beside the primary alone, or alone with as many updates as a pair has."""
+    alone = scores_of(runs, primary, {primary}, longer)
+    base = f"{TASKS[primary]} alone" + (", twice the epochs" if longer else "")
     every = {name: scores_of(runs, primary, {primary, name}) for name in TASKS if name != primary}
-    compared = {name: Comparison(f"{TASKS[primary]} + {TASKS[name]}", f"{TASKS[primary]} alone", scores, alone)
+    compared = {name: Comparison(f"{TASKS[primary]} + {TASKS[name]}", base, scores, alone)
                 for name, scores in every.items()}  # fmt: skip
     return {name: comparison for name, comparison in compared.items() if comparison.differences}
 
 
-def all_gains(runs: Sequence[Run]) -> dict[str, dict[str, Comparison]]:
+def all_gains(runs: Sequence[Run], longer: bool = False) -> dict[str, dict[str, Comparison]]:
     """By primary; those that have runs."""
-    return {primary: gains for primary in PRIMARIES if (gains := gains_of(runs, primary))}
+    return {primary: gains for primary in PRIMARIES if (gains := gains_of(runs, primary, longer))}
+
+
+def control_of(runs: Sequence[Run], primary: str) -> Comparison | None:
+    """What as many updates as a pair has bring without any other task."""
+    longer, alone = (scores_of(runs, primary, {primary}, more) for more in (True, False))
+    name = TASKS[primary]
+    found = Comparison(f"{name} alone, twice the epochs", f"{name} alone", longer, alone)
+    return found if found.differences else None
 
 
 # What could have foretold it
@@ -211,16 +221,37 @@ def p_of(guessed: Mapping[str, Mapping[str, float]], gains: Mapping[str, Mapping
 def pair_table(stored: Mapping[str, Any]) -> str:
     """The true gain of every pair, and what could have foretold it."""
     gains, ways = all_gains(stored["runs"]), guesses(stored)
-    compared = [c for by_name in gains.values() for c in by_name.values()]
-    table = comparisons_table("pair", "the primary's score", compared, stats.paired_t).splitlines()
     shown = ["tau", "rows", "cosine"]
-    added = [shown, ["---"] * len(shown)]
+    compared, added = list[Comparison](), [shown, ["---"] * len(shown)]
     for primary, by_name in gains.items():
-        for name in by_name:
+        if control := control_of(stored["runs"], primary):
+            compared.append(control)
+            added.append([""] * len(shown))
+        for name, comparison in by_name.items():
             values = [way(primary, name) for way in ways.values()]
             forms = ("{:.3f}", "{:,.0f}", "{:.3f}")
+            compared.append(comparison)
             added.append(["" if v is None else form.format(v) for form, v in zip(forms, values, strict=True)])
+    table = comparisons_table("trained on", "the primary's score", compared, stats.paired_t).splitlines()
     return "\n".join(f"{line} {' | '.join(more)} |" for line, more in zip(table, added, strict=True))
+
+
+def updates_table(runs: Sequence[Run]) -> str:
+    """Every pair beside the primary alone with as many updates."""
+    compared = [c for by_name in all_gains(runs, longer=True).values() for c in by_name.values()]
+    return comparisons_table("trained on", "the primary's score", compared, stats.paired_t)
+
+
+def level_table(runs: Sequence[Run]) -> str:
+    """The scores themselves: each primary alone, alone for longer, and with its best and its worst auxiliary."""
+    lines = [["primary", "metric", "alone", "alone, twice the epochs", "with its best auxiliary", "with its worst"]]
+    for primary, gains in all_gains(runs).items():
+        metric = next(run["main"][f"{primary}:dev"] for run in runs if f"{primary}:dev" in run["main"])
+        order = sorted(gains, key=lambda name: stats.mean(gains[name].differences))
+        ends = [f"{gains[name].scores} {TASKS[name]}" for name in (order[-1], order[0])]
+        alone = [str(scores_of(runs, primary, {primary}, longer)) for longer in (False, True)]
+        lines.append([TASKS[primary], metric, *alone, *ends])
+    return markdown(lines)
 
 
 def ranking_table(stored: Mapping[str, Any]) -> str:
@@ -310,14 +341,20 @@ def blocks(stored: Mapping[str, Any]) -> dict[str, str]:
     if stored.get("heads"):
         made["stability"] = stability_table(stored["heads"])
     if all_gains(stored.get("runs", [])):
-        made |= {"pairs": pair_table(stored), "rankings": ranking_table(stored)}
+        made |= {"levels": level_table(stored["runs"]), "pairs": pair_table(stored)}
+        if all_gains(stored["runs"], longer=True):
+            made["updates"] = updates_table(stored["runs"])
+        made["rankings"] = ranking_table(stored)
     if stored.get("study"):
         made["strategies"] = strategy_table(stored["study"])
     return made
 
 
 def picture(stored: Mapping[str, Any], out: Path) -> None:
-    """A panel for each way of guessing: the true gain of every pair over what was guessed, with 95 % intervals."""
+    """A panel for each way of guessing: the true gain of every pair over what was guessed, with 95 % intervals.
+
+    Dashed: what as many updates on the primary's own rows bring.
+    """
     plt = pyplot()
     gains, ways = all_gains(stored["runs"]), guesses(stored)
     shown = {words: way for words, way in ways.items() if any(way(p, n) is not None for p in gains for n in gains[p])}
@@ -325,6 +362,8 @@ def picture(stored: Mapping[str, Any], out: Path) -> None:
                                 squeeze=False)  # fmt: skip
     for axis, (words, way) in zip(axes[0], shown.items(), strict=True):
         for primary, by_name in gains.items():
+            if control := control_of(stored["runs"], primary):
+                axis.axhline(stats.mean(control.differences), color=COLOURS[primary], linestyle="--", linewidth=1)
             guessed = {name: value for name in by_name if (value := way(primary, name)) is not None}
             for number, (name, at) in enumerate(guessed.items()):
                 label = TASKS[primary] if number == 0 else None
