@@ -90,6 +90,7 @@ class Batch:
     group: Tensor | None = None  # number of each sequence's example in this batch; None: one sequence an example
     twin: "Batch | None" = None  # the same on the host, where this one is on another device
     copied_ids: Tensor | None = None  # the row numbers on the device of the inputs, where that is another one
+    drawn_as: str = ""  # what the draws of its task go by, where that is not the task's name
     masked: Any = None  # its masked positions (objectives/parts/masking.py), where they were drawn before the pass
 
     def __len__(self) -> int:
@@ -100,7 +101,9 @@ class Batch:
         """The batch on the host: what is asked of it there does not wait for a device."""
         if self.twin is None:
             return self
-        return replace(self.twin, seed=self.seed, step=self.step, noise=self.noise, masked=self.masked)
+        return replace(
+            self.twin, seed=self.seed, step=self.step, noise=self.noise, masked=self.masked, drawn_as=self.drawn_as
+        )
 
     @property
     def ids_there(self) -> Tensor:
@@ -260,6 +263,7 @@ class Batches:
     noise: int  # of the weights: dropout
     batcher: MicroBatcher
     weights: np.ndarray | None = None  # of each table row, where a selection has some
+    drawn_as: str = ""  # what its draws go by, where that is not the task's name
     own: str = ""  # sets its draws apart from those of the run's other tasks, which may be as long
     neighbours: bool = False  # batches of neighbours, the same in every epoch, for comparison with MT-DNN
     share: Share = WHOLE  # what this process takes of each step
@@ -339,7 +343,8 @@ class Batches:
         for turn, again in enumerate(more, 1):
             micro += self.batcher.split(table, again, self.task, rng.key(self.noise, "dropout of copies", *who, turn))
         noise = rng.key(self.noise, "noise", *when)
-        return [replace(batch, step=step, noise=noise, weights=self.weights_of(batch)) for batch in micro]
+        same: dict[str, Any] = {"step": step, "noise": noise, "drawn_as": self.drawn_as}
+        return [replace(batch, weights=self.weights_of(batch), **same) for batch in micro]
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The weights of a micro-batch's sequences."""

@@ -64,7 +64,10 @@ class Mixed:
         mix.check([size.name for size in sizes])
         if max_steps is not None:
             epochs = max_steps * mix.in_step(len(sizes)) / mix.length(sizes)
-        own = [replace(s, own=f" {s.task}" if len(streams) > 1 else "", neighbours=mix.neighbours) for s in streams]
+        own = [
+            replace(s, own=f" {s.drawn_as or s.task}" if len(streams) > 1 else "", neighbours=mix.neighbours)
+            for s in streams
+        ]
         return cls(own, Orders(mix, sizes, epochs, seed))
 
     @property

@@ -29,7 +29,7 @@ from encodery.runs.directory import RunDir
 from encodery.runs.identity import identity_of_config
 from encodery.training import build, checkpoint
 from encodery.training.session import Session
-from encodery.training.task_data import Split, TaskData, first_dev
+from encodery.training.task_data import Split, TaskData, drawn_names, first_dev
 from encodery.weighting.constant import Constant
 
 RESULT = "bandit.json"
@@ -153,8 +153,9 @@ class Rounds(Session):
         alone = replace(base, config=config.model_copy(update={"train": config.train.model_copy(update=length)}))
         alone = replace(alone, weighting=Constant())  # a step has one task
         built = build.build(alone, inputs)
-        streams = {data.name: data.stream(config, built.batcher) for data in built.tasks_data}
-        streams = {name: replace(stream, own=f" {name}") for name, stream in streams.items()}
+        drawn = drawn_names([data.task for data in built.tasks_data])
+        streams = {data.name: data.stream(config, built.batcher, drawn[data.name]) for data in built.tasks_data}
+        streams = {name: replace(stream, own=f" {stream.drawn_as or name}") for name, stream in streams.items()}
         self.bandit, self.arms = bandit, Arms(streams, bandit, options.steps)
         stream: Any = self.arms
         data = [

@@ -38,13 +38,20 @@ def require_vocabulary(encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -
 
 
 def objective_modules(
-    encoder: Encoder, objectives: Mapping[str, Objective], tokenizer: "PreTrainedTokenizerBase", seed: int | None = None
+    encoder: Encoder,
+    objectives: Mapping[str, Objective],
+    tokenizer: "PreTrainedTokenizerBase",
+    seed: int | None = None,
+    drawn_as: Mapping[str, str] | None = None,
 ) -> dict[str, ObjectiveModule]:
-    """The modules of all objectives on one encoder, whose pooler stays if any of them uses it."""
+    """The modules of all objectives on one encoder, whose pooler stays if any of them uses it.
+
+    With a seed their weights are drawn by the name of the task, or by what `drawn_as` says for it.
+    """
     pooler, kept, modules = getattr(encoder.net, "pooler", None), False, {}
     for name, objective in objectives.items():
         if seed is not None:
-            seed_weights(seed, "head", name)
+            seed_weights(seed, "head", (drawn_as or {}).get(name, name))
         if pooler is not None:
             encoder.net.pooler = pooler
         modules[name] = objective.build(encoder, tokenizer)

@@ -183,12 +183,12 @@ def normal_per_token(batch: Batch, width: int) -> torch.Tensor:
 
 
 def _drawn_there(batch: Batch, width: int, purpose: str) -> torch.Tensor:
-    key, layout = rng.key(batch.noise, f"{purpose} {batch.task}"), batch.layout
+    key, layout = rng.key(batch.noise, f"{purpose} {batch.drawn_as or batch.task}"), batch.layout
     return tensor_rng.per_token(key, batch.ids_there, layout.lengths, layout.sequence_of_token, width)
 
 
 def _drawn_here(batch: Batch, width: int, purpose: str) -> np.ndarray:
-    key = rng.key(batch.noise, f"{purpose} {batch.task}")
+    key = rng.key(batch.noise, f"{purpose} {batch.drawn_as or batch.task}")
     return rng.per_token(key, batch.ids.numpy(), batch.layout.host_lengths, width)
 
 

@@ -125,6 +125,11 @@ class Task(Options):
         """`glue/rte`: what people type."""
         raise NotImplementedError
 
+    @property
+    def drawn_as(self) -> str:
+        """What the task's random draws (its new head, its noise) go by."""
+        return self.name
+
     def splits(self) -> tuple[str, ...]:
         """The splits this task can have, in the order train, dev…, test…."""
         raise NotImplementedError

@@ -41,7 +41,7 @@ from encodery.training import linear_probe, optim
 from encodery.training.linear_probe import Probe
 from encodery.training.loop import LossScale, TrainState, steps_in_all
 from encodery.training.optim import Optimizer, Param
-from encodery.training.task_data import Split, TaskData, make_task_data
+from encodery.training.task_data import Split, TaskData, drawn_names, make_task_data
 from encodery.training.teacher import taught
 from encodery.weighting.base import ActiveWeighting, Weighting
 
@@ -238,7 +238,8 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     if config.train.shard and comm.size() > 1:
         fsdp.require_fit(config.method["kind"], len(tasks), config.model.tune, config.train.dynamics, probes)
         plain, model.sharded = fsdp.shard(model, device), True
-    stream = mixed([task_data.stream(config, batcher) for task_data in tasks_data], resolved)
+    drawn = drawn_names(tasks)
+    stream = mixed([task_data.stream(config, batcher, drawn[task_data.name]) for task_data in tasks_data], resolved)
     return Parts(
         tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, attention, plain
     )  # fmt: skip
@@ -368,7 +369,8 @@ def make_model(
         objectives[task_data.name] = options.fitted(targets)
         plain = {"kind": wanted["kind"], **objectives[task_data.name].to_dict()}
         about_tasks[task_data.name] = about(task_data.task, plain, task_data.max_length)
-    asked = objective_modules(encoder, objectives, tokenizer, config.seed.init)
+    drawn = drawn_names([task_data.task for task_data in tasks_data])
+    asked = objective_modules(encoder, objectives, tokenizer, config.seed.init, drawn)
     freeze(encoder, config.model.tune)
     if config.model.tune == "lora":
         lora.adapt(encoder, config.model.lora, rng.key(config.seed.init, "lora"))

@@ -1,6 +1,7 @@
 """One task of a run with its rows: tables, the part that is trained on, what the checkpoint is chosen on."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ class TaskData:
             return self.choice
         return named_split(self.task, name, self.pieces, self.max_length)
 
-    def stream(self, config: Config, batcher: MicroBatcher) -> Batches:
+    def stream(self, config: Config, batcher: MicroBatcher, drawn_as: str) -> Batches:
         task, entry, table = self.task, self.entry, self.train.table
         size = entry.batch_size or config.train.batch_size
         used = self.rows if isinstance(self.rows, np.ndarray) else None
@@ -84,7 +85,7 @@ class TaskData:
         seeds = config.seed.data, config.seed.init
         return Batches(
             task.name, table, self.rows, size, *seeds, batcher, weights,
-            share=share, balance=self.balance, sampler=self.sampler,
+            drawn_as=drawn_as, share=share, balance=self.balance, sampler=self.sampler,
         )  # fmt: skip
 
     @property
@@ -96,6 +97,15 @@ class TaskData:
             return None
         rows: Any = self.rows
         return Balance(classes_of(np.asarray(self.train.table.targets["label"][rows])))
+
+
+def drawn_names(tasks: Sequence[Task]) -> dict[str, str]:
+    """What the draws of each task go by; files without a name of their own are told apart by their place."""
+    names, seen = dict[str, str](), Counter[str]()
+    for task in tasks:
+        seen[task.drawn_as] += 1
+        names[task.name] = task.drawn_as + (f" {seen[task.drawn_as]}" if seen[task.drawn_as] > 1 else "")
+    return names
 
 
 def make_task_data(

@@ -515,6 +515,21 @@ def test_moving_the_data_does_not_change_a_run_s_identity(setup: list[str], tmp_
     assert identity(after) == before
 
 
+@pytest.mark.parametrize("method", ["plain", "freelb"])
+def test_renaming_the_data_does_not_change_a_run(method: str, setup: list[str], tmp_path: Path) -> None:
+    """Own files count by their content, so neither the new head nor the noise may go by their name."""
+    words = [*setup, f"method={method}", "train.max_steps=3"]
+    train_run(load.load(None, words), tmp_path / "one")
+    (tmp_path / "data.csv").rename(tmp_path / "other.csv")
+    renamed = [text.replace("data.csv", "other.csv") for text in words]
+    train_run(load.load(None, renamed), tmp_path / "two")
+    one, two = (RunDir.open(tmp_path / name) for name in ("one", "two"))
+    assert (one.task_names(), two.task_names()) == (["table/data"], ["table/other"])
+    assert one.info()["identity"] == two.info()["identity"]
+    weights = [load_file(run.model / "model.safetensors") for run in (one, two)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 @pytest.mark.slow
 def test_R11_skipped_rows_are_counted_and_kept_in_a_file(
     setup: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

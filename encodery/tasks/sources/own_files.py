@@ -16,6 +16,8 @@ from encodery.tasks.sources.rows import Loaded, Read, content_digest, file_diges
 
 WHOLE = "whole"  # all rows of a training file of which a part is dev, in the order of the file; nothing trains on it
 
+UNNAMED = "table/train"  # what the draws of a file go by whose task has no name of its own
+
 
 class Own(Read):
     """Base: a subclass reads all files at once, in `_read_all`."""
@@ -86,6 +88,11 @@ class Own(Read):
         """`table/reviews`."""
         called = self.called or _printed(Path(next(iter(self._files().values()))).stem)
         return f"table/{called.removeprefix('table/')}"
+
+    @property
+    def drawn_as(self) -> str:
+        """Own files count by their content: to rename one must not draw another head."""
+        return self.name if self.called else UNNAMED
 
     def splits(self) -> tuple[str, ...]:
         """Those with a file, and dev where a part of train is set aside."""
