@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         cross_validate,
         evaluate,
         export,
+        inspect,
         load,
         predict,
         report,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Classifier", "Prediction", "Run", "Sweep", "__version__", "cross_validate", "evaluate", "export", "load",
-    "predict", "report", "run_sweep", "steps", "table", "train",
+    "Classifier", "Prediction", "Run", "Sweep", "__version__", "cross_validate", "evaluate", "export",
+    "inspect", "load", "predict", "report", "run_sweep", "steps", "table", "train",
 ]  # fmt: skip
 
 

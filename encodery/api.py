@@ -1,4 +1,4 @@
-"""The Python interface: train, load, predict, evaluate, export, report, run_sweep, steps, table.
+"""The Python interface: train, load, predict, evaluate, export, inspect, report, run_sweep, steps, table.
 
 run = train("rte.yaml", optim={"lr": 3e-5})
 run.scores, run.metrics(), run.predictions("glue/rte:dev")
@@ -48,6 +48,7 @@ __all__ = [
     "cross_validate",
     "evaluate",
     "export",
+    "inspect",
     "load",
     "predict",
     "report",
@@ -493,6 +494,32 @@ def table(*dirs: str | Path | RunDir | Run, baseline: str | None = None) -> "pd.
     from encodery.report import table as report_table
 
     return pd.DataFrame(report_table.table([_path(one) for one in dirs], baseline).to_dict())
+
+
+def inspect(
+    config: str | Path | Mapping[str, Any] | RunDir | Run | None = None,
+    *,
+    split: str = "train",
+    rows: int = 5,
+    head: str | None = None,
+    allow_code: bool = False,
+    **sections: Any,
+) -> "dict[str, pd.DataFrame]":
+    """The data as the model will read them, as `encodery inspect` shows them: a data frame for each of its tables.
+
+    `data`, `labels`, `doubles`, `lengths`, `rows` (so many of `split`, decoded) and `first batch`, where there is such;
+    of several tasks `head` names one. Nothing is trained.
+    """
+    import pandas as pd
+
+    from encodery.analysis.inspect import only, run_records
+    from encodery.tasks import SPLITS
+
+    if rows < 0:
+        raise UserError(f"rows={rows}: must be 0 or more")
+    resolved = settings.load(_config(config), _whole_sections(sections), allow_code=allow_code)
+    records = run_records(only(resolved, head) if head else resolved, SPLITS.get(split, split), rows)
+    return {title: pd.DataFrame(found) for title, found in records.items()}
 
 
 def _path(place: str | Path | RunDir | Run) -> Path:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import encodery as en
+from encodery.cli import main
 from encodery.errors import RunFailed, UserError
 from encodery.runs.directory import RunDir
 from tests.toolbox.runs import config_for
@@ -34,6 +35,23 @@ def test_train_is_a_function_whatever_was_imported_before():
     assert all(callable(getattr(en, name)) for name in ("train", "load", "steps", "table"))
     with pytest.raises(AttributeError, match="nonsense"):
         _ = en.nonsense
+
+
+def test_inspect_gives_the_tables_of_the_command_as_data_frames(tmp_path, capsys):
+    write_csv(tmp_path / "moods.csv", ["text", "label"], [(f"text {i}", "xy"[i % 2]) for i in range(40)])
+    found = en.inspect(tmp_path / "moods.csv", rows=3, train={"max_length": 8})
+    assert (
+        main(["inspect", str(tmp_path / "moods.csv"), "--rows", "3", "--train.max_length", "8", "--format=json"]) == 0
+    )
+    shown = json.loads(capsys.readouterr().out)
+    assert list(found) == list(shown)
+    assert [set(frame.columns) for frame in found.values()] == [set().union(*rows) for rows in shown.values()]
+    assert found["rows"]["text"].tolist() == [row["text"] for row in shown["rows"]]
+    assert (len(found["rows"]), found["lengths"]["max_length"][0]) == (3, 8)
+    assert len(en.inspect(tmp_path / "moods.csv", split="validation", rows=0)["lengths"]) == 1
+    for wrong, said in ({"rows": -1}, "0 or more"), ({"head": "table/x"}, "not a task"), ({"split": "x"}, "no split"):
+        with pytest.raises(UserError, match=said):
+            en.inspect(tmp_path / "moods.csv", **wrong)
 
 
 def test_train_lays_sections_over_a_config(tmp_path):

@@ -25,6 +25,7 @@ from encodery.data.token_table import TokenTable, token_table
 from encodery.data.tokenizer import TokenizerPieces
 from encodery.errors import UserError
 from encodery.inference import open_model
+from encodery.inference.answer_head import no_such_head
 from encodery.inference.model_card import longest_of
 from encodery.inference.task_argument import TaskSplit
 from encodery.inference.task_argument import resolve_split as find_asked
@@ -51,13 +52,20 @@ class Source:
     new_pooler: bool  # its weights are random: the checkpoint has none
 
 
-def open_source(name: str, device: str = "auto", near: Path | None = None, layout: str = "auto") -> Source:
-    """The encoder of a run, a model folder or a hub name."""
-    folder = locate.resolve(name, near=near)
+def open_source(
+    name: str, device: str = "auto", near: Path | None = None, layout: str = "auto", head: str | None = None
+) -> Source:
+    """The encoder of a run, a model folder or a hub name.
+
+    `head`: of a run with several tasks, the one whose length counts, and whose weights where it kept the best of each.
+    """
+    folder = locate.resolve(name, near=near, head=head)
+    tasks = (read_card(folder.path) or {"tasks": {}})["tasks"]
+    if head is not None and head not in tasks:
+        raise UserError(no_such_head(name, head, list(tasks)) if tasks else f"{name}: has no heads that can be named")
     encoder, tokenizer, notes = open_model.open_encoder(folder.path, layout)
     open_model.make_ready(encoder, encoder, device)
-    card = read_card(folder.path)
-    length = next(iter(card["tasks"].values()))["max_length"] if card and card["tasks"] else 128
+    length = tasks[head or next(iter(tasks))]["max_length"] if tasks else 128
     length = min(length, longest_of(encoder))
     new = any(note.startswith("newly") and "pooler" in note for note in notes)
     return Source(encoder, TokenizerPieces(tokenizer), folder.digest(), name, length, new)
@@ -154,6 +162,7 @@ def remote_job(
     device: str,
     allow_code: bool = False,
     columns: Mapping[str, str | None] | None = None,
+    head: str | None = None,
 ) -> dict[str, Any]:
     """All that another machine must know; the number of threads too, since rounding depends on it."""
     place = str(Path(model).resolve()) if Path(model).exists() else model
@@ -163,6 +172,7 @@ def remote_job(
         **about,
         "allow_code": allow_code,
         "columns": dict(columns or {}),
+        "head": head,
         "options": options.to_dict(),
         "threads": torch.get_num_threads(),
         "shard": SHARD,
@@ -173,7 +183,7 @@ def remote_embedder(job: dict[str, Any]) -> Callable[[int], int]:
     """Makes pieces as a job says; refused where this machine sees another model or other rows."""
     torch.set_num_threads(job["threads"])
     options, folder = EmbedOptions(**job["options"]), Path(job["folder"])
-    reading: dict[str, Any] = {"allow_code": job["allow_code"], "columns": job["columns"]}
+    reading: dict[str, Any] = {name: job[name] for name in ("allow_code", "columns", "head")}
     source, asked = open_all(job["model"], job["on"], job["data"], job["device"], options.int8, **reading)
     plan = {**plan_of(source, asked, options), "shard": job["shard"]}
     files.require_same_plan(folder, plan, "embeddings")
@@ -189,13 +199,14 @@ def open_all(
     *,
     allow_code: bool = False,
     columns: Mapping[str, str | None] | None = None,
+    head: str | None = None,
 ) -> tuple[Source, TaskSplit]:
     """The encoder and the rows that a command line names."""
     runs = [RunDir.open(model)] if files.is_run(model) else []
-    meant = find_asked(on, data, runs, allow_code=allow_code, columns=columns, labelled=False)
+    meant = find_asked(on, data, runs, allow_code=allow_code, columns=columns, labelled=False, head=head)
     if len(meant) != 1:
         raise UserError(f"--on {on}: which split? " + ", ".join(one.key for one in meant))
-    return open_source(model, "cpu" if int8 else device, layout="rows" if int8 else "auto"), meant[0]
+    return open_source(model, "cpu" if int8 else device, layout="rows" if int8 else "auto", head=head), meant[0]
 
 
 def _join(folder: Path, examples: Sequence[Example], plan: dict[str, Any]) -> None:

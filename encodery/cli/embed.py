@@ -24,6 +24,12 @@ def arguments(parser: Parser) -> None:
         metavar="TASK:SPLIT|FILE",
         help="such as glue/mnli:train (default split: dev, else test), or a file with texts such as new.csv",
     )
+    parser.add_argument(
+        "--head",
+        metavar="NAME",
+        help="of a run with several tasks: the task whose length, and way to read --on, counts; after train.select: "
+        "each also whose best weights; default: the weights that all tasks share",
+    )
     parser.add_argument("-o", "--out", metavar="DIR", help="output folder; default: the cache, named by content")
     parser.add_argument("--site", choices=["cls", "pooler", "mean"], default="cls", help="default: cls")
     parser.add_argument("--layer", type=int, default=-1, help="0: embeddings, -1: the last layer (default)")
@@ -64,10 +70,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     options = EmbedOptions(
         site=args.site, layer=args.layer, max_length=args.max_length, batch_size=args.batch_size, int8=args.int8
     )
-    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args)}
+    reading: dict[str, Any] = {"allow_code": args.allow_code, "columns": columns_of(args), "head": args.head}
     source, meant = open_all(args.model, args.on, args.data, args.device, args.int8, **reading)
     rows = len(meant.task.examples(meant.split))
-    job = remote_job(args.model, args.on, args.data, options, args.device, args.allow_code, columns_of(args))
+    job = remote_job(args.model, args.on, args.data, options, args.device, **reading)
     with Counting(f"embed {meant.key}", rows, args.quiet) as on_progress:
         embedded = embed(
             source, meant, options, Path(args.out) if args.out else None, on_progress, elsewhere(args.executor, job)

@@ -6,12 +6,15 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from encodery.cli.print_table import FORMATS
 from encodery.errors import UserError
 
 _SETTING = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.DOTALL)
+
+SHOWN = 4  # verbs that an error lists
 
 _OLD_NAME = "{} is called {} now; the old name works until the next release"
 
@@ -122,9 +125,31 @@ class Parser(argparse.ArgumentParser):
         if meant := self._for_a_file(message):
             raise UserError(f"{self.prog}: give a data file with {meant.split()[0]}: {meant}")
         unknown = message.removeprefix("unrecognized arguments: ").partition(" ")[0]  # a word may be empty
-        near = difflib.get_close_matches(unknown.partition("=")[0], self.options(), n=1)
-        hint = f" Did you mean {near[0]}?" if unknown != message and near else f" See `{self.prog} --help`."
-        raise UserError(f"{self.prog}: {message}.{hint}")
+        word = unknown.partition("=")[0]
+        near = self._alike(word) if unknown != message else None
+        hint = f"Did you mean {near}?" if near else f"{self._elsewhere(word)}See `{self.prog} --help`."
+        raise UserError(f"{self.prog}: {message}. {hint}")
+
+    def _alike(self, word: str) -> str | None:
+        """The option that an unknown one may mean: spelt nearly so, or longer or shorter, as --output for --out."""
+        plain = {name.strip("-"): name for name in self.options() if name.startswith("--")}
+        wanted = word.strip("-").replace("_", "-")  # dashes before it would make all options alike
+        near = difflib.get_close_matches(wanted, plain, n=1, cutoff=0.8)
+        begins = [one for one in plain if one.startswith(wanted) or wanted.startswith(one)] if len(wanted) > 2 else []
+        return next((plain[one] for one in (*near, *begins) if len(one) > 2), None)
+
+    def _elsewhere(self, word: str) -> str:
+        """Which other verbs have an option of this name; blank where none has."""
+        from encodery.cli.verbs import VERBS
+
+        having = []
+        for verb in VERBS if word.startswith("--") else ():
+            other, module = Parser("", ""), import_module(verb.module)
+            module.arguments(other)
+            option = other.options().get(word)
+            having += [verb.name] if option and option.help != argparse.SUPPRESS else []
+        names = ", ".join(having[:SHOWN]) + (", …" if len(having) > SHOWN else "")
+        return f"It is an option of {names}. " if having else ""
 
     def nearest(self, word: str) -> str | None:
         """The option that a misspelt one without a value may mean."""

@@ -83,7 +83,7 @@ def load(
     if is_data(source):
         layer = layers.from_mapping({"tasks": str(source)}, Location("command line", Path.cwd()))
         _lay(layer, overrides)
-        _require_kept(str(source), layer.tree["tasks"])
+        require_kept(str(source), layer.tree["tasks"])
         return _resolve(layer, (), Path.cwd(), as_name(Path(source).stem), Code(allow_code), weights)
     path, given = Path(source), Path(source).is_dir()
     path = path / "config.yaml" if given else path
@@ -109,7 +109,7 @@ def _lay(layer: Layer, overrides: Sequence[str] | Mapping[str, Any]) -> None:
         layers.with_overrides(layer, overrides)
 
 
-def _require_kept(file: str, entries: Any) -> None:
+def require_kept(file: str, entries: Any) -> None:
     """A data file is not dropped without a word because the overrides name another file or task."""
     tasks = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     words = [layers.task_word(entry) for entry in tasks]

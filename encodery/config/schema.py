@@ -185,7 +185,8 @@ class OptimOptions(Options):
     decay_shape: Literal["linear", "sqrt"] = "linear"
     """wsd: shape of the decay. linear, or sqrt: 1 - √(fraction of the decay done), which falls steeply at first."""
     floor: float = Field(default=0.0, ge=0, lt=1)
-    """Decay to this fraction of the peak rate instead of zero. Not with `schedule: constant`."""
+    """Decay to this fraction of the peak rate instead of zero. Refused with `schedule: constant`, which does not
+    decay."""
     schedule_steps: int | None = Field(default=None, ge=1)
     """Length of the schedule in steps. Default: the length of the run. A run that is shorter than its schedule ends
     before the rate reaches zero."""
@@ -200,6 +201,25 @@ class OptimOptions(Options):
         if not all(0 <= beta < 1 for beta in given):
             raise ValueError(f"expected two numbers from 0 to below 1, not {list(given)}")
         return given
+
+
+OF_WSD = ("decay_share", "decay_shape")
+
+
+def idle_settings(options: OptimOptions) -> list[str]:
+    """A sentence for each setting that the schedule has no use for.
+
+    Notes and no errors: a sweep over schedules sets them for all its runs, and a recipe's stay when its schedule is
+    replaced on the command line.
+    """
+    if options.schedule == "wsd":
+        return []
+    values = {key: getattr(options, key) for key in OF_WSD}
+    own = {key: value for key, value in values.items() if value != OptimOptions.model_fields[key].default}
+    return [
+        f"optim.{key}: {value} has no effect with optim.schedule `{options.schedule}`; it belongs to wsd."
+        for key, value in own.items()
+    ]
 
 
 class TrainOptions(Options):
@@ -386,6 +406,16 @@ class Config(Options):
             raise ValueError(
                 f"optim.warmup: {self.optim.warmup:g} steps are more than train.max_steps, {self.train.max_steps}; the "
                 "rate would never reach its peak. Below 1 it is a share of all steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _falls(self) -> Self:
+        # Here and not in OptimOptions: as a function of the step the two are no contradiction, as settings they are.
+        if self.optim.floor and self.optim.schedule == "constant":
+            raise ValueError(
+                f"optim.floor: {self.optim.floor:g} has no effect with optim.schedule `constant`, whose rate does not "
+                "decay; leave it out, or choose linear, cosine or wsd"
             )
         return self
 

@@ -45,13 +45,15 @@ class Runner:
         self.allow_code = allow_code
         entries = with_code_paths(base)["tasks"]
         self.entries = {task.name: plain for (task, _), plain in zip(base.tasks, entries, strict=True)}
-        folder.mkdir(parents=True, exist_ok=True)
         train = base.config.train
-        quiet = "end" if train.holdout else "never"  # scored on the way only if that chooses
-        study.write_base(base, folder, quiet if options.rule == "sound" else None)
-        self.select = train.select
+        self.base, self.select = base, train.select
         self.chooses = train.select != "last" or train.patience is not None
         self.asked: dict[str, list[Training]] = {}
+
+    def begin(self) -> None:
+        """Write what all runs begin with."""
+        quiet = "end" if self.base.config.train.holdout else "never"  # scored on the way only if that chooses
+        study.write_base(self.base, self.folder, quiet if self.options.rule == "sound" else None)
 
     def run(self, stage: str, wanted: Sequence[Training]) -> dict[Training, Path]:
         """All of these, and where they lie; a stage that is asked again keeps what it had."""

@@ -30,6 +30,7 @@ from encodery.report.stats import FEW
 from encodery.report.task_choice import Candidate, Choices, Row, Tried, adjusted, write
 from encodery.runs.directory import RunDir
 from encodery.runs.head_matrices import Importance
+from encodery.selection.study import locked
 
 ONE_FINE_TUNING = (
     f"importance_seeds is below {FEW}: the intervals of the rankings do not include the variation between fine-tuning "
@@ -80,7 +81,12 @@ class Study:
         self.kept: dict[tuple[str, str], dict[str, str]] = {}  # (strategy, primary) → task → `12 of 40`
 
     def run(self) -> Choices:
-        """Everything that is not there yet."""
+        """Everything that is not there yet. A second command on the folder is refused."""
+        with locked(self.plan.folder):
+            self.runner.begin()
+            return self._made()
+
+    def _made(self) -> Choices:
         plan, options = self.plan, self.options
         measured, rankings, related = Cost(), dict[str, list[Candidate]](), None
         if options.ranks:

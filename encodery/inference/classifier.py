@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import ValidationError
 
 from encodery.config import load
 from encodery.config.schema import TOKEN_BUDGET
@@ -18,7 +19,7 @@ from encodery.inference import open_model
 from encodery.inference import outputs as inference_outputs
 from encodery.inference.answer_head import AnyHead, head_of, no_such_head, speaks
 from encodery.models import locate
-from encodery.models.model import LOWERED, Model, Precision
+from encodery.models.model import CARD, LOWERED, Model, Precision, damaged
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.forms.tagging import tagged_examples
@@ -283,10 +284,7 @@ def open_classifier(
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     model.autocast_to = LOWERED.get(precision)
     spoken = {name: about for name, about in card["tasks"].items() if speaks(about) or len(card["tasks"]) == 1}
-    try:
-        heads = {name: head_of(name, about) for name, about in spoken.items()}
-    except UserError as error:  # pretrained: its questions are no questions of people
-        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
+    heads = _heads(str(source), folder.path, spoken)
     if head is not None and head not in heads:
         raise UserError(no_such_head(source, head, list(heads)))
     if head is None and len(heads) > 1 and not undecided:
@@ -295,6 +293,18 @@ def open_classifier(
     chosen = Classifier(model, tokenizer, card, first, str(source), folder.path, allow_code)
     chosen = chosen if len(heads) > 1 else with_own_weights(chosen)
     return chosen if labels is None else with_labels(chosen, labels)
+
+
+def _heads(source: str, folder: Path, tasks: Mapping[str, Any]) -> dict[str, AnyHead]:
+    """The heads that a card tells of."""
+    try:
+        return {name: head_of(name, about) for name, about in tasks.items()}
+    except UserError as error:  # pretrained: its questions are no questions of people
+        raise UserError(f"{source}: {error}; train it on a task first: --model {source} --tasks glue/rte") from None
+    except (KeyError, ValidationError) as error:  # each kind of head has keys of its own
+        key = error.args[0] if isinstance(error, KeyError) else error.errors()[0]["loc"][0]
+        why = "missing" if isinstance(error, KeyError) else "not as it should be"
+        raise damaged(folder / CARD, f"{key} of a head is {why}") from None
 
 
 def with_own_weights(model: Classifier) -> Classifier:

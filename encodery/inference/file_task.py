@@ -152,10 +152,13 @@ def _lacking(path: Path, given: Mapping[str, Any]) -> str | None:
 
 def _heads(model: Path) -> dict[str, Any]:
     """What a model answers: its heads by the names of their tasks; none where no card lies beside the weights."""
-    from encodery.models.model import read_card  # brings torch, which a file without models does not need
+    # brings torch, which a file without models does not need
+    from encodery.models.model import read_card, require_openable
 
     card = read_card(model)
-    return {head: about for head, about in (card or {"tasks": {}})["tasks"].items() if speaks(about)}
+    speaking = {head: about for head, about in (card or {"tasks": {}})["tasks"].items() if speaks(about)}
+    require_openable(model, speaking)
+    return speaking
 
 
 def _has_rows(path: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import ValidationError
 from transformers import AutoTokenizer
 
 from encodery.config.load import find
@@ -19,7 +20,7 @@ from encodery.inference.answer_head import no_such_head
 from encodery.inference.model_card import foreign_card
 from encodery.models import packed_check
 from encodery.models.encoder import Encoder, highest_id, load_encoder
-from encodery.models.model import Model, Precision, read_card
+from encodery.models.model import CARD, Model, Precision, damaged, read_card, require_openable
 from encodery.models.pretrained import from_folder
 from encodery.objectives.base import Objective, ObjectiveModule
 
@@ -106,11 +107,24 @@ def load_model(
         if head not in card["tasks"]:
             raise UserError(no_such_head(folder, head, list(card["tasks"])))
         card = card | {"tasks": {head: card["tasks"][head]}}
-    objectives = {name: make_objective(about["objective"], code) for name, about in card["tasks"].items()}
+    require_openable(folder, card["tasks"])
+    objectives = {name: _saved_objective(folder, name, about, code) for name, about in card["tasks"].items()}
     model = Model(encoder, objective_modules(encoder, objectives, tokenizer))
     model.load_heads(folder)
     make_ready(model, encoder, device)
     return model, tokenizer, card
+
+
+def _saved_objective(
+    folder: Path, name: str, about: Mapping[str, Any], code: Mapping[str, tuple[Path, str]] | None
+) -> Objective:
+    try:
+        return make_objective(about["objective"], code)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise damaged(
+            folder / CARD, f"the objective of {name} has no valid {first['loc'][0]} ({first['msg']})"
+        ) from None
 
 
 def open_encoder(folder: Path, layout: str = "auto") -> tuple[Encoder, "PreTrainedTokenizerBase", list[str]]:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from encodery.config.schema import TrainOptions
-from encodery.core import environment
+from encodery.core import environment, files
 from encodery.core.files import file_name
 from encodery.data.batches import Batch
 from encodery.errors import UserError
@@ -183,13 +183,60 @@ def module_name(task: str) -> str:
     return file_name(task).replace(".", "_")
 
 
+# The card, which lies beside the weights and says what the heads are.
+
+
+# What each task's entry holds; keys beyond these belong to particular heads, which check them.
+CARD_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+    "objective": ((dict,), "a mapping"),
+    "max_length": ((int,), "a whole number"),
+    "task": ((dict, type(None)), "a mapping or null"),
+    "labels": ((list,), "a list"),
+    "texts": ((int, type(None)), "a whole number or null"),
+    "scale": ((int, float), "a number"),
+    "shift": ((int, float), "a number"),
+    "thresholds": ((dict, type(None)), "a mapping or null"),
+}
+CARD_NEEDS = ("objective", "max_length")  # to know a head; to open it, OPENING_NEEDS too
+OPENING_NEEDS = ("task", "labels")
+
+
 def read_card(folder: Path) -> dict[str, Any] | None:
     """What encodery wrote beside the weights: tasks, labels, head, lengths; None for foreign folders."""
     file = folder / CARD
     if not file.exists():
         return None
-    result: dict[str, Any] = json.loads(file.read_text())
+    card = files.read_json(file)
+    tasks = card.get("tasks") if isinstance(card, dict) else None
+    if not isinstance(tasks, dict) or not tasks:
+        raise damaged(file, "it does not say which tasks the model has")
+    for name, about in tasks.items():
+        _require_entry(file, name, about, CARD_NEEDS)
+    result: dict[str, Any] = card
     return result
+
+
+def require_openable(folder: Path, tasks: Mapping[str, Any]) -> None:
+    """All that the heads are made of is there."""
+    for name, about in tasks.items():
+        _require_entry(folder / CARD, name, about, OPENING_NEEDS)
+
+
+def damaged(file: Path, why: str) -> UserError:
+    """What to say of a card that is JSON, but not as encodery wrote it."""
+    return UserError(f"{file} is damaged, {why}: restore it from a copy, or export the model again")
+
+
+def _require_entry(file: Path, name: str, about: Any, needed: Sequence[str]) -> None:
+    if not isinstance(about, dict):
+        raise damaged(file, f"the entry of {name} is not a mapping")
+    for key, (kinds, expected) in CARD_KEYS.items():
+        if key in about and (not isinstance(about[key], kinds) or isinstance(about[key], bool)):  # true is an int
+            raise damaged(file, f"in {name}, {key} is not {expected}")
+    if lost := [key for key in needed if key not in about]:
+        raise damaged(file, f"{name} has no {' and no '.join(lost)}")
+    if not isinstance(about["objective"].get("kind"), str):
+        raise damaged(file, f"the objective of {name} has no kind")
 
 
 # A model made ready to train: device, precision, gradient checkpointing, compilation.

@@ -29,8 +29,7 @@ class Marks:
         pair = [one.runs.get(seed) for one in (row, base)]
         if pair[0] is None or pair[1] is None:
             return None
-        split = task_and_split(row.data)[1]
-        if pair[0].digests.get(split) != pair[1].digests.get(split):
+        if pair[0].rows_digest(row.data) != pair[1].rows_digest(row.data):
             self._remark(f"{row.data}: not all runs were scored on the same rows, so no test over examples")
             return None
         mine, theirs = self.right(pair[0], row.data), self.right(pair[1], row.data)
@@ -50,7 +49,7 @@ class Marks:
         name, split = task_and_split(data)
         run = RunDir(record.path)
         path = run.predictions_path(name, split)
-        examples = self._examples(record, name, split) if path.is_file() else None
+        examples = self._examples(record, data) if path.is_file() else None
         if examples is None:
             return None
         try:
@@ -60,13 +59,13 @@ class Marks:
             self._remark(f"{path}: not all examples are answered there, so no test over examples")
             return None
 
-    def _examples(self, record: Record, name: str, split: str) -> Sequence[Example] | None:
-        at = (f"{name}:{split}", record.digests.get(split, ""))
+    def _examples(self, record: Record, data: str) -> Sequence[Example] | None:
+        at = (data, record.rows_digest(data))
         if at not in self._gold:
             try:
-                self._gold[at] = _labelled(record, name, split)
+                self._gold[at] = _labelled(record, data)
             except UserError as error:
-                self._remark(f"no test over examples of {name}:{split}: {error}")
+                self._remark(f"no test over examples of {data}: {error}")
                 self._gold[at] = None
         return self._gold[at]
 
@@ -75,14 +74,19 @@ class Marks:
             self.remarks.append(sentence)
 
 
-def _labelled(record: Record, name: str, split: str) -> Sequence[Example] | None:
-    """The rows that the run was scored on, with their labels; None where answers are numbers."""
-    if name != record.task:
+def _labelled(record: Record, data: str) -> Sequence[Example] | None:
+    """The rows that the run was scored on, with their labels; None where answers are numbers.
+
+    An evaluation of a file stores how it was read: it may be called as the file of the training, or otherwise.
+    """
+    name, split = task_and_split(data)
+    asked = record.asked.get(data)
+    if asked is None and name != record.task:
         raise UserError("that was not the task of the run")
-    task = task_of(record.tree)
+    task = task_of({**record.tree, "tasks": [asked]} if asked else record.tree)
     if not task.labels:
         return None
-    if task.origin(split).digest != record.digests.get(split):
+    if task.origin(split).digest != record.rows_digest(data):
         raise UserError(f"its rows are not the ones that {record.path} was scored on")
     examples = task.examples(split)
     return None if any(example.label is None for example in examples) else examples

@@ -35,8 +35,12 @@ __all__ = ["Curve", "Plan", "load", "run", "spelled"]
 
 
 def run(plan: Plan, progress: Progress, executor: str = "local") -> Curves:
-    """Everything that is not there yet; then tables and pictures."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    """Everything that is not there yet; then tables and pictures. A second command on the folder is refused."""
+    with study.locked(plan.folder):
+        return _made(plan, progress, executor)
+
+
+def _made(plan: Plan, progress: Progress, executor: str) -> Curves:
     study.write_base(plan.base, plan.folder, "never")  # scored once, unless evaluation chooses
     seeds = plan.curve.seed_list
     full = sweep(plan, "full", {"fixed": _dynamics(plan), "seeds": seeds}, progress, executor)

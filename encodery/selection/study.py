@@ -1,15 +1,26 @@
-"""What studies of many runs share: the config that all their runs begin with, and the demand that all are done."""
+"""What studies of many runs share: their lock, the config that all runs begin with, the demand that all are done."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from encodery.config.load import Resolved, with_code_paths
 from encodery.core import files, yaml
+from encodery.core.lock import RunLock
 from encodery.errors import RunFailed, Stopped
 from encodery.runs.sweep_spec import Outcome, RunSpec
 from encodery.sweep.sweep_file import SweepFile, parse
 
 BASE = "base.yaml"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Inside, the study's folder is there and ours: two commands would choose, and write tables, over each other."""
+    with files.io_trouble(f"{folder} cannot be written", folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with RunLock(folder):
+        yield
 
 
 def write_base(base: Resolved, folder: Path, evaluate: str | None) -> None:

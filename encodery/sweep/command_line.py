@@ -6,10 +6,12 @@ On the command line `--a.b 1,2` is an axis and `--a.b 1` a setting.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from encodery.config.layers import Layer, Location, from_mapping, pairs
+from encodery.config.load import require_kept
 from encodery.config.schema import Config
 from encodery.config.validate import options as checked
 from encodery.core import yaml
@@ -32,6 +34,8 @@ OPTIONS = {
     "limits.retries": "--retries",
     "seeds": "--seeds",
 }
+
+SAY_TASKS = ("tasks", "tasks.name", "tasks.file", "tasks.train", "tasks.kind")  # what runs are trained on
 
 
 def axis(text: str) -> list[Any] | str | None:
@@ -142,6 +146,8 @@ def _laid(
     file: SweepFile, axes: Mapping[str, Any], fixed: Mapping[str, Any], keys: Mapping[str, Any], whose: str, lines: str
 ) -> SweepFile:
     """The sweep with other axes, settings and keys; `whose` they are is what errors call them."""
+    if file.data is not None:
+        _require_kept(file.data, axes, fixed, whose)
     sweep, here = file.sweep, Location(whose, Path.cwd())
     stages = {name: _changed(stage, {}, fixed, whose).to_dict() for name, stage in sweep.stages.items()}
     tree = _changed(sweep, axes, fixed, whose).to_dict() | {"stages": stages} | dict(keys)
@@ -151,6 +157,26 @@ def _laid(
     places |= {(*at, "fixed", key): here for at in blocks for key in fixed}
     sweep = checked(Sweep, Layer(tree, places))  # together they may not fit, such as tpe and an axis
     return replace(file, sweep=sweep, places=places, text=f"{file.text.rstrip()}\n{lines}")
+
+
+def _require_kept(data: str, axes: Mapping[str, Any], fixed: Mapping[str, Any], whose: str) -> None:
+    """A data file is trained on in some run at least: other tasks may stand beside it on an axis, not in its place."""
+    about = {key: values for key, values in axes.items() if key in SAY_TASKS}
+    own = {key: value for key, value in fixed.items() if key in SAY_TASKS}
+    refusal: UserError | None = None
+    for values in product(*about.values()):
+        layer = from_mapping({"tasks": data}, here := Location(whose, Path.cwd()))
+        point = own | dict(zip(about, values, strict=True))
+        for key, tree in sorted(point.items(), key=lambda pair: pair[0] != "tasks"):
+            for name in reversed(key.split(".")):
+                tree = {name: tree}
+            layer.lay(from_mapping(tree, here))
+        try:
+            return require_kept(data, layer.tree["tasks"])
+        except UserError as error:
+            refusal = error
+    if refusal:
+        raise refusal
 
 
 def _changed(block: B, axes: Mapping[str, Any], fixed: Mapping[str, Any], whose: str) -> B:

@@ -5,7 +5,7 @@ A config is a sweep of one run: settings at the top of the file lie on its base,
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -319,6 +319,7 @@ class SweepFile:
     folder: Path  # where its relative paths start
     name: str
     text: str  # what goes into the sweep's folder
+    data: str | None = None  # the data file that was given in place of a sweep file
 
     def location(self, at: Key) -> Location:
         """Where a key stands, or the nearest one above it."""
@@ -335,7 +336,7 @@ def read(source: str | None) -> SweepFile:
         return parse(text, source or "command line", Path.cwd(), name)
     path = Path(source)
     if is_data(path, Sweep.model_fields):
-        return parse(yaml.write({"tasks": source}), source, Path.cwd(), as_name(path.stem))
+        return replace(parse(yaml.write({"tasks": source}), source, Path.cwd(), as_name(path.stem)), data=source)
     yaml.read_file(path)  # its errors name the file
     return parse(path.read_text(encoding="utf-8-sig"), source, path.resolve().parent, as_name(path.stem))
 

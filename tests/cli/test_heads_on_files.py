@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 import encodery as en
+from encodery.analysis.embed import open_source
 from encodery.config import load
 from encodery.errors import UserError
 from encodery.exchange.export import export
+from encodery.inference import open_model
+from encodery.inference.open_model import open_encoder
 from encodery.inference.task_argument import resolve_split
 from encodery.runs.directory import RunDir
 from encodery.training.run import train_run
@@ -76,6 +79,27 @@ def test_the_named_head_reads_a_file_with_its_own_labels(run, tmp_path, encodery
     assert said.code == 0, said.err
     words = ("evaluate", run.path, "--on", file, "--head", "table/three", "--quiet")
     assert encodery(*words, "--attack", "fgsm", "--radius", "0").code == 0
+
+
+def test_vectors_are_of_the_weights_and_the_rows_of_the_named_head(run, tmp_path, encodery, monkeypatch):
+    """The encoder is shared, but after `train.select: each` the best weights of each task are not."""
+    own = run.weights_of("table/three")
+    assert own != run.model
+    words = ["embed", run.path, "--on", run.path / "config.yaml"]
+    assert "choose one with --head" in encodery(*words, "-o", tmp_path / "none").err
+    assert encodery(*words, "--head", "table/three", "-o", tmp_path / "three", "--quiet").code == 0
+    meta = json.loads((tmp_path / "three" / "meta.json").read_text())
+    assert meta["task"] == "table/three"
+    opened = []
+    monkeypatch.setattr(open_model, "open_encoder", lambda *given: opened.append(given[0]) or open_encoder(*given))
+    for head in ("table/three", None):
+        open_source(str(run.path), "cpu", head=head)
+    assert opened == [own.resolve(), run.model.resolve()]
+    said = encodery("embed", run.path, "--on", table(tmp_path / "new.csv", ROWS["three"][:8]), "--head", "three")
+    assert "has no head three; it has " in said.err
+    assert "did you mean table/three?" in said.err
+    with pytest.raises(UserError, match="petit: has no heads that can be named"):
+        open_source("petit", "cpu", head="table/three")
 
 
 def test_columns_decide_before_labels_do(tmp_path, run):

@@ -230,3 +230,29 @@ def test_doctor_names_every_extra_and_refuses_a_wrong_folder(encodery, monkeypat
 def test_every_verb_knows_what_comes_next(verb: Verb) -> None:
     """serve runs until it is stopped, and the demo ends with such a line of its own."""
     assert "args.next = " in Path(str(import_module(verb.module).__file__)).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["embed", "petit", "--on", "a.csv", "--max-rows", "9"],
+            "It is an option of heads. See `encodery embed --help`",
+        ),
+        (["tasks", "--max-rows=9"], "It is an option of heads. See `encodery tasks --help`"),
+        (
+            ["tasks", "--head", "x"],
+            "It is an option of predict, serve, evaluate, score, …. See `encodery tasks --help`",
+        ),
+        (["embed", "petit", "--on", "a.csv", "--count", "9"], "--count 9. See `encodery embed --help`"),  # not --out
+        (["embed", "petit", "--on", "a.csv", "--max_length", "9"], "Did you mean --max-length?"),
+        (["embed", "petit", "--on", "a.csv", "--max-seq-length=9"], "Did you mean --max-length?"),
+        (["embed", "petit", "--on", "a.csv", "--output", "x"], "Did you mean --out?"),
+        (["embed", "petit", "--on", "a.csv", "--batch", "9"], "Did you mean --batch-size?"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_one_that_is_like_it_or_with_none(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert said in capsys.readouterr().err

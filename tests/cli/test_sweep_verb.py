@@ -16,6 +16,7 @@ from encodery.cli import sweep as sweep_verb
 from encodery.cli.parsing import Parser
 from encodery.config import load as config_load
 from encodery.config.schema import Config
+from encodery.errors import UserError
 from encodery.runs.sweep_spec import Outcome, read_plan, write_plan
 from encodery.sweep import command_line, sweep_file
 from encodery.sweep.plan import Planner
@@ -206,6 +207,29 @@ def test_a_data_file_is_a_base_as_for_train(
     [task] = specs[0].config["tasks"]
     assert len(executed[0]["ended"]) == len(specs) == 4
     assert (task["kind"], task["label"], specs[0].config["model"]["name"]) == ("table", "team", "petit")
+
+
+@pytest.mark.parametrize(
+    "words", [["--tasks", "b.csv"], ["--tasks.file", "b.csv"], ["--tasks", "b.csv,glue/rte"], ["--tasks.name=toy/nli"]]
+)
+def test_a_data_file_is_not_dropped_where_other_tasks_are_named(room: Path, capsys: Any, words: list[str]) -> None:
+    for name in "ab":
+        (room / f"{name}.csv").write_text("text,team\n" + TICKETS)
+    assert cli.main(["sweep", "plan", "a.csv", *words, "--optim.lr", "2e-5,1e-3"]) == 2
+    said = capsys.readouterr().err
+    assert "a.csv and tasks " in said
+    assert "both say what to train on" in said
+    with pytest.raises(UserError, match="both say what to train on"):
+        command_line.lay(sweep_file.read("a.csv"), {"tasks": "b.csv"})
+
+
+def test_a_data_file_may_be_one_of_several_on_an_axis(room: Path, capsys: Any) -> None:
+    for name in "ab":
+        (room / f"{name}.csv").write_text(f"text,team\n{TICKETS}one of {name},billing\n")
+    assert cli.main(["sweep", "plan", "a.csv", "--tasks", "a.csv,b.csv", "--tasks.label", "team"]) == 0
+    assert "2 runs" in capsys.readouterr().out
+    assert cli.main(["sweep", "plan", "a.csv", "--tasks.label", "team", "--optim.lr", "2e-5,1e-3"]) == 0
+    assert "2 runs" in capsys.readouterr().out
 
 
 def test_a_sweep_in_json_is_no_data_file(room: Path, capsys: Any) -> None:

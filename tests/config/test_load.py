@@ -541,3 +541,21 @@ def test_a_key_of_another_method_says_which_methods_have_it():
         load(None, ["tasks=toy/nli", "method=freelb", "method.epsilon=1"])
     with pytest.raises(UserError, match=r"unknown key of method plain; .*freelb, .* have it: add --method freelb\.$"):
         load(None, ["tasks=toy/nli", "method.adv_lr=0.1"])
+
+
+def test_a_floor_of_a_rate_that_does_not_decay_is_refused():
+    """It was ignored without a word, and the run's config said otherwise."""
+    message = refusal(BASE, ["optim.schedule=constant", "optim.floor=0.1"])
+    assert "optim.floor: 0.1 has no effect with optim.schedule `constant`" in message
+    assert "leave it out, or choose linear, cosine or wsd" in message
+    assert load(BASE, ["optim.schedule=constant", "optim.floor=0"]).config.optim.floor == 0
+    assert load(BASE, ["optim.schedule=wsd", "optim.floor=0.1"]).notes == []
+
+
+def test_a_setting_of_wsd_alone_is_noted_where_the_schedule_has_no_use_for_it():
+    """No error: a sweep over schedules sets it for all of its runs."""
+    got = load({**BASE, "optim": {"schedule": "wsd", "decay_share": 0.2}}, ["optim.schedule=cosine"])
+    assert got.notes == ["optim.decay_share: 0.2 has no effect with optim.schedule `cosine`; it belongs to wsd."]
+    assert "optim.decay_shape: sqrt" in "".join(load(BASE, ["optim.decay_shape=sqrt"]).notes)
+    assert load(BASE, ["optim.schedule=wsd", "optim.decay_shape=sqrt", "optim.decay_share=0.2"]).notes == []
+    assert loads(dump(load(BASE))).notes == []

@@ -24,6 +24,7 @@ BAD = [
     ("threads=100000", "threads"), ("train.epochs=1e18", "train.epochs"), ("train.holdout=0.999", "train.holdout"),
     ("train.max_steps=1000000000000000000", "train.max_steps"), ("train.patience=2 train.evaluate=end", "patience"),
     ("train.patience=2 train.evaluate=never", "patience"), ("optim.warmup=50 train.max_steps=20", "optim.warmup"),
+    ("optim.floor=0.1 optim.schedule=constant", "optim.floor"),
 ]  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def split(words: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "words", ["optim.betas=[0,0.98]", "train.epochs=1000000", "threads=1", "train.patience=1", "optim.warmup=0.5",
-              "model.new.config={hidden_size: 48, num_attention_heads: 3}", "train.holdout=0.5"],
+              "model.new.config={hidden_size: 48, num_attention_heads: 3}", "train.holdout=0.5", "optim.floor=0.1"],
 )  # fmt: skip
 def test_S12_values_at_the_edge_are_taken(words: str) -> None:
     load({"model": {"new": {}}, "tasks": "toy/nli"}, [words])

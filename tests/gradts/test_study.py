@@ -17,6 +17,7 @@ import yaml
 from encodery.cli import main
 from encodery.config import load as config_load
 from encodery.core import files
+from encodery.core.lock import RunLock
 from encodery.core.progress import Progress
 from encodery.errors import RunFailed, UserError
 from encodery.gradts import runs, study
@@ -415,3 +416,11 @@ def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runs, "execute", execute)
     with pytest.raises(RunFailed, match="no luck"):
         Study(load(path, [], tmp_path / "out"), Progress(quiet=True)).run()
+
+
+def test_R8_a_second_study_on_the_folder_is_refused(tmp_path: Path) -> None:
+    path, out = write(tmp_path), tmp_path / "out"
+    out.mkdir()
+    with RunLock(out), pytest.raises(UserError, match=r"out is in use by process .* another folder with -o"):
+        do(path, out, "--strategy=none", "--compare=none")
+    assert {file.name for file in out.iterdir()} <= {".lock"}  # nothing of the first was overwritten

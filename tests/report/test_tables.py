@@ -8,9 +8,11 @@ import pytest
 
 from encodery.errors import UserError
 from encodery.report import stats, table
+from encodery.report.examples import task_of
 from encodery.runs.directory import RunDir
 from encodery.tasks.toy import Toy
 from tests.report.runs import run, seeds, tree
+from tests.toolbox.tasks import write_csv
 
 
 def only(found: table.Table, **settings: str) -> Any:
@@ -503,6 +505,45 @@ def test_no_test_over_examples_without_the_same_rows(tmp_path: Path) -> None:
         RunDir(tmp_path / name).update_info(data={"dev": {"digest": "changed"}})
     found = table.table([tmp_path], "optim.lr=2e-5")
     assert any("its rows are not the ones" in remark for remark in found.remarks)
+
+
+def file_run(folder: Path, trained: Path, asked: Path, right: int, **settings: Any) -> None:
+    """A run on one file that was evaluated on another, whose first rows it answers rightly."""
+    config = tree(**settings)
+    config["tasks"] = [{"kind": "table", "train": str(trained), "dev": str(trained)}]
+    dev = {"dev": {"digest": task_of(config).origin("dev").digest, "rows": 12}}
+    made = RunDir(run(folder, 0.5, task="table/reviews", config=config, origins=dev))
+    task = {"kind": "table", "test": str(asked)}
+    read = task_of({"tasks": [task]})
+    key = f"table/{asked.stem}:test"
+    about = {"scores": {"accuracy": right / 12}, "main": "accuracy", "task": task, "digest": read.origin("test").digest}
+    made.write_scores(made.read_scores() | {"evaluations": {key: about}})
+    other = {"good": "bad", "bad": "good"}
+    rows = [
+        {"id": e.id, "prediction": e.label if place < right else other[str(e.label)]}
+        for place, e in enumerate(read.examples("test"))
+    ]
+    made.write_predictions(f"table/{asked.stem}", "test", rows)
+
+
+@pytest.mark.parametrize("name", ["reviews.csv", "gold.csv"])
+def test_mcnemar_counts_the_examples_of_an_evaluated_file(tmp_path: Path, name: str) -> None:
+    """Also of one that is called as the file of the training, which has no such split."""
+    (tmp_path / "elsewhere").mkdir()
+    trained, asked = tmp_path / "reviews.csv", tmp_path / "elsewhere" / name
+    for path, word in ((trained, "film"), (asked, "book")):
+        write_csv(path, ["text", "label"], [(f"{word} {i}", ("good", "bad")[i % 2]) for i in range(12)])
+    file_run(tmp_path / "runs" / "a", trained, asked, 2)
+    file_run(tmp_path / "runs" / "b", trained, asked, 10, optim__lr=1e-3)
+    found = table.table([tmp_path / "runs"], "optim.lr=2e-5")
+    data = f"table/{asked.stem}:test"
+    assert next(row for row in found.rows if row.data == data and row.settings["optim.lr"] == "0.001").more[
+        "p_mcnemar"
+    ] == pytest.approx(2 / 2**8)  # 8 against 0
+    assert not any(f"no test over examples of {data}" in remark for remark in found.remarks)
+    asked.unlink()
+    remarks = table.table([tmp_path / "runs"], "optim.lr=2e-5").remarks
+    assert any(f"no test over examples of {data}" in remark for remark in remarks)
 
 
 # Best of many, order

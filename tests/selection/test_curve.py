@@ -10,6 +10,7 @@ import yaml
 
 from encodery.cli import main
 from encodery.config import load
+from encodery.core.lock import RunLock
 from encodery.core.progress import Progress
 from encodery.data.subset import Subset
 from encodery.errors import RunFailed, UserError
@@ -104,6 +105,24 @@ def test_failed_runs_and_wrong_files_are_said(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="first:last:step"):
         curve.spelled("0.1-1.0")
     assert curve.spelled("0.1:1.0:0.1") == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+def test_R8_a_second_curve_on_the_folder_is_refused(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    plan = curve.load(write(tmp_path), [], out)
+    out.mkdir()
+    with RunLock(out), pytest.raises(UserError, match=r"out is in use by process .* another folder with -o"):
+        curve.run(plan, Progress(quiet=True))
+    assert {file.name for file in out.iterdir()} <= {".lock"}  # nothing of the first was overwritten
+
+    def execute(folder, source, *_):
+        assert (out / ".lock").is_file()
+        raise RunFailed("no luck")
+
+    monkeypatch.setattr(curve, "execute", execute)
+    for _ in range(2):  # a curve that failed has given its lock back
+        with pytest.raises(RunFailed, match="no luck"):
+            curve.run(plan, Progress(quiet=True))
 
 
 def line(*points):
