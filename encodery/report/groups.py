@@ -108,8 +108,9 @@ def defaults() -> dict[str, Any]:
 
 
 def setting(settings: Mapping[str, Any], key: str) -> str:
-    """A setting of a run as text."""
-    return spelled(settings.get(key, defaults().get(key, "")))
+    """A setting of a run as text; a run of so many steps has no epochs."""
+    counts = key != "train.epochs" or settings.get("train.max_steps") is None
+    return spelled(settings.get(key, defaults().get(key, "") if counts else ""))
 
 
 def varying(records: Sequence[Record]) -> list[str]:

@@ -56,6 +56,17 @@ def test_only_what_varies_is_a_column_and_numbers_are_compared_as_numbers(tmp_pa
     assert [row.settings["optim.lr"] for row in found.rows] == ["2e-05", "3e-05"]
 
 
+def test_a_run_of_so_many_steps_has_no_epochs(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0.7, train__epochs=1)
+    run(tmp_path / "b", 0.8, train__epochs=1, train__max_steps=5)
+    run(tmp_path / "c", 0.9, train__epochs=2, train__max_steps=5, seed=2)
+    found = table.table([tmp_path])
+    assert [(row.settings["train.epochs"], row.settings["train.max_steps"]) for row in found.rows] == [
+        ("1", ""),
+        ("", "5"),
+    ]
+
+
 def test_keys_of_a_component_that_the_other_run_does_not_have_are_no_difference(tmp_path: Path) -> None:
     run(tmp_path / "a", 0.7)
     run(tmp_path / "b", 0.8, method={"kind": "freelb", "adv_lr": 0.1, "steps": 3})
