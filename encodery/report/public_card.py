@@ -13,7 +13,16 @@ from encodery.core import files
 from encodery.core.environment import version
 from encodery.core.text import are, counted, markdown_table
 from encodery.report.groups import Row
-from encodery.report.run_card import checkpoint_limits, hub_task, labelled, pipeline, threshold_lines, thresholds_of
+from encodery.report.run_card import (
+    checkpoint_limits,
+    chosen_lines,
+    hub_task,
+    labelled,
+    pipeline,
+    rows_of,
+    threshold_lines,
+    thresholds_of,
+)
 from encodery.report.stats import wilson
 from encodery.runs.directory import RunDir, of_task, task_and_split
 from encodery.tasks.forms.metric_table import spelled
@@ -250,17 +259,13 @@ def data_lines(run: RunDir, config: Mapping[str, Any]) -> list[str]:
     every = info.get("data_of") or {run.task_names()[0]: info["data"]}
     for task, splits in every.items():
         lines += [f"- {task}:{split}: {origin_words(origin)}" for split, origin in splits.items()]
-    for entry in config["tasks"]:
-        chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
-        lines += [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
-        lines += [f"- rows drawn by the scores of {entry['sample_by']}"] if entry.get("sample_by") else []
-    return lines
+    return lines + chosen_lines(config)
 
 
 def origin_words(origin: Mapping[str, Any]) -> str:
     """Rows, where from, what a reader must know, and a digest of the content."""
     where = {"folder": "files on disk", "hub": "the hub", "toy": "encodery's own grammar"}
-    words = [f"{counted(origin['rows'], 'row')} from {where.get(origin['source'], origin['source'])}"]
+    words = [f"{rows_of(origin)} from {where.get(origin['source'], origin['source'])}"]
     words += [f"revision {origin['revision']}"] if origin.get("revision") else []
     words += [str(origin[part]) for part in ("part", "note") if origin.get(part)]
     return "; ".join([*words, f"content {str(origin['digest'])[:16]}"])

@@ -29,7 +29,7 @@ def model_card(run: RunDir, config: Mapping[str, Any], result: Mapping[str, Any]
     lines += threshold_lines(run)
     lines += [line for sentence in result.get("notes", []) for line in (f"**Note:** {sentence}", "")]
     lines += [line for sentence in result["alarms"] for line in (f"**Alarm:** {sentence}", "")]
-    lines += ["## Data", "", *_data_lines(info), ""]
+    lines += ["## Data", "", *_data_lines(info), *chosen_lines(config), ""]
     folder = _place_of(run.path)
     head = f", head={tasks[0]!r}" if len(tasks) > 1 else ""
     python = ["```python", "import encodery as en", f"model = en.load({folder!r}{head})", "```"]
@@ -159,9 +159,25 @@ def _data_lines(info: Mapping[str, Any]) -> list[str]:
     lines = []
     for split, origin in info["data"].items():
         more = [text for text in (origin.get("part"), origin.get("note")) if text]
-        rows = f"- {split}: {counted(origin['rows'], 'row')} from {_whence(origin)}"
+        rows = f"- {split}: {rows_of(origin)} from {_whence(origin)}"
         lines.append(rows + "".join(f"; {m}" for m in more))
     return lines
+
+
+def chosen_lines(config: Mapping[str, Any]) -> list[str]:
+    """What part of train the settings of each task chose."""
+    lines = []
+    for entry in config["tasks"]:
+        chosen = {key: entry[key] for key in ("subset", "fraction", "count") if entry.get(key) not in (None, 1.0)}
+        lines += [f"- trained on a part of train: {key} {value}" for key, value in chosen.items()]
+        lines += [f"- rows drawn by the scores of {entry['sample_by']}"] if entry.get("sample_by") else []
+    return lines
+
+
+def rows_of(origin: Mapping[str, Any]) -> str:
+    """`90 of 300 rows` where a subset, a fraction, a count or a hold-out left some out, else `300 rows`."""
+    rows, used = counted(origin["rows"], "row"), origin.get("used")
+    return rows if used is None else f"{used:,} of {rows}"
 
 
 def _whence(origin: Mapping[str, Any]) -> str:

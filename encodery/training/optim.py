@@ -78,6 +78,13 @@ def require_warmup(options: OptimOptions, total: int) -> None:
         )
 
 
+def still_run(options: OptimOptions, total: int) -> str | None:
+    """A sentence on a run of a single step that belongs to the warm-up: its rate is 0, as everywhere at the start."""
+    if total != 1 or schedule(options, total)(0) > 0:
+        return None
+    return "the only step has a rate of 0, with which a warm-up begins: nothing was trained"
+
+
 def fall_begin(options: OptimOptions, total: int, warmup: float) -> float:
     """The step at which the rate begins to fall."""
     begin = 0.0 if options.warmup_style == "simultaneous" else warmup

@@ -133,6 +133,8 @@ def announce_and_resume(session: Session, resolved: Resolved, longer: bool) -> N
     data = [line for task_data in built.tasks_data for line in data_lines(task_data.task)]
     for note in [*resolved.notes, *built.notes, *data, *summary(built.tasks_data)]:
         session.log(note)
+    if optim.still_run(resolved.config.optim, built.state.total):
+        session.log("WARNING the run has one step, at a rate of 0: more steps (train.epochs) or optim.warmup=0 train")
     session.resume()
     if longer:
         session.prolong()
@@ -204,7 +206,7 @@ def begin(run: RunDir, resolved: Resolved, inputs: Inputs, built: Built, named: 
         pooling=pooling.of_heads(built.card),
         attention=built.attention,
         steps=built.state.total,
-        **data_of(tasks),
+        **data_of(built.tasks_data),
     )
 
 

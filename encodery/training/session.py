@@ -396,12 +396,14 @@ class Session:
             result["alarms"] += self.loss_alarm(task_data)
             with self.own_best(task_data):
                 self.score(task_data, result)
+        if still := optim.still_run(self.config.optim, self.state.total):
+            result["notes"] = [still]
         for sentence in result["alarms"]:
             self.log(f"ALARM: collapsed? {sentence}; {AFTER_ALARM}")
         if isinstance(self.method, Presampling):
-            result["notes"] = self.method.summary()
-            for sentence in result["notes"]:
-                self.log(sentence)
+            result["notes"] = [*result.get("notes", []), *self.method.summary()]
+        for sentence in result.get("notes", []):
+            self.log(sentence)
         return result
 
     def score(self, task_data: TaskData, result: dict[str, Any]) -> None:

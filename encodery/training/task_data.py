@@ -519,11 +519,16 @@ _WHOLE = re.compile(r"[+-]?\d+(\.0+)?")
 NAMED = 5  # skipped rows that a run names when it begins
 
 
-def data_of(tasks: Sequence[Task]) -> dict[str, Any]:
+def data_of(tasks_data: Sequence[TaskData]) -> dict[str, Any]:
     """Where the rows of each split came from; of several tasks under the task's name, and as TASK:SPLIT."""
-    origins = {t.name: {split: origin_of(t, split) for split in t.splits() if t.has(split)} for t in tasks}
-    if len(tasks) == 1:
-        return {"data": origins[tasks[0].name]}
+    origins = {}
+    for task_data in tasks_data:
+        splits = [split for split in task_data.task.splits() if task_data.task.has(split)]
+        origins[task_data.name] = {split: origin_of(task_data.task, split) for split in splits}
+        if "train" in splits and (used := used_of(task_data)):
+            origins[task_data.name]["train"]["used"] = used
+    if len(tasks_data) == 1:
+        return {"data": origins[tasks_data[0].name]}
     flat = {f"{name}:{split}": about for name, splits in origins.items() for split, about in splits.items()}
     return {"data": flat, "data_of": origins}
 
@@ -532,6 +537,14 @@ def skipped_rows(task: Task) -> list[BadRow]:
     """The rows of all splits that skip_bad_rows left out, each once."""
     splits = [s for s in task.splits() if task.has(s)] if getattr(task, "skip_bad_rows", False) else []
     return list(dict.fromkeys(row for split in splits for row in task.bad_rows(split)))
+
+
+def used_of(task_data: TaskData) -> int | None:
+    """How many of the training rows are trained on, where that is a part of them."""
+    if not task_data.task.labelled:
+        return None
+    count = len(task_data.trained_on)
+    return count if count < len(task_data.train.examples) else None
 
 
 def origin_of(task: Task, split: str) -> dict[str, Any]:

@@ -182,6 +182,26 @@ def test_a_run_takes_the_first_rows_and_its_identity_follows_the_file(home):
     assert parts(fraction=0.25)[1] != digest
 
 
+def test_the_card_of_a_run_says_how_many_rows_it_was_trained_on(home, tmp_path):
+    """And a run whose only step belongs to the warm-up says that it learnt nothing."""
+    chosen = selection(home, "quarter", selector={"kind": "random"}, fraction=0.25)
+    part = run(settings(home, task={"subset": str(chosen), "fraction": 0.125}, train={"max_steps": 1}), tmp_path / "a")
+    assert part.info()["data"]["train"]["used"] == 12
+    text = (part.path / "README.md").read_text()
+    assert f"- train: 12 of {ROWS} rows from " in text
+    assert "- trained on a part of train: fraction 0.125" in text
+    assert str(home) not in text
+    assert part.metrics()[0]["lr"] == 0
+    assert part.read_scores()["notes"] == [
+        "the only step has a rate of 0, with which a warm-up begins: nothing was trained"
+    ]
+    assert "WARNING the run has one step, at a rate of 0" in part.log_file.read_text()
+    whole = run(settings(home, train={"max_steps": 2}), tmp_path / "b")
+    assert "used" not in whole.info()["data"]["train"]
+    assert f"- train: {ROWS} rows from " in (whole.path / "README.md").read_text()
+    assert "notes" not in whole.read_scores()
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
