@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import socket
@@ -27,6 +28,8 @@ NEAR = 2  # folders below one that was named: a sweep's runs are there, and `/` 
 TOKENIZER_PATTERNS = ["*.json", "*.txt", "*.model"]
 SHIPPED = Path(__file__).parent / "petit"  # the encoder that comes with encodery
 SHIPPED_NAMES = (DEFAULT_MODEL, f"encodery/{DEFAULT_MODEL}")
+# Keys of config.json that make an encoder one of petit's size.
+SIZES = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spm.model"]
 
 
@@ -94,6 +97,22 @@ def _shipped(name: str, near: Path | None) -> Folder:
                 f"write ./{name} for the folder, or {other_name(name)} for the encoder"
             )
     return Folder(SHIPPED, name)
+
+
+def is_like_shipped(folder: Path) -> bool:
+    """Whether a model has the size and the vocabulary of the shipped encoder, as what continues it has."""
+    try:
+        own, shipped = (_size_and_pieces(one) for one in (folder, SHIPPED))
+    except (OSError, ValueError, KeyError, TypeError):  # not a folder as transformers writes it
+        return False
+    return own == shipped
+
+
+def _size_and_pieces(folder: Path) -> tuple[dict[str, object], object]:
+    config, tokenizer = (
+        json.loads((folder / name).read_text(encoding="utf-8")) for name in ("config.json", "tokenizer.json")
+    )
+    return {key: config.get(key) for key in SIZES}, tokenizer["model"]["vocab"]
 
 
 def other_name(name: str) -> str:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from encodery.config.load import Resolved
 from encodery.config.own_code import of_class
-from encodery.config.schema import TOKEN_BUDGET, TOKEN_BUDGET_OF_TEXT, Config
+from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, TOKEN_BUDGET, TOKEN_BUDGET_OF_TEXT, Config
 from encodery.data import rng, subset
 from encodery.data.batches import Batches, MicroBatcher
 from encodery.data.mixes import Mix
@@ -226,6 +226,7 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     notes = without_unused(notes, encoder.net)
     notes += pooling.lines(card, config.model.pooling, followed)
     notes = with_heads(model, inputs, tasks, config.model.heads, notes)
+    notes += settings_of_shipped(resolved, inputs)
     budget = token_budget(config, tasks, device)
     batcher = MicroBatcher(encoder.layout, encoder.form, budget, config.train.micro_batch, device)
     precision = pick_precision(config, device)
@@ -243,6 +244,23 @@ def build_parts(resolved: Resolved, inputs: Inputs, on_progress: "OnProgress | N
     return Parts(
         tasks_data, tokenizer, pieces, model, stream, batcher, card, notes, probes, shares, precision, attention, plain
     )  # fmt: skip
+
+
+def settings_of_shipped(resolved: Resolved, inputs: Inputs) -> list[str]:
+    """A line where a model that continues petit gets the general rate and epochs, which teach it little.
+
+    The name `petit` alone brings its settings: what a config means must not depend on what a folder holds.
+    """
+    given, config = resolved.given, resolved.config
+    asked = {f"{part}.{key}" for part in ("optim", "train") for key in given.get(part) or {}}
+    own = {f"{part}.{key}": value for part, each in DEFAULT_MODEL_SETTINGS.items() for key, value in each.items()}
+    if inputs.model is None or asked & {*own, "train.max_steps"} or not locate.is_like_shipped(inputs.model.path):
+        return []
+    wanted = " ".join(f"--{key} {value:g}" for key, value in own.items())
+    return [
+        f"model {inputs.model.name}: has the size and the vocabulary of {DEFAULT_MODEL}, whose own settings are "
+        f"{wanted}; as neither is given, this run has the general {config.optim.lr:g} and {config.train.epochs:g}"
+    ]
 
 
 def with_heads(model: Model, inputs: Inputs, tasks: Sequence[Task], heads: bool, notes: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """The encoder that comes with encodery: it is there without a network, and is taken where no other is named."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from encodery.errors import UserError
 from encodery.models import locate
 from encodery.sweep.plan import Planner
 from encodery.sweep.sweep_file import parse
+from encodery.training.build import find_inputs, settings_of_shipped
 
 FOLDER = locate.SHIPPED
 ROWS = [("a truly wonderful day", "glad"), ("what a sad and empty house", "sorry")] * 12
@@ -101,6 +103,42 @@ def test_a_folder_of_the_same_name_is_a_question(reviews: Path) -> None:
 def test_its_identity_is_its_content() -> None:
     assert locate.resolve("petit").digest() == locate.resolve("encodery/petit").digest()
     assert locate.resolve_tokenizer("petit", Path()).path == FOLDER
+
+
+@pytest.fixture
+def continued(tmp_path: Path) -> Path:
+    """A folder with petit's size and vocabulary, as what continues petit leaves one, and another name."""
+    return Path(shutil.copytree(FOLDER, tmp_path / "mine"))
+
+
+def notes_of(*words: str) -> list[str]:
+    resolved = load.load(None, words)
+    return settings_of_shipped(resolved, find_inputs(resolved))
+
+
+def test_its_settings_are_named_where_a_model_that_continues_it_gets_the_general_ones(
+    reviews: Path, continued: Path
+) -> None:
+    words = [f"tasks={reviews}", f"model={continued}"]
+    (note,) = notes_of(*words)
+    assert "--optim.lr 0.0005 --train.epochs 5" in note
+    assert note.endswith("the general 2e-05 and 3")
+    for given in ("optim.lr=1e-4", "train.epochs=1", "train.max_steps=9"):
+        assert notes_of(*words, given) == []
+    assert notes_of(f"tasks={reviews}", "model=petit") == []
+
+
+def test_a_model_of_another_size_is_not_taken_for_one_that_continues_it(reviews: Path, continued: Path) -> None:
+    config = json.loads((continued / "config.json").read_text())
+    (continued / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 12}))
+    assert notes_of(f"tasks={reviews}", f"model={continued}") == []
+
+
+def test_the_note_on_its_settings_is_said_by_a_training(
+    reviews: Path, continued: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(reviews), f"--model={continued}", "-o", "run", "--device=cpu"]) == 0
+    assert capsys.readouterr().err.count("--optim.lr 0.0005 --train.epochs 5") == 1
 
 
 @pytest.mark.slow
