@@ -325,6 +325,26 @@ def test_runs_that_were_trained_on_a_selection_are_named(tmp_path: Path) -> None
     assert str(tmp_path) not in page
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["the curve alone", "beside a selection of the same name"])
+def test_the_run_of_each_seed_stands_beside_the_selection_of_its_seed(tmp_path: Path, beside: bool) -> None:
+    """Beside it, the paths of a page are longer: two parts of each tell them apart."""
+    for seed, value in ((1, 0.7), (2, 0.8)):
+        folder = tmp_path / "curve" / "selections" / f"el2n-seed-{seed}"
+        made.selection(folder, "el2n", "toy/nli", 0)
+        runs.run(tmp_path / "curve" / f"s{seed}", value, seed=seed, tasks__0__subset=str(folder))
+    if beside:
+        made.selection(tmp_path / "own" / "el2n", "el2n", "toy/nli", 0)
+        runs.run(tmp_path / "own" / "run", 0.9, tasks__0__subset=str(tmp_path / "own" / "el2n"))
+    found = gather([tmp_path])
+    by_name = {one.parent.name: selections._read(found, one) for one in tmp_path.rglob("selection.jsonl")}
+    told = {name: selections.trained_on(found, one) for name, one in by_name.items() if one}
+    expected = {
+        "el2n-seed-1": "toy/nli:dev: accuracy 70.00 with 100% (1 run)",
+        "el2n-seed-2": "toy/nli:dev: accuracy 80.00 with 100% (1 run)",
+    } | ({"el2n": "toy/nli:dev: accuracy 90.00 with 100% (1 run)"} if beside else {})
+    assert told == expected
+
+
 # Slices, pairs, near-duplicates
 
 

@@ -18,6 +18,7 @@ from encodery.report.page.chart import Chart, Heat, Picture, Section, Series
 from encodery.report.page.data import PageData, below, json_lines
 from encodery.report.page.html import Html, choice, figure, heat, join, table, tag
 from encodery.report.page.sections.hard_examples import texts
+from encodery.report.records import Record
 from encodery.tasks.forms import metric_table
 
 MOST = 24  # selections of a page
@@ -151,8 +152,7 @@ def trained_on(page: PageData, selected: Selected) -> str:
     """`accuracy 71.20 with 10 % (3 runs)`: the scores of runs that were trained on a selection."""
     scores: dict[tuple[str, str, str], list[float]] = {}
     for record in page.records:
-        subset = record.settings.get("tasks.0.subset")
-        if not subset or not record.done or not _same(str(subset), selected):
+        if not record.done or not _trained_on(record, selected):
             continue
         part = record.settings.get("tasks.0.count") or f"{float(record.settings.get('tasks.0.fraction') or 1):.0%}"
         for data, metric in list(record.main.items())[:1]:
@@ -166,11 +166,20 @@ def trained_on(page: PageData, selected: Selected) -> str:
     return "; ".join(lines)
 
 
-def _same(subset: str, selected: Selected) -> bool:
-    """Whether a setting means this folder: settings of a page hold the ends of paths, without the seed of a curve."""
-    tail = PurePosixPath(subset).parts
-    own = selected.folder.parts
-    return own[-len(tail) :] == tail or (len(tail) == 1 and selected.name.startswith(f"{tail[0]}-seed-"))
+def _trained_on(record: Record, selected: Selected) -> bool:
+    """Whether a run's subset is this folder, which may have been moved together with the run.
+
+    The settings of a page hold the end of the path that tells it from others, and no seed of a curve, whose selections
+    are one configuration; so as many parts of the stored path are compared, whose end is the run's own selection.
+    """
+    shown = record.settings.get("tasks.0.subset")
+    entries = record.tree.get("tasks") or [{}]
+    stored = entries[0].get("subset") if isinstance(entries[0], Mapping) else None
+    if not shown or not stored:
+        return False
+    parts = PurePosixPath(str(stored)).parts
+    size = min(len(PurePosixPath(str(shown)).parts), len(parts))
+    return selected.folder.parts[-size:] == parts[-size:]
 
 
 def _labels(id: str, pool: str, those: Sequence[Selected]) -> Chart | None:
