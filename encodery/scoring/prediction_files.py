@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ def answers_of(
     elif task.free_labels and Path(path).suffix == ".txt":
         answers = read_loose(path)
     else:
-        answers = read_predictions(path, getattr(task, "id", None))
+        answers = _by_place(Path(path), task, examples) or read_predictions(path, getattr(task, "id", None))
     if task.more_ids:
         wanted = {example.id for example in examples}
         answers = {id: answer for id, answer in answers.items() if id in wanted}
@@ -68,7 +69,7 @@ def with_predicted_labels(task: Table, paths: Sequence[str | Path]) -> Table:
     """
     if task.answer_form == "regression" or not task.labels or isinstance(task.label_names, dict):
         return task
-    guesses = [answer["prediction"] for path in paths for answer in read_predictions(path, task.id).values()]
+    guesses = [answer["prediction"] for path in paths for _, answer in _pairs(path, task.id)]
     several = task.answer_form == "multilabel"
     names = list(dict.fromkeys(str(name) for guess in guesses for name in (_list(guess) if several else [guess])))
     gold = dict.fromkeys(matched(label, names) or label for label in task.labels)
@@ -104,15 +105,41 @@ def read_predictions(path: str | Path, id: str | None = None) -> dict[str, Answe
 
     The ids are in the column `id` of the task's own files, else in one that is called id, index or the like.
     """
+    pairs = _pairs(path, id)
+    _refuse_twice(path, [id for id, _ in pairs])
+    return dict(pairs)
+
+
+def _pairs(path: str | Path, id: str | None) -> list[tuple[str, Answer]]:
+    """Each row's id and answer; an id may stand in several rows."""
     if Path(path).suffix.lower() == ".json":
-        return {id: {"prediction": guess} for id, guess in read_mapping(path).items()}
+        return [(id, {"prediction": guess}) for id, guess in read_mapping(path).items()]
     sheet = _sheet(Path(path))
     refuse(sheet.bad, advice="Correct them.")
     ids = IDS if id is None else (id, *IDS)
     id_column, column = _column(sheet, ids, "the ids"), _column(sheet, GUESSES, "the predictions")
-    pairs = [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
-    _refuse_twice(path, [id for id, _ in pairs])
-    return dict(pairs)
+    return [(_id(sheet, row, id_column), _answer(sheet, row, column)) for row in sheet.rows]
+
+
+def _by_place(path: Path, task: Task, examples: Sequence[Example]) -> dict[str, Answer] | None:
+    """The answers to rows that are numbered because their `id` repeats, as `predict` writes them: row by row.
+
+    None where ids tell the rows apart, and where number or texts of the rows are not the task's.
+    """
+    if not isinstance(task, Table) or task.id is not None or path.suffix.lower() == ".json":
+        return None
+    pairs = _pairs(path, None)
+    if len({id for id, _ in pairs}) == len(pairs) or [e.id for e in examples] != [str(i) for i in range(len(pairs))]:
+        return None
+    rows = [row.values for row in _sheet(path).rows]
+    for place, name in enumerate((task.text, getattr(task, "text2", None))):
+        if isinstance(name, str) and any(
+            name in row and str(row[name]).strip() != example.texts[place].strip()
+            for row, example in zip(rows, examples, strict=True)
+        ):
+            return None
+    print(f"{path}: values of id repeat, so its rows are taken in their order", file=sys.stderr)
+    return {example.id: answer for example, (_, answer) in zip(examples, pairs, strict=True)}
 
 
 def _sheet(path: Path) -> Sheet:

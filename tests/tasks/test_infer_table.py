@@ -46,6 +46,15 @@ def test_text_label_and_id_by_name(tmp_path: Path) -> None:
     assert found(file) == {"form": "single", "text": "Review", "label": "stars", "id": "id"}
 
 
+def test_an_id_that_repeats_is_named_where_it_is_dropped(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", ["id", "Review", "stars"], rows([0, *range(59)], TEXTS, labels(1, 2, 3, 4, 5)))
+    said = infer(file, {})
+    assert "id" not in said.options
+    assert said.remarks[-1] == "values of id repeat, so rows are numbered"
+    other = table(tmp_path / "b.csv", ["Review", "stars", "shop"], rows(TEXTS, labels(1, 2, 3), labels("x", "y")))
+    assert not any("repeat" in remark for remark in infer(other, {"label": "stars"}).remarks)
+
+
 def test_columns_by_content_where_no_name_is_known(tmp_path: Path) -> None:
     file = table(
         tmp_path / "a.csv",

@@ -131,6 +131,8 @@ class _Guess:
         options |= self._standardised(options)
         if id is not None:
             options["id"] = id
+        else:
+            self._say_repeated_ids()
         self._say_unused(options)
         order = ("form", "text", "text2", "label", "label_separator", "id")
         return Inferred({key: options[key] for key in (*order, *options) if key in options}, self.remarks)
@@ -267,6 +269,14 @@ class _Guess:
             candidates.append(first.name)
         used = _names_of(self.given, ("text", "text2", "label"))
         return next((name for name in candidates if name not in used and self._unique(name)), None)
+
+    def _say_repeated_ids(self) -> None:
+        """A column that is called id and names no row would else be dropped without a word."""
+        used = _names_of(self.given, ("text", "text2", "label"))
+        for name in self._named(["id"], lambda c: c.name not in used):
+            values = _present(row.get(name) for row in self.rows)
+            if len(set(map(str, values))) < len(values):
+                self.remarks.append(f"values of {name} repeat, so rows are numbered")
 
     def _unique(self, name: str) -> bool:
         values = [row.get(name) for row in self.rows]
