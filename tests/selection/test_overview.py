@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from encodery.selection.difficulty import Difficulty
-from encodery.selection.overview import Options, analyse
+from encodery.selection.overview import Options, analyse, purity_by_chance
 from encodery.selectors.base import Pool
 from encodery.selectors.clusters import ByCluster
 from encodery.tasks.base import Example
@@ -32,6 +32,21 @@ def test_two_clear_clusters_are_pure(tmp_path, how):
     assert gaps == sorted(gaps)
     for name in ("clusters.svg", "map.svg"):
         assert (tmp_path / name).read_text().startswith("<?xml")
+
+
+def pool_of(labels: str, seed: int) -> Pool:
+    rows = [Example(f"id-{i}", (f"text {i}",), label) for i, label in enumerate(labels)]
+    return Pool(rows, ("a", "b"), seed=seed)
+
+
+def test_the_purity_by_chance_is_a_mean_over_random_groups() -> None:
+    """Of two pairs out of aabb, a third of the groupings is pure and the others have halves: 2/3 on average."""
+    found = [purity_by_chance(pool_of("aabb", seed), [2, 2]) for seed in (1, 2)]
+    assert found == pytest.approx([2 / 3] * 2, abs=0.07)
+    assert found[0] == purity_by_chance(pool_of("aabb", 1), [2, 2])
+    assert purity_by_chance(pool_of("aaaa", 1), [3, 0, 1]) == 1.0
+    assert purity_by_chance(pool_of("abab", 1), [1, 1, 1, 1]) == 1.0
+    assert purity_by_chance(pool_of("aaab", 1), [4]) == 0.75
 
 
 @pytest.mark.slow

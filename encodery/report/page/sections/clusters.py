@@ -79,7 +79,8 @@ def told(stored: Stored, meta: Stored) -> list[str]:
     purity, chance = float(stored["purity"]), float(stored["purity_by_chance"])
     sentence = "about as chance does" if purity < chance + 0.02 else "better than chance"
     lines.append(
-        f"They separate the labels {sentence}: purity {purity:.3f}, of random groups of these sizes {chance:.3f}."
+        f"They separate the labels {sentence}: purity {purity:.3f}, of random groups of these sizes {chance:.3f} on "
+        "average."
     )
     shape = stored.get("silhouette")
     if shape is not None:
