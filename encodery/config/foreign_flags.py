@@ -23,6 +23,7 @@ _ADVICE = {
     _MEAN.format("tasks.text2"): "text2 text2_column sentence2_key",
     _MEAN.format("tasks.label"): "label label_column label_column_name target_column",
     _MEAN.format("tasks.count"): "max_train_samples",
+    _MEAN.format("tasks.objective.kind"): "objective",
     _MEAN.format("tasks.objective.label_smoothing"): "label_smoothing_factor label_smoothing",
     _MEAN.format("tasks.objective.class_weights"): "class_weights class_weight",
     "a batch that does not fit on the device is split automatically (train.token_budget)": "auto_find_batch_size",

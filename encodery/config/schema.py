@@ -341,7 +341,7 @@ class Entry(Options):
     on them."""
     teacher: str | list[str] | None = None
     """Knowledge distillation: a run or model whose predictions on the training rows are learnt in addition to the
-    labels. With several, their probabilities are averaged. objective.distill sets the loss."""
+    labels. With several, their probabilities are averaged. tasks.objective.distill sets the loss."""
     objective: dict[str, Any] = {}
     """Options of the task's training objective, such as {label_smoothing: 0.1, class_weights: balanced}."""
 

@@ -403,8 +403,10 @@ def _innermost(key: Key, value: Any) -> Iterator[Key]:
 
 
 def _elsewhere(key: Key, everywhere: list[str]) -> str | None:
-    """Our key for a whole path of another program."""
+    """Our key for a whole path of another program, or of an objective, which belongs to its task."""
     wanted = str(key[-1])
+    if key[0] == "objective":
+        return ".".join(map(str, ("tasks", *key)))
     same = [dotted for dotted in (*everywhere, *_OF_ATTACKS) if dotted.endswith(f".{wanted}")]
     return ours(wanted) or next(iter(same), wanted if wanted in Config.model_fields else None)
 

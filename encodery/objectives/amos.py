@@ -88,7 +88,9 @@ class Mixture(Discriminator):
         self.readouts = self.generator.readouts
         self.mlm_weights = options.mlm_weights or [1.0] * len(self.readouts)
         if len(self.mlm_weights) != len(self.readouts):
-            raise UserError(f"objective.mlm_weights: {len(self.mlm_weights)} weights for {len(self.readouts)} readouts")
+            raise UserError(
+                f"tasks.objective.mlm_weights: {len(self.mlm_weights)} weights for {len(self.readouts)} readouts"
+            )
         self.mixture = nn.Parameter(torch.empty(encoder.width)) if options.mixture == "learned" else None
         if self.mixture is not None:
             nn.init.normal_(self.mixture, std=encoder.net.config.initializer_range)

@@ -75,21 +75,23 @@ class Classification(Objective):
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         if (counts == 0).any():
             raise UserError(
-                f"objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}"
+                f"tasks.objective.class_weights: no training row has the label {self.labels[int(counts.argmin())]!r}"
             )
         return self.model_copy(update={"class_weights": [float(w) for w in counts.sum() / (len(counts) * counts)]})
 
     def build(self, encoder: Encoder, tokenizer: "PreTrainedTokenizerBase") -> "Classifier":
         if self.class_weights is not None and self.form != "single":
-            raise UserError(f"objective.class_weights: they need single labels, not {self.form}")
+            raise UserError(f"tasks.objective.class_weights: they need single labels, not {self.form}")
         if isinstance(self.class_weights, list) and len(self.class_weights) != len(self.labels):
-            raise UserError(f"objective.class_weights: {len(self.class_weights)} numbers for {len(self.labels)} labels")
+            raise UserError(
+                f"tasks.objective.class_weights: {len(self.class_weights)} numbers for {len(self.labels)} labels"
+            )
         if isinstance(self.class_weights, list) and not (min(self.class_weights) >= 0 < max(self.class_weights)):
             raise UserError(
-                f"objective.class_weights: {self.class_weights}: all must be 0 or more, and at least one above 0"
+                f"tasks.objective.class_weights: {self.class_weights}: all must be 0 or more, and at least one above 0"
             )
         if self.label_smoothing and self.form == "regression":
-            raise UserError("objective.label_smoothing: is for labels; leave it out of a regression")
+            raise UserError("tasks.objective.label_smoothing: is for labels; leave it out of a regression")
         config = encoder.net.config
         names = self.labels or ["LABEL_0"]
         config.id2label = dict(enumerate(names))
@@ -120,9 +122,9 @@ class Classifier(ObjectiveModule):
     def thinker(self, encoder: Encoder, separator: int | None) -> nn.Module:
         options = self.options
         if separator is None or options.form != "single":
-            raise UserError("objective.head: san needs single labels, and a tokenizer with a separator")
+            raise UserError("tasks.objective.head: san needs single labels, and a tokenizer with a separator")
         if options.pooling != "auto":
-            raise UserError("objective.pooling: the head san reads every token of both texts; remove pooling")
+            raise UserError("tasks.objective.pooling: the head san reads every token of both texts; remove pooling")
         drop_pooler(encoder, keep=False)
         rate = 0.1 if options.head_dropout is None else options.head_dropout
         return SanHead(encoder, options.outputs, rate, separator, options.san_turns, options.san_turn_dropout)

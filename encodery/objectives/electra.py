@@ -74,7 +74,7 @@ class Electra(Objective):
         if self.uniform_generator and (self.one_network or self.embedding_sharing != "tied"):
             raise UserError("objective: a uniform generator has no weights: remove one_network and embedding_sharing")
         if self.one_network and (self.embedding_sharing != "tied" or encoder.kind != "electra"):
-            raise UserError("objective.one_network: needs an ELECTRA encoder with tied embeddings")
+            raise UserError("tasks.objective.one_network: needs an ELECTRA encoder with tied embeddings")
         return Discriminator(self, encoder, tokenizer)
 
 

@@ -28,6 +28,9 @@ from encodery.errors import UserError
         (["--dev", "dev.csv"], r"did you mean tasks\.dev\?"),
         (["--sep", ";"], r"did you mean tasks\.delimiter\?"),
         (["--max_train_samples", "10"], r"did you mean tasks\.count\?"),
+        (["--objective", "mlm"], r"did you mean tasks\.objective\.kind\?"),
+        (["--objective.kind", "mlm"], r"did you mean tasks\.objective\.kind\?"),
+        (["--objective.masking.probability", "0.3"], r"did you mean tasks\.objective\.masking\.probability\?"),
         (["--nonsense"], "--nonsense needs a value"),
     ],
 )

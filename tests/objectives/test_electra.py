@@ -371,7 +371,9 @@ def test_other_trunks_and_contradictions_are_refused() -> None:
             UserError, match=f"electra works on electra, bert, amos, modernbert encoders, not on {kind}"
         ):
             Electra().build(trunk(kind), word_tokenizer())
-    with pytest.raises(UserError, match=r"generator_size: 0\.25, but amos encoders have no projection"):
+    with pytest.raises(
+        UserError, match=r"^tasks\.objective\.generator_size: 0\.25, but amos encoders have no projection"
+    ):
         Electra().build(trunk("amos"), word_tokenizer())
     with pytest.raises(UserError, match=r"modernbert encoders have no projection .* embedding_sharing: none"):
         Electra().build(trunk("modernbert"), word_tokenizer())

@@ -110,7 +110,7 @@ def readouts_of(options: "Amos", layers: int) -> list[int]:
     if options.readouts is None:
         return scaled(layers)
     if sorted(set(options.readouts)) != options.readouts or not options.readouts or options.readouts[0] < 1:
-        raise UserError(f"objective.readouts: {options.readouts} are not layers from 1 in rising order")
+        raise UserError(f"tasks.objective.readouts: {options.readouts} are not layers from 1 in rising order")
     return options.readouts
 
 

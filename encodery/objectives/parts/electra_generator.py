@@ -96,8 +96,8 @@ def generator_net(options: "Electra", encoder: Encoder) -> Any:
         return ElectraModel(generator_config(options, config))
     if options.generator_size != 1 and options.embedding_sharing != "none":
         raise UserError(
-            f"objective.generator_size: {options.generator_size}, but {encoder.kind} encoders have no projection from "
-            "words to a narrower generator; set it to 1, and generator_layers to a part such as 0.5, or let the "
+            f"tasks.objective.generator_size: {options.generator_size}, but {encoder.kind} encoders have no projection "
+            "from words to a narrower generator; set it to 1, and generator_layers to a part such as 0.5, or let the "
             "generator have its own words with embedding_sharing: none"
         )
     changed = {name: value for name, value in generator_sizes(options, config).items() if name != "embedding_size"}
@@ -124,7 +124,7 @@ def generator_sizes(options: "Electra", config: Any) -> dict[str, int]:
     heads = max(1, width * config.num_attention_heads // config.hidden_size)  # of the encoder's size
     if width < 1 or width % heads:
         raise UserError(
-            f"objective.generator_size: {options.generator_size} of width {config.hidden_size} is {width}, which "
+            f"tasks.objective.generator_size: {options.generator_size} of width {config.hidden_size} is {width}, which "
             f"{heads} heads cannot share"
         )
     return {
@@ -295,7 +295,7 @@ def load_generator(generator: Generator, encoder: Encoder, folder: Path) -> None
         if getattr(own, name, None) != getattr(given, name, None):
             raise UserError(
                 f"{folder}: the generator has {name} {getattr(given, name)}, this run's {getattr(own, name)}; "
-                "set objective.generator_size to what it was made with"
+                "set tasks.objective.generator_size to what it was made with"
             )
     body, before = loaded.base_model.state_dict(), generator.words.detach().clone()
     shared = {tensor.data_ptr() for tensor in encoder.net.state_dict().values()}

@@ -205,7 +205,7 @@ def build_head(
         return StockHead(encoder, outputs, dropout, pooling)
     how: Pooling = encoder.pooling if pooling == "auto" else pooling
     if kind == "san":
-        raise UserError("objective.head: san is for classifying pairs; use another head")
+        raise UserError("tasks.objective.head: san is for classifying pairs; use another head")
     rate = 0.1 if dropout is None else dropout
     if kind == "linear":
         return LinearHead(encoder, outputs, rate, how)
@@ -245,7 +245,9 @@ class SanHead(nn.Module):
     def __init__(self, encoder: Encoder, outputs: int, dropout: float, separator: int, turns: int, turn_dropout: float):
         super().__init__()
         if outputs < 2:
-            raise UserError("objective.head: san is for classification; use another head for numbers and rankings")
+            raise UserError(
+                "tasks.objective.head: san is for classification; use another head for numbers and rankings"
+            )
         width = encoder.width
         self.separator, self.turns, self.turn_dropout = separator, turns, turn_dropout
         self.dropout = nn.Dropout(dropout)
@@ -275,7 +277,7 @@ class SanHead(nn.Module):
         first = real & (passed == 0) & (place > 0)
         second = real & (passed > 0) & ~ends
         if int(ends.sum(1).max()) < 2:  # a pair has a separator after each text, even after an empty one
-            raise UserError(f"objective.head: san reads pairs of texts, and {batch.task} has single ones")
+            raise UserError(f"tasks.objective.head: san reads pairs of texts, and {batch.task} has single ones")
         return tuple(torch.where(t.any(1, keepdim=True), t, ends) for t in (first, second))  # type: ignore[return-value]
 
     def kept(self, turns: Tensor) -> Tensor:
