@@ -49,7 +49,7 @@ class Trials:
     """The study: which trial is which runs, what they scored, and which are not worth going on."""
 
     def __init__(self, folder: Path, sweep: Sweep, metric: str) -> None:
-        self.optuna, self.sweep, self.folder = _optuna(), sweep, folder
+        self.optuna, self.sweep, self.folder, self.metric = _optuna(), sweep, folder, metric
         self.direction = "maximize" if sweep.metric.looks_for(metric) == "max" else "minimize"
         own = folder / "search"
         own.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ class Trials:
         """Report what is new where runs are compared, and ask the rule. Of several seeds the first counts."""
         rule = self.sweep.early_stop
         number = next((number for number, ids in self.runs.items() if id in ids), None)
-        if rule is None or number is None or self.sweep.metric.name is None:
+        if rule is None or number is None:
             return False
         if number in self.pruned:
             return True
@@ -154,7 +154,7 @@ class Trials:
             return False
         trial = self._trial(number)
         known = trial.storage.get_trial(trial._trial_id).intermediate_values
-        for step, value in sorted(best.on_the_way(metrics, self.sweep.metric.name).items()):
+        for step, value in sorted(best.on_the_way(metrics, self.metric).items()):
             if rule.compares_at(step) and step not in known:
                 trial.report(value, step)
                 if trial.should_prune():
@@ -188,10 +188,9 @@ def _pruner(optuna: Any, rule: EarlyStop | None) -> Any:
 class Watched(FixedPlan):
     """A fixed plan whose runs may be stopped early; every run is a trial."""
 
-    def __init__(self, specs: Sequence[RunSpec], sweep: Sweep, folder: Path) -> None:
+    def __init__(self, specs: Sequence[RunSpec], sweep: Sweep, folder: Path, metric: str) -> None:
         super().__init__(specs)
-        name = str(sweep.metric.name)  # which a rule to stop early needs
-        self.trials, self._known = Trials(folder, sweep, name), {spec.id: spec for spec in specs}
+        self.trials, self._known = Trials(folder, sweep, metric), {spec.id: spec for spec in specs}
 
     def ready(self, ended: Mapping[str, Outcome], started: Collection[str], free: int) -> list[RunSpec]:
         self.trials.settle(ended, self._score)

@@ -65,6 +65,7 @@ class Planner:
     resolver: Resolver = field(default_factory=Resolver)
     left_out: dict[str, list[str]] = field(default_factory=dict)  # method → settings of others that it does not have
     remarks: list[str] = field(default_factory=list)  # on equal variants, and on exclusions without effect
+    _compared: dict[str, None] = field(default_factory=dict)  # what early stopping compares, in the order of the points
     _full: dict[str, str] = field(default_factory=dict)  # id → whole hash
     _names: dict[str, str] = field(default_factory=dict)  # id → folder that is there
     _tasks: "dict[str, Sequence[Task]]" = field(default_factory=dict)  # id → its tasks
@@ -93,6 +94,11 @@ class Planner:
     def main_metric(self, spec: RunSpec) -> str:
         """The headline of the task that a run is judged by."""
         return judged(self._tasks[spec.id], (spec.config or {})["tasks"])[0].main_metric
+
+    @property
+    def compared(self) -> str:
+        """What early stopping compares: the metric as named, or the main metric of all runs."""
+        return next(iter(self._compared))
 
     def done_in(self, spec: RunSpec, done: Mapping[str, Path]) -> Path | None:
         """The finished run that is this one, of those given by their identity; also one of an earlier version."""
@@ -211,12 +217,20 @@ class Planner:
         rule, train = self.file.sweep.early_stop, point.config["train"]
         if rule is None:
             return
-        key = "log" if str(self.file.sweep.metric.name).startswith("loss") else "evaluate"
+        line = self.file.location(("early_stop",)).text
+        name = self.file.sweep.metric.name or judged(point.tasks, point.config["tasks"])[0].main_metric
+        self._compared[name] = None
+        if len(self._compared) > 1:
+            raise UserError(
+                f"{line}: early_stop: the runs have different main metrics ({', '.join(self._compared)}); set the "
+                "metric: {name: …} that it compares."
+            )
+        key = "log" if name.startswith("loss") else "evaluate"
         given = f"{train[key]} steps" if key == "log" else train[key]
         steps = interval(given, 1) if given.endswith(("step", "steps")) else interval("never", 1)
         if not steps.due(rule.unit):
             raise UserError(
-                f"{self.file.location(('early_stop',)).text}: early_stop compares runs every {rule.unit} steps, but "
+                f"{line}: early_stop compares runs every {rule.unit} steps, but "
                 f"train.{key} is '{train[key]}': set it to a number of steps that divides {rule.unit}."
             )
 

@@ -40,5 +40,5 @@ def source(
     if file.sweep.early_stop:
         from encodery.sweep.optuna_search import Watched
 
-        return Watched(specs, file.sweep, folder)
+        return Watched(specs, file.sweep, folder, planner.compared)
     return FixedPlan(specs)

@@ -302,8 +302,6 @@ class Sweep(Block):
             raise ValueError(f"search: tpe replaces {', '.join(multiplies) or 'stages'}: use search.space")
         if self.stages and (multiplies or self.search.kind != "grid" or self.exclude or self.seeds is not None):
             raise ValueError("stages: grid, zip, variants, exclude, seeds and search belong inside the stages here")
-        if self.early_stop and self.metric.name is None:
-            raise ValueError("early_stop: set the metric: {name: …} that it compares")
         return self
 
 

@@ -353,7 +353,11 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
         ("search: {kind: tpe}\n", "tpe needs a space"),
         (TPE + "grid: {train.batch_size: [8]}\n", "tpe replaces grid"),
         ("search:\n  random:\n    space: {optim.lr: gauss(1)}\n", "sweep.yaml:4: search.space.optim.lr: there is"),
-        ("early_stop: {rule: median}\n", "early_stop: set the metric"),
+        ("grid: {}\nearly_stop: {rule: median}\n", "sweep.yaml:3: early_stop compares runs every 100 steps"),
+        (
+            "train.evaluate: 50 steps\ngrid: {tasks: [toy/nli, toy/similarity]}\nearly_stop: {rule: median}\n",
+            "sweep.yaml:4: early_stop: the runs have different main metrics (accuracy, spearman); set the ",
+        ),
         ("metric: {name: f1}\nearly_stop: {median: {every: 100}}\n", "sweep.yaml:3: early_stop compares runs every"),
         ("metric: {name: loss}\ntrain.log: 30\nearly_stop: {asha: {min: 100}}\n", "but train.log is '30'"),
         ("stages: {b: {needs: a}}\n", "sweep.yaml:2: stages.b.needs: there is no stage a"),
@@ -398,6 +402,7 @@ def test_early_stopping_is_fine_where_every_comparison_has_a_score(tmp_path: Pat
     rule = "early_stop: {median: {every: 100}}\n"
     assert planned("metric: {name: accuracy}\ntrain.evaluate: 50 steps\n" + rule, tmp_path)
     assert planned("metric: {name: loss}\ntrain.log: 20\n" + rule, tmp_path)
+    assert planned("train.evaluate: 50 steps\n" + rule, tmp_path), "the task's main metric"
 
 
 # The command line

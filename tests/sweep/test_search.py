@@ -214,8 +214,10 @@ def curve(path: Path, **values: float) -> Path:
     return path
 
 
-def test_median_compares_at_equal_steps_only(tmp_path: Path, opened: Any) -> None:
-    source, ended = opened(MEDIAN), {}
+@pytest.mark.parametrize("named", [True, False], ids=["a named metric", "the task's main metric"])
+def test_median_compares_at_equal_steps_only(tmp_path: Path, opened: Any, named: bool) -> None:
+    text = MEDIAN if named else MEDIAN.replace("metric: {name: accuracy}\n", "")
+    source, ended = opened(text), {}
     first, second, good, bad = source.ready(ended, [], 4)
     for spec, final in ((first, 0.8), (second, 0.9)):
         metrics = curve(tmp_path / "m.jsonl", s10=0.5, s20=0.6, s30=0.7, s45=0.99)
@@ -228,7 +230,7 @@ def test_median_compares_at_equal_steps_only(tmp_path: Path, opened: Any) -> Non
     assert source.should_stop(bad, curve(tmp_path / "m.jsonl", s10=0.1, s20=0.3))
     ended[bad.id] = Outcome(bad.id, "pruned")
     ended[good.id] = Outcome(good.id, "done", 0.9)
-    assert opened(MEDIAN).exhausted(ended, [])
+    assert opened(text).exhausted(ended, [])
 
 
 def test_successive_halving_keeps_one_of_eta_at_each_rung(tmp_path: Path, opened: Any) -> None:
