@@ -27,8 +27,10 @@ from encodery.inference.evaluate import as_said
 from encodery.inference.task_argument import resolve_split
 from encodery.models import locate
 from encodery.selection.select import selector_of
+from encodery.selectors._clustering import ROWS_EACH
 from encodery.selectors._dynamics import AfterEpoch
 from encodery.selectors.base import Selector
+from encodery.selectors.clusters import ByCluster
 from encodery.sweep.sweep_file import Limits, Resources
 from encodery.tasks import split_name
 from encodery.tasks.base import Task
@@ -227,6 +229,7 @@ def load(file: str | Path, overrides: Sequence[str], folder: Path, allow_code: b
         places = {("selector", *key[2:]): p for key, p in layer.places.items() if key[:2] == ("methods", name)}
         chosen[name] = selector_of(plain, Layer({}, places), base.folder, code)
     plan = Plan(curve, base, folder, rows_of(base), chosen, allow_code)
+    require_rows(plan)
     require_data(plan)
     require_vectors(plan)
     require_dynamics(plan)
@@ -270,6 +273,24 @@ def require_parts(curve: Curve) -> None:
         if odd or not set(parts) - {1.0}:
             listed = ", ".join(f"{part:g}" for part in fractions)
             raise UserError(f"fewer.{name}: {odd[0] if odd else parts}: give some of the fractions {listed}")
+
+
+def require_rows(plan: Plan) -> None:
+    """Every part has a row, and no method wants more clusters than there are rows."""
+    if less := [part for part in plan.curve.parts if share(plan.pool, part) < 1]:
+        raise UserError(f"fractions: {less[0]:g} of {plan.pool:,} rows is less than one row; leave it out")
+    for name, selector in plan.selectors.items():
+        if (
+            not isinstance(selector, ByCluster)
+            or selector.algorithm == "dbscan"
+            or "k" not in selector.model_fields_set
+        ):
+            continue
+        if selector.k > plan.pool:
+            fewer = max(1, plan.pool // ROWS_EACH)
+            raise UserError(
+                f"methods.{name}.k: {selector.k} clusters of {plan.pool:,} rows; ask for fewer, such as {fewer}"
+            )
 
 
 def require_data(plan: Plan) -> None:

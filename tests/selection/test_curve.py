@@ -107,6 +107,16 @@ def test_failed_runs_and_wrong_files_are_said(tmp_path, monkeypatch):
     assert curve.spelled("0.1:1.0:0.1") == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 
 
+def test_parts_without_a_row_and_more_clusters_than_rows_are_refused_at_once(tmp_path):
+    with pytest.raises(UserError, match=r"^fractions: 0\.01 of 96 rows is less than one row"):
+        curve.load(write(tmp_path, fractions=[0.01, 0.5]), [], tmp_path)
+    many = {"stream": {"kind": "clusters", "k": ROWS + 1}}
+    with pytest.raises(UserError, match=r"^methods\.stream\.k: 97 clusters of 96 rows; ask for fewer, such as 9$"):
+        curve.load(write(tmp_path, methods=many), [], tmp_path)
+    curve.load(write(tmp_path, methods={"stream": {"kind": "clusters", "k": ROWS}}), [], tmp_path)
+    curve.load(write(tmp_path, methods={"stream": "clusters"}), [], tmp_path)  # its own number is for larger pools
+
+
 def test_R8_a_second_curve_on_the_folder_is_refused(tmp_path, monkeypatch):
     out = tmp_path / "out"
     plan = curve.load(write(tmp_path), [], out)
