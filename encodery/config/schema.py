@@ -222,6 +222,13 @@ def idle_settings(options: OptimOptions) -> list[str]:
     ]
 
 
+def idle_fraction(fraction: float, count: int | None, prefix: str = "") -> list[str]:
+    """A sentence where both say how many rows are taken; a note, since a recipe's fraction stays below a count."""
+    if count is None or fraction == 1.0:
+        return []
+    return [f"{prefix}fraction: {fraction:g} has no effect beside {prefix}count: {count}"]
+
+
 class TrainOptions(Options):
     """Length of the training, batches, precision, evaluation and checkpoints."""
 

@@ -14,7 +14,7 @@ from encodery.config import components
 from encodery.config.foreign_flags import advice, ours
 from encodery.config.layers import Layer, Location, is_data_file
 from encodery.config.own_code import Code
-from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry, idle_settings
+from encodery.config.schema import DEFAULT_MODEL, DEFAULT_MODEL_SETTINGS, Config, Entry, idle_fraction, idle_settings
 from encodery.core.options import Options
 from encodery.core.redact import is_secret_key, scrub
 from encodery.core.yaml import MAX_DIGITS, Key, scalar
@@ -123,6 +123,9 @@ class _Check:
             raise UserError("\n".join(dict.fromkeys(self.errors)))
         plain = [_complete(entry, task, options) for entry, (task, options) in zip(entries or [], pairs, strict=True)]
         self.layer.notes += idle_settings(config.optim)
+        for i, (_, options) in enumerate(pairs):
+            prefix = "tasks." if len(pairs) == 1 else f"tasks.{i}."
+            self.layer.notes += idle_fraction(options.fraction, options.count, prefix)
         built = {section: options for section, options in kinds.items() if options is not None}
         whole = {section: {"kind": self._meant(section)["kind"], **own.to_dict()} for section, own in built.items()}
         config = config.model_copy(update={"tasks": plain, **whole})

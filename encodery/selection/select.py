@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from encodery.config import layers
 from encodery.config.layers import Layer
 from encodery.config.own_code import Code, of_class
-from encodery.config.schema import DEFAULT_MODEL, percent
+from encodery.config.schema import DEFAULT_MODEL, idle_fraction, percent
 from encodery.config.validate import check_beside_task, options
 from encodery.core import files
 from encodery.core.environment import version
@@ -114,6 +114,7 @@ def load(source: str | Path | None, overrides: Sequence[str] = (), allow_code: b
     selector = selector_of(chosen.selector, layer, folder, code)
     if "split" not in chosen.model_fields_set and _asks_all_rows(selector, task):
         chosen = chosen.model_copy(update={"split": WHOLE})
+    notes += tuple(idle_fraction(chosen.fraction, chosen.count))
     return Asking(chosen, task, selector, folder, notes, digests_of(code))
 
 

@@ -552,6 +552,14 @@ def test_a_floor_of_a_rate_that_does_not_decay_is_refused():
     assert load(BASE, ["optim.schedule=wsd", "optim.floor=0.1"]).notes == []
 
 
+def test_a_fraction_beside_a_count_is_noted():
+    """No error: a recipe's fraction stays where a count is added on the command line."""
+    assert load(BASE, ["tasks.fraction=0.5", "tasks.count=10"]).notes == [
+        "tasks.fraction: 0.5 has no effect beside tasks.count: 10"
+    ]
+    assert load(BASE, ["tasks.fraction=0.5"]).notes == load(BASE, ["tasks.count=10"]).notes == []
+
+
 def test_a_setting_of_wsd_alone_is_noted_where_the_schedule_has_no_use_for_it():
     """No error: a sweep over schedules sets it for all of its runs."""
     got = load({**BASE, "optim": {"schedule": "wsd", "decay_share": 0.2}}, ["optim.schedule=cosine"])

@@ -328,3 +328,9 @@ def test_a_selector_that_takes_nothing_says_so(home, recorded):
     plain = {"selector": {"kind": "clusters", "k": 1, "pick": "whole"}, "fraction": 0.5}
     with pytest.raises(UserError, match="clusters selects none of 48 rows"):
         selection(home, "none", **plain, embed={"model": str(recorded.path)})
+
+
+def test_a_fraction_beside_a_count_is_noted():
+    words = ["--pool", "toy/nli", "--fraction", "0.5"]
+    assert load(None, [*words, "--count", "10"]).notes == ("fraction: 0.5 has no effect beside count: 10",)
+    assert load(None, words).notes == ()
