@@ -38,6 +38,9 @@ class Dynamics:
         if not Path(run).is_dir():
             raise UserError(f"{run}: there is no such run")
         if not (folder / "meta.json").is_file():
+            inside = sorted(str(path.parents[1]) for path in Path(run).glob(f"*/{FOLDER}/meta.json"))
+            if inside:  # of `train --seeds`
+                raise UserError(f"{run}: is a folder of runs; give those that have dynamics: {','.join(inside)}")
             raise UserError(f"{run}: has no dynamics; train it with train.dynamics: true")
         if not (Path(run) / "DONE").is_file():
             raise UserError(f"{run}: is not finished; run its command again")

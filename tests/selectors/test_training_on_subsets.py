@@ -147,6 +147,11 @@ def test_dynamics_need_one_label(tmp_path):
         run(tree, tmp_path / "out")
     with pytest.raises(UserError, match=r"has no dynamics; train it with train\.dynamics"):
         Dynamics.open(tmp_path)
+    for seed in (1, 2):
+        (tmp_path / "runs" / f"seed-{seed}" / "dynamics").mkdir(parents=True)
+        (tmp_path / "runs" / f"seed-{seed}" / "dynamics" / "meta.json").write_text("{}")
+    with pytest.raises(UserError, match=r"runs: is a folder of runs; .*: \S*runs/seed-1,\S*runs/seed-2$"):
+        Dynamics.open(tmp_path / "runs")
     with pytest.raises(UserError, match="runs/gone: there is no such run"):
         Dynamics.open("runs/gone")
 
