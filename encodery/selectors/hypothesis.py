@@ -6,6 +6,7 @@ A bag of words and word pairs, a logistic regression fitted on the other folds; 
 import numpy as np
 from pydantic import Field
 
+from encodery.errors import UserError
 from encodery.selectors.base import Numbers, Pool, Ranked, Selector
 
 FEATURES = 1 << 18
@@ -21,6 +22,8 @@ class HypothesisOnly(Selector):
 
     def __call__(self, pool: Pool, count: int) -> Ranked:
         """All positions, or those whose label is not guessed."""
+        if single := next((example for example in pool.examples if len(example.texts) < 2), None):
+            raise UserError(f"selector.kind: hypothesis needs pairs of texts; example {single.id} has one")
         chances = self.chances(pool)
         scores = 1.0 - chances[np.arange(len(pool)), pool.labels]
         order = pool.sorted(scores)

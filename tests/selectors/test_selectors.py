@@ -267,6 +267,12 @@ def test_hypothesis_only_never_judges_what_it_has_seen():
     assert set(HypothesisOnly(drop_right=True)(where, 300).order.tolist()) == odd
 
 
+def test_hypothesis_only_refuses_single_texts():
+    rows = [Example(str(i), ("text",), LABELS[i % 3]) for i in range(12)]
+    with pytest.raises(UserError, match=r"selector\.kind: hypothesis needs pairs of texts; example \d+ has one"):
+        HypothesisOnly()(Pool(rows, LABELS), 12)
+
+
 def test_rows_against_hans_come_first_and_may_weigh_more():
     rows = [
         Example("a", ("The doctor saw the lawyer .", "The lawyer saw the doctor ."), "neutral"),
