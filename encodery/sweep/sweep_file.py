@@ -149,6 +149,14 @@ class Block(Options):
     seeds: int | list[int] | str | None = None
     """[1, 2, 3], range(1, 4), or a number of seeds. Default: the seed of the base."""
 
+    @field_validator("base", "extends", mode="before")
+    @classmethod
+    def _names(cls, given: object) -> object:
+        """One sentence where pydantic has one for a text and one for a list."""
+        if not isinstance(given, str | list):
+            raise ValueError("expected a config file, recipe:NAME or a list of these; write settings at the top level")
+        return given
+
     @model_validator(mode="after")
     def _one_base(self) -> "Block":
         if self.base and self.extends:

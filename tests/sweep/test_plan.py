@@ -17,7 +17,7 @@ from encodery.errors import UserError
 from encodery.runs.identity import identity_of_config
 from encodery.runs.sweep_spec import RunSpec, read_about, read_plan, write_plan
 from encodery.sweep.plan import Planner, commands, name_of, short
-from encodery.sweep.sweep_file import read
+from encodery.sweep.sweep_file import parse, read
 from encodery.training import build
 from tests.sweep.small_sweeps import planned, sweep_file
 from tests.toolbox.timing import least
@@ -390,6 +390,15 @@ TPE = "search: {tpe: {space: {optim.lr: 'uniform(1e-5, 1e-4)'}}}\n"
 def test_mistakes_name_file_line_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         planned(text, tmp_path)
+
+
+@pytest.mark.parametrize("key", ["base", "extends"])
+def test_settings_where_a_file_is_expected_are_answered_with_one_sentence(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(f"seeds: 2\n{key}: {{model: petit}}\n", "sweep.yaml", tmp_path, "sweep")
+    assert str(error.value) == (
+        f"sweep.yaml:2: {key}: expected a config file, recipe:NAME or a list of these; write settings at the top level."
+    )
 
 
 def test_a_single_value_on_an_axis_is_answered_with_one_sentence(tmp_path: Path) -> None:
