@@ -133,9 +133,16 @@ def require_allowed(run: RunDir, resolved: Resolved, lines: Sequence[str], allow
             "Give another -o, start again with --fresh, or continue anyway with --allow-change."
         )
     if run.is_done and not asks_for_steps(run, resolved):
+        if checkpoint.steps(run.checkpoints):
+            advice = "give another -o, start again with --fresh, or ask for more steps too."
+        else:
+            advice = (
+                "give another -o, or start again with --fresh (its checkpoints were not kept, so it cannot be trained "
+                "for more steps)."
+            )
         raise UserError(
             f"{run.path} is done, and was made with other settings:\n{listing}\n"
-            "Nothing is left to train with these: give another -o, start again with --fresh, or ask for more steps too."
+            f"Nothing is left to train with these: {advice}"
         )
 
 

@@ -49,6 +49,8 @@ def test_R18_without_a_checkpoint_a_sentence_says_what_to_keep(tmp_path: Path) -
     before = (out / "scores.json").read_bytes()
     with pytest.raises(UserError, match=r"checkpoints were not kept.*train\.keep_checkpoints=true"):
         trained(out, "train.max_steps=4", allow_change=True)
+    with pytest.raises(UserError, match=r"Nothing is left.* with --fresh \(its checkpoints were not kept"):
+        trained(out, "train.max_steps=2", "optim.lr=1e-4", allow_change=True)
     assert RunDir(out).is_done
     assert (out / "scores.json").read_bytes() == before
 
@@ -62,6 +64,8 @@ def test_R18_fewer_steps_and_other_changes_leave_a_finished_run_as_it_is(
     before = (out / "DONE").read_bytes(), (out / "config.yaml").read_bytes()
     train_run(settings("train.max_steps=3", KEEP), out, allow_change=True, progress=Progress())
     assert "is done already with 4 steps" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"is done, and was made with other settings:\n.*optim\.lr.*\nNothing is left"):
+    with pytest.raises(
+        UserError, match=r"is done, and was made with other settings:\n.*optim\.lr.*\nNothing is left.*more steps too"
+    ):
         trained(out, "train.max_steps=4", "optim.lr=1e-4", KEEP, allow_change=True)
     assert ((out / "DONE").read_bytes(), (out / "config.yaml").read_bytes()) == before
