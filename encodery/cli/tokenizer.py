@@ -5,6 +5,7 @@ alphabet, max_length, and corpus: a corpus task such as {files: text/*.txt}. See
 """
 
 import argparse
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -43,6 +44,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         tokenizer.save_pretrained(beside)
     lines = (line for document in task.good() for line in task.lines(document.text))
     print(f"{folder}: {summary(tokenizer, list(islice(lines, SAMPLE)))}")
+    if len(tokenizer) < options.vocab_size:
+        print(
+            f"note: {options.vocab_size:,} tokens were asked for, and this text gives no more than {len(tokenizer):,}",
+            file=sys.stderr,
+        )
     args.next = (
         f"encodery train --model.new.kind bert --model.tokenizer {folder} --tasks.name corpus --tasks.files FILES"
     )

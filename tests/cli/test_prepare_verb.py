@@ -1,12 +1,25 @@
 """The verbs prepare and tokenizer, as a person uses them."""
 
 import json
+import re
 
 import pytest
 
 from encodery.cli import main
 from encodery.data.corpus.blocks import BlockTable
 from encodery.tasks.toy_grammar.corpus import documents
+
+
+def test_a_text_that_gives_fewer_tokens_than_asked_for_is_noted(tmp_path, text, capsys):
+    words = ["tokenizer", "--corpus.files", str(text), "--vocab_size"]
+    assert main([*words, "50", "-o", str(tmp_path / "small")]) == 0
+    assert "asked for" not in capsys.readouterr().err
+    assert main([*words, "30000", "-o", str(tmp_path / "large")]) == 0
+    said = capsys.readouterr()
+    (number,) = re.findall(
+        r"note: 30,000 tokens were asked for, and this text gives no more than ([\d,]+)$", said.err, re.M
+    )
+    assert f"{number} tokens;" in said.out
 
 
 @pytest.fixture
