@@ -13,13 +13,17 @@ TESTS = {"p_t": "p_holm", "p_flips": "p_flips_holm", "p_mcnemar": "p_mcnemar_hol
 COLUMNS = ("difference", "low", "high", "pairs", *TESTS, *TESTS.values(), "mcnemar_seeds")
 
 
+class NoBaseline(UserError):
+    """No row is the baseline that was asked for."""
+
+
 def against(rows: Sequence[Row], baseline: str) -> list[str]:
     """Add the comparison to every row that has a baseline for its data; the remarks say what to keep in mind."""
     varies = dict.fromkeys(key for row in rows for key in row.settings)
     baseline = _in_full(baseline, varies)
     matching = [row for row in rows if is_meant(row, baseline)]
     if not matching:
-        raise UserError(
+        raise NoBaseline(
             f"--baseline {baseline}: no row matches it. It is the name of a variant or of a run, a value, or "
             f"key=value; what varies: {', '.join(varies) or 'nothing'}"
         )
@@ -39,6 +43,12 @@ def _in_full(baseline: str, keys: Iterable[str]) -> str:
     name, equals, value = baseline.partition("=")
     ends = [key for key in keys if key.rpartition(".")[2] == name]
     return f"{ends[0]}={value}" if equals and len(ends) == 1 else baseline
+
+
+def has(rows: Sequence[Row], baseline: str) -> bool:
+    """Whether some row is the baseline."""
+    baseline = _in_full(baseline, dict.fromkeys(key for row in rows for key in row.settings))
+    return any(is_meant(row, baseline) for row in rows)
 
 
 def is_meant(row: Row, baseline: str) -> bool:

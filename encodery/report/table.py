@@ -69,7 +69,13 @@ def table(
     if not found:
         raise UserError("; ".join([f"no runs below {', '.join(map(str, folders))}", *remarks]))
     found = sliced(found, by) if by else found
-    return of_records(found, baseline, metric, sort=sort, models=models, remarks=remarks)
+    try:
+        return of_records(found, baseline, metric, sort=sort, models=models, remarks=remarks)
+    except compare.NoBaseline as error:
+        if every or not compare.has(groups.rows_of(records.read(folders, every=True)[0], metric)[0], str(baseline)):
+            raise
+        left = "runs that are no longer in the plan of their sweep match it (--all includes them)"
+        raise UserError(f"{error}; {left}") from None
 
 
 def of_records(

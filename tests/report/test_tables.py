@@ -334,6 +334,10 @@ def test_W16_what_left_the_plan_leaves_the_table_unless_all(tmp_path: Path) -> N
     )
     assert table.table([tmp_path], every=True).settings == ["optim.lr"]
     assert table.table([tmp_path], "slow").rows[0].more["is_baseline"]
+    with pytest.raises(UserError, match=r"no row matches it.*no longer in the plan of their sweep match it \(--all"):
+        table.table([tmp_path], "optim.lr=1e-4")
+    with pytest.raises(UserError, match=r"what varies: \w+$"):
+        table.table([tmp_path], "optim.lr=1e-3")
     (tmp_path / "plan.json").write_text("{")
     with pytest.raises(UserError, match=r"plan\.json is damaged"):
         table.table([tmp_path])
