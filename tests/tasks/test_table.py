@@ -122,8 +122,10 @@ def test_labels_may_be_given(tmp_path):
     assert task.labels == ("b", "c", "a")
     assert task.name == "table/mine"
     assert Table.model_validate(task.to_dict()).to_dict() == task.to_dict()
-    with pytest.raises(UserError, match='"b" is not a label of this task'):
+    with pytest.raises(UserError, match='"b" is not a label of this task; there are "a", "c"'):
         table(tmp_path, train="a.jsonl", labels=["a", "c"]).examples("train")
+    with pytest.raises(UserError, match='"b" is not a label of this task; there is only "a"'):
+        table(tmp_path, train="a.jsonl", labels=["a"]).examples("train")
 
 
 def test_multilabel(tmp_path):

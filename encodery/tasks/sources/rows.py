@@ -195,7 +195,8 @@ def must_be_in(label: str, legal: Sequence[str]) -> str:
         return meant
     near = get_close_matches(label, legal, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""
-    raise Bad(f"{shown(label)} is not a label of this task{hint}; there are {', '.join(map(shown, legal[:20]))}")
+    there = "there is only" if len(legal) == 1 else "there are"
+    raise Bad(f"{shown(label)} is not a label of this task{hint}; {there} {', '.join(map(shown, legal[:20]))}")
 
 
 def content_digest(examples: Iterable[Example]) -> str:

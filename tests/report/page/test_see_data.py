@@ -13,6 +13,7 @@ from encodery.report.page import build, near_duplicates, point_map, print_figure
 from encodery.report.page.chart import Chart, Dots, Heat, Section, Series
 from encodery.report.page.data import PageData, gather
 from encodery.report.page.html import Html
+from encodery.report.page.row_marks import RowMarks
 from encodery.report.page.sections import clusters, data_map, label_errors, selections, slices, task_pairs
 from encodery.report.records import Record
 from encodery.tasks.base import Example
@@ -201,6 +202,22 @@ def test_damaged_clusters_are_named(tmp_path: Path) -> None:
 
 
 # Dynamics
+
+
+@pytest.mark.parametrize(
+    ("looks", "runs", "said"),
+    [
+        (4, 3, "at each of 4 records and 3 seeds, and 1 (25.0%) at none."),
+        (4, 1, "at each of 4 records, and 1 (25.0%) at none."),
+        (1, 3, "by each of 3 seeds, and 1 (25.0%) by none."),
+        (1, 1, "at the only record, and 1 (25.0%) are not."),
+    ],
+)
+def test_what_the_data_map_says_of_few_records_is_english(looks: int, runs: int, said: str) -> None:
+    each = np.array([0.0, 0.5, 1.0, 1.0])
+    rows = [Example(str(i), ("text",), "a") for i in range(4)]
+    marks = RowMarks("plain", "toy/nli", rows, ("a", "b"), looks, runs, each, each, each, each, each, "eval")
+    assert data_map.told(marks)[0] == f"Of 4 rows 2 (50%) are predicted correctly {said}"
 
 
 def test_the_data_map_has_confidence_variability_and_correctness(found: PageData) -> None:

@@ -38,12 +38,19 @@ def told(marks: RowMarks) -> list[str]:
     count = len(marks.examples)
     never, always = int((marks.correctness == 0).sum()), int((marks.correctness == 1).sum())
     between = int((marks.variability > SOMETIMES).sum())
-    seeds = f" and {marks.runs} seeds" if marks.runs > 1 else ""
+    where, nowhere = _always_and_never(marks.looks, marks.runs)
     return [
-        f"Of {count:,} rows {always:,} ({always / count:.0%}) are predicted correctly at each of {marks.looks} records"
-        f"{seeds}, and {never:,} ({never / count:.1%}) at none.",
+        f"Of {count:,} rows {always:,} ({always / count:.0%}) are predicted correctly {where}, and {never:,} "
+        f"({never / count:.1%}) {nowhere}.",
         f"{between:,} rows ({between / count:.0%}) are ambiguous: their confidence varies by more than {SOMETIMES:g}.",
     ]
+
+
+def _always_and_never(looks: int, runs: int) -> tuple[str, str]:
+    """`at each of 5 records and 3 seeds` and `at none`."""
+    if looks > 1:
+        return f"at each of {looks} records" + (f" and {runs} seeds" if runs > 1 else ""), "at none"
+    return (f"by each of {runs} seeds", "by none") if runs > 1 else ("at the only record", "are not")
 
 
 def _map(page: PageData, id: str, marks: RowMarks, most: int) -> Dots:
