@@ -127,7 +127,7 @@ stories: $(VENV)/installed
 	$(BIN)/encodery sweep run stories/freelb.yaml --model.name $(MINILM) -o runs/stories/freelb
 	@echo 'Data on MNLI: the steps in the head of stories/data_mnli.yaml'
 	$(BIN)/python stories/clean_reviews.py
-	$(BIN)/python stories/gradts_minilm.py
+	@echo 'Choosing tasks: the steps in the head of stories/tasks_gradts.yaml'
 
 # Timings, as ratios against a peer in the same run; they go to bench/results. All of them run on the CPU.
 bench: $(VENV)/installed

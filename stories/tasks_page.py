@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from comparisons import Comparison, Run, comparisons_table, fill, read_json, within_marks, write_json
-from pages import PAGES, RESULTS, Cell, bounds, markdown, pyplot
+from pages import PAGES, RESULTS, Cell, markdown, pyplot
 
 from encodery.core import files
 from encodery.core.rank_correlation import correlations
@@ -351,42 +351,48 @@ def blocks(stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def picture(stored: Mapping[str, Any], out: Path) -> None:
-    """A panel for each way of guessing: the true gain of every pair over what was guessed, with 95 % intervals.
+    """A row for each primary, a column for each way of guessing: the true gain of every pair over what was guessed.
 
-    Dashed: what as many updates on the primary's own rows bring.
+    Large points are means, small ones seeds. Dashed: what as many updates on the primary's own rows bring.
     """
     plt = pyplot()
     gains, ways = all_gains(stored["runs"]), guesses(stored)
     shown = {words: way for words, way in ways.items() if any(way(p, n) is not None for p in gains for n in gains[p])}
-    figure, axes = plt.subplots(1, len(shown), figsize=(4.4 * len(shown), 4.2), layout="constrained", sharey=True,
-                                squeeze=False)  # fmt: skip
-    for axis, (words, way) in zip(axes[0], shown.items(), strict=True):
-        for primary, by_name in gains.items():
+    size = (3.9 * len(shown), 2.6 * len(gains))
+    figure, axes = plt.subplots(
+        len(gains), len(shown), figsize=size, layout="constrained", sharey="row", sharex="col", squeeze=False
+    )
+    for row, (primary, by_name) in zip(axes, gains.items(), strict=True):
+        for axis, (words, way) in zip(row, shown.items(), strict=True):
+            panel(axis, primary, by_name, way)
             if control := control_of(stored["runs"], primary):
-                axis.axhline(stats.mean(control.differences), color=COLOURS[primary], linestyle="--", linewidth=1)
-            guessed = {name: value for name in by_name if (value := way(primary, name)) is not None}
-            for number, (name, at) in enumerate(guessed.items()):
-                label = TASKS[primary] if number == 0 else None
-                gain_point(axis, at, by_name[name].differences, COLOURS[primary], label, TASKS[name])
-        if words.startswith("set size"):
-            axis.set_xscale("log")
-        axis.axhline(0, color="#555", linewidth=0.8)
+                axis.axhline(stats.mean(control.differences), color="#c0392b", linestyle="--", linewidth=1.2)
+            if words.startswith("set size"):
+                axis.set_xscale("log")
+        row[0].set_ylabel(f"{TASKS[primary]}: points gained", fontsize=9)
+    for axis, words in zip(axes[-1], shown, strict=True):
         axis.set_xlabel(words, fontsize=9)
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("points more than the task alone: mean, 95 % interval", fontsize=9)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    figure.suptitle("Gain of each pair over the task alone; dashed: the task alone, twice the epochs", fontsize=10)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None})
 
 
-def gain_point(axis: Any, at: float, values: Sequence[float], colour: str, label: str | None, name: str) -> None:
-    """Mean and interval over seeds, with the name of the auxiliary task."""
-    centre, (low, high) = stats.mean(values), bounds(values)
-    axis.plot([at, at], [low, high], color=colour, linewidth=1.5, alpha=0.35)
-    axis.plot(at, centre, "o", color=colour, markersize=5, label=label)
-    axis.annotate(name, (at, centre), (4, 3), textcoords="offset points", fontsize=7, color=colour)
+def panel(axis: Any, primary: str, gains: Mapping[str, Comparison], way: Guess) -> None:
+    """The gains of one primary over one way of guessing, with the Spearman correlation of both."""
+    guessed = {name: value for name in gains if (value := way(primary, name)) is not None}
+    means = {name: stats.mean(gains[name].differences) for name in guessed}
+    for name, at in guessed.items():
+        colour, each = COLOURS[primary], gains[name].differences
+        axis.plot([at] * len(each), each, ".", color=colour, markersize=4, alpha=0.45)
+        axis.plot(at, means[name], "o", color=colour, markersize=6)
+        axis.annotate(TASKS[name], (at, means[name]), (5, 2), textcoords="offset points", fontsize=7.5, color="#333")
+    axis.axhline(0, color="#555", linewidth=0.8)
+    axis.margins(x=0.14)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    if len(means) > 1:
+        rank = ranked_by(guessed, means).spearman
+        axis.set_title(f"rank correlation {rank:+.2f}", fontsize=8, loc="right", color="#333")
 
 
 def main() -> None:
