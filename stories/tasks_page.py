@@ -318,7 +318,7 @@ def spread(values: Sequence[float]) -> str:
 
 def strategy_table(study: Mapping[str, Any]) -> str:
     """None, all, thres and trial: what they chose, what it brought, and what it cost."""
-    head = ["primary", "strategy", "with", "metric", "score", "against single-task", "p (Holm)", "trainings", "seconds"]
+    head = ["primary", "strategy", "with", "metric", "score", "against single-task", "p (Holm)", "runs", "seconds"]
     lines = [head]
     for row in study["rows"]:
         scores = Cell({int(seed): 100 * value for seed, value in row["scores"].items()})

@@ -84,7 +84,9 @@ def test_commands_parse(page: Path, line: str, tmp_path: Path, monkeypatch: pyte
             options(Curve, layers.Layer({k: v for k, v in above.tree.items() if k in Curve.model_fields}, above.places))
     elif verb.name == "gradts":
         for above in layers.from_overrides(rest, layers.Location("command line", ROOT)):
-            options(GradTS, layers.Layer({"primary": "some/task"} | above.tree, above.places))
+            assert above.tree.keys() <= GradTS.model_fields.keys() | Config.model_fields.keys()
+            own = {k: v for k, v in above.tree.items() if k in GradTS.model_fields}
+            options(GradTS, layers.Layer({"primary": "some/task"} | own, above.places))
     elif verb.overrides:
         check_settings(getattr(args, "config", None), rest)
 
