@@ -31,7 +31,7 @@ from encodery.inference.task_argument import TaskSplit
 from encodery.inference.task_argument import resolve_split as find_asked
 from encodery.models import locate
 from encodery.models.encoder import Encoder
-from encodery.models.model import read_card
+from encodery.models.model import read_card, require_openable
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Example
 
@@ -63,6 +63,7 @@ def open_source(
     tasks = (read_card(folder.path) or {"tasks": {}})["tasks"]
     if head is not None and head not in tasks:
         raise UserError(no_such_head(name, head, list(tasks)) if tasks else f"{name}: has no heads that can be named")
+    require_openable(folder.path, tasks)
     encoder, tokenizer, notes = open_model.open_encoder(folder.path, layout)
     open_model.make_ready(encoder, encoder, device)
     length = tasks[head or next(iter(tasks))]["max_length"] if tasks else 128

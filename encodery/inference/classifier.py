@@ -19,7 +19,7 @@ from encodery.inference import open_model
 from encodery.inference import outputs as inference_outputs
 from encodery.inference.answer_head import AnyHead, head_of, no_such_head, speaks
 from encodery.models import locate
-from encodery.models.model import CARD, LOWERED, Model, Precision, damaged
+from encodery.models.model import CARD, LOWERED, Model, Precision, damaged, require_openable
 from encodery.runs.directory import RunDir
 from encodery.tasks.base import Answer, Example, Task
 from encodery.tasks.forms.tagging import tagged_examples
@@ -297,6 +297,7 @@ def open_classifier(
 
 def _heads(source: str, folder: Path, tasks: Mapping[str, Any]) -> dict[str, AnyHead]:
     """The heads that a card tells of."""
+    require_openable(folder, tasks)
     try:
         return {name: head_of(name, about) for name, about in tasks.items()}
     except UserError as error:  # pretrained: its questions are no questions of people

@@ -18,7 +18,7 @@ from encodery.inference.evaluate import Evaluation
 from encodery.inference.model_card import longest_of
 from encodery.inference.task_argument import TaskSplit
 from encodery.models import locate
-from encodery.models.model import Model, read_card
+from encodery.models.model import Model, read_card, require_openable
 from encodery.objectives.mlm import Mlm
 from encodery.runs.directory import RunDir
 from encodery.tasks.corpus import Corpus
@@ -85,6 +85,7 @@ def open_pretrained(source: str, device: str = "auto", *, allow_code: bool = Fal
     code = load.load(source, allow_code=True).code if allow_code and files.is_run(source) else None
     silent = {name: about for name, about in card["tasks"].items() if not speaks(about)}
     name, about = next(iter((silent or card["tasks"]).items()))
+    require_openable(folder.path, {name: about})
     folder = locate.resolve(source, head=name)
     model, tokenizer, card = open_model.load_model(folder.path, device=device, code=code)
     if not hasattr(model.objective(name), "load_heads"):

@@ -20,7 +20,7 @@ from encodery.inference.answer_head import no_such_head
 from encodery.inference.model_card import foreign_card
 from encodery.models import packed_check
 from encodery.models.encoder import Encoder, highest_id, load_encoder
-from encodery.models.model import CARD, Model, Precision, damaged, read_card, require_openable
+from encodery.models.model import CARD, Model, Precision, damaged, read_card
 from encodery.models.pretrained import from_folder
 from encodery.objectives.base import Objective, ObjectiveModule
 
@@ -107,7 +107,6 @@ def load_model(
         if head not in card["tasks"]:
             raise UserError(no_such_head(folder, head, list(card["tasks"])))
         card = card | {"tasks": {head: card["tasks"][head]}}
-    require_openable(folder, card["tasks"])
     objectives = {name: _saved_objective(folder, name, about, code) for name, about in card["tasks"].items()}
     model = Model(encoder, objective_modules(encoder, objectives, tokenizer))
     model.load_heads(folder)

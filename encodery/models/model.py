@@ -197,8 +197,8 @@ CARD_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "shift": ((int, float), "a number"),
     "thresholds": ((dict, type(None)), "a mapping or null"),
 }
-CARD_NEEDS = ("objective", "max_length")  # to know a head; to open it, OPENING_NEEDS too
-OPENING_NEEDS = ("task", "labels")
+CARD_NEEDS = ("objective",)  # to load a head; to answer with it, ANSWERING_NEEDS too
+ANSWERING_NEEDS = ("max_length", "task", "labels")
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
@@ -217,9 +217,9 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 
 def require_openable(folder: Path, tasks: Mapping[str, Any]) -> None:
-    """All that the heads are made of is there."""
+    """All that the heads answer by is there."""
     for name, about in tasks.items():
-        _require_entry(folder / CARD, name, about, OPENING_NEEDS)
+        _require_entry(folder / CARD, name, about, ANSWERING_NEEDS)
 
 
 def damaged(file: Path, why: str) -> UserError:

@@ -10,12 +10,12 @@ import pytest
 
 from encodery.cli import main
 from encodery.errors import UserError
-from encodery.models.model import CARD, read_card
+from encodery.models.model import CARD, read_card, require_openable
 
 ABOUT = {"objective": {"kind": "classification"}, "max_length": 32, "task": None, "labels": ["a", "b"]}
 WRONG: list[Any] = [
     [], 1, None, {}, {"tasks": []}, {"tasks": {}}, {"tasks": {"x": 1}}, {"tasks": {"x": {}}},
-    {"tasks": {"x": {"objective": {"kind": "classification"}}}}, {"tasks": {"x": ABOUT | {"objective": {}}}},
+    {"tasks": {"x": ABOUT | {"objective": {}}}},
     {"tasks": {"x": ABOUT | {"max_length": True}}}, {"tasks": {"x": ABOUT | {"labels": None}}},
 ]  # fmt: skip
 
@@ -31,6 +31,15 @@ def test_a_card_that_says_too_little_is_damaged(tree: Any, tmp_path: Path) -> No
     (tmp_path / CARD).write_text(json.dumps(tree))
     with pytest.raises(UserError, match=rf"{CARD} is damaged, .*: restore it from a copy, or export the model again"):
         read_card(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["max_length", "task", "labels"])
+def test_a_head_that_answers_needs_more(key: str, tmp_path: Path) -> None:
+    tree = {"tasks": {"x": {name: value for name, value in ABOUT.items() if name != key}}}
+    (tmp_path / CARD).write_text(json.dumps(tree))
+    assert read_card(tmp_path) == tree
+    with pytest.raises(UserError, match=f"{CARD} is damaged, x has no {key}: restore it"):
+        require_openable(tmp_path, tree["tasks"])
 
 
 @pytest.fixture
