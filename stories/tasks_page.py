@@ -195,7 +195,7 @@ def chance_of(gains: Mapping[str, float]) -> Ranked:
 
 
 def on_other_seeds(gains: Mapping[str, Comparison], place: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The gains with one seed, and the mean of those with the others: the best that any guess could hope for."""
+    """The mean gains of the other seeds, and those of one: how far the order repeats at all."""
     whole = {name: c.differences for name, c in gains.items() if len(c.differences) > max(place, 1)}
     others = {name: stats.mean([*of[:place], *of[place + 1 :]]) for name, of in whole.items()}
     return others, {name: of[place] for name, of in whole.items()}
